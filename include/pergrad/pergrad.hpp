@@ -19,6 +19,7 @@
 #include <pergrad/data/cifar.hpp>
 #include <pergrad/data/idx.hpp>
 #include <pergrad/data/part.hpp>
+#include <pergrad/data/safetensors.hpp>
 #include <pergrad/data/sequences.hpp>
 #include <pergrad/describe.hpp>
 #include <pergrad/gradients/clip.hpp>

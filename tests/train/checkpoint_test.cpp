@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/train/checkpoint_test.cpp - parameters there and back, the .npy format byte by byte, every damaged file refused
-// whole, and nothing lost when one cannot be written.
+// tests/train/checkpoint_test.cpp - parameters there and back by name, between networks that differ, from NumPy's
+// files; every damaged file is refused whole, and nothing is lost when one cannot be written.
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <string>
 #include <unistd.h>
+#include <vector>
 
+#include "damaged.hpp"
 #include "fixture.hpp"
 
 BOOST_AUTO_TEST_SUITE(train_checkpoint)
@@ -72,52 +76,53 @@ void round_trip(const std::string& path) {
   Network other{executor(), pg::zeros{}};
   pg::load_parameters(other, path);
   BOOST_TEST(std::memcmp(net.parameters().data(), other.parameters().data(), net.parameters().size_bytes()) == 0);
-  BOOST_TEST(!std::filesystem::exists(path + ".unfinished"));
+}
+
+/// Files and folders in a folder: nothing unfinished is left behind.
+std::size_t entries(const folder& here) {
+  std::size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator{here.path}) {
+    static_cast<void>(entry);
+    ++count;
+  }
+  return count;
+}
+void write_npy(const std::string& path, std::span<const float> values) {
+  write(path, pg::detail::npy_header<float>(values.size()) +
+                  std::string{reinterpret_cast<const char*>(values.data()), values.size_bytes()});
+}
+template <class Network>
+std::string names_of() {
+  std::string text;
+  for (const auto& each : pg::detail::parameter_tensors<Network>()) {
+    text += (text.empty() ? "" : "\n") + pg::detail::safetensors::to_text(each);
+  }
+  return text;
+}
+template <class Network>
+std::vector<float> all_of(const Network& net) {
+  return {net.all_parameters().begin(), net.all_parameters().end()};
+}
+
+/// A network, and the same one whose first two layers are not trained.
+using base = pg::network<pg::shape{6}, pg::linear<9>, pg::tanh, pg::linear<4>, pg::tanh, pg::linear<3>>;
+using fine_tuned =
+    pg::network<pg::shape{6}, pg::linear<9>, pg::frozen<pg::tanh, pg::linear<4>>, pg::tanh, pg::linear<3>>;
+
+template <class Network>
+std::vector<float> outputs_of(const Network& net) {
+  const clouds data{40};
+  return pg::unprotected::predict(executor(), net, std::span<const float>{data.inputs});
 }
 
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(what_is_saved_is_loaded_bit_for_bit) {
   const folder here;
-  round_trip<classifier>(here / "float.npy");
-  round_trip<precise>(here / "double.npy");
-  round_trip<classifier>(here / "float.npy");  // over an older file
-}
-
-// numpy/lib/format.py, version 1.0: magic, version, little-endian length, a Python literal padded with blanks and ended
-// by a newline so that the data begin at a multiple of 64, then the values, little-endian, in C order.
-BOOST_AUTO_TEST_CASE(the_file_is_npy) {
-  const folder here;
-  const std::string path = here / "net.npy";
-  classifier net{executor(), pg::kaiming_uniform{1}};
-  pg::save_parameters(net, path);
-  const std::string bytes = read(path);
-  BOOST_TEST_REQUIRE(bytes.size() > 10U);
-  BOOST_TEST(bytes.substr(0, 6) == "\x93NUMPY");
-  BOOST_TEST(bytes[6] == 1);
-  BOOST_TEST(bytes[7] == 0);
-  const auto byte = [&](std::size_t i) { return static_cast<std::size_t>(static_cast<unsigned char>(bytes[i])); };
-  const std::size_t length = byte(8) + 256 * byte(9);
-  BOOST_TEST((10 + length) % 64 == 0U);
-  BOOST_TEST_REQUIRE(bytes.size() == 10 + length + 4 * classifier::parameter_count);
-  const std::string header = bytes.substr(10, length);
-  const std::string literal =
-      "{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::to_string(classifier::parameter_count) + ",), }";
-  BOOST_TEST(header.substr(0, literal.size()) == literal);
-  BOOST_TEST(header.back() == '\n');
-  BOOST_TEST(header.substr(literal.size(), header.size() - literal.size() - 1).find_first_not_of(' ') ==
-             std::string::npos);
-  for (const std::size_t i : {std::size_t{0}, std::size_t{17}, classifier::parameter_count - 1}) {
-    const std::size_t at = 10 + length + 4 * i;
-    const auto word =
-        static_cast<std::uint32_t>(byte(at) | byte(at + 1) << 8U | byte(at + 2) << 16U | byte(at + 3) << 24U);
-    float value = 0;
-    std::memcpy(&value, &word, sizeof value);
-    BOOST_TEST(value == net.parameters()[i]);
-  }
-  precise twice{executor(), pg::kaiming_uniform{1}};
-  pg::save_parameters(twice, path);
-  BOOST_TEST(read(path).find("'descr': '<f8'") != std::string::npos);
+  round_trip<classifier>(here / "float");
+  round_trip<precise>(here / "double");
+  round_trip<classifier>(here / "float");  // over an older file
+  BOOST_TEST(entries(here) == 2U);
 }
 
 // Headers whose dictionary fills its 64 bytes to the last are where padding goes wrong.
@@ -134,9 +139,9 @@ BOOST_AUTO_TEST_CASE(headers_of_all_lengths) {
 BOOST_AUTO_TEST_CASE(a_file_that_numpy_writes_otherwise_is_read_too) {
   const folder here;
   const std::string path = here / "numpy.npy";
-  classifier net{executor(), pg::kaiming_uniform{1}};
-  pg::save_parameters(net, path);
-  std::string bytes = read(path);
+  const classifier net{executor(), pg::kaiming_uniform{1}};
+  write_npy(path, net.parameters());
+  const std::string bytes = read(path);
   // Old versions of NumPy aligned the data to 16 bytes.
   const std::size_t start = 10 + static_cast<unsigned char>(bytes[8]);
   const std::string values = bytes.substr(start);
@@ -150,11 +155,11 @@ BOOST_AUTO_TEST_CASE(a_file_that_numpy_writes_otherwise_is_read_too) {
   BOOST_TEST((parameters_of(other) == parameters_of(net)));
 }
 
-BOOST_AUTO_TEST_CASE(damaged_files_are_refused_whole) {
+BOOST_AUTO_TEST_CASE(damaged_npy_files_are_refused_whole) {
   const folder here;
   const std::string path = here / "net.npy";
   const classifier net{executor(), pg::kaiming_uniform{1}};
-  pg::save_parameters(net, path);
+  write_npy(path, net.parameters());
   const std::string good = read(path);
   const auto damaged = [&](const std::string& bytes, const std::string& what) {
     write(path, bytes);
@@ -169,11 +174,11 @@ BOOST_AUTO_TEST_CASE(damaged_files_are_refused_whole) {
     write(path, good.substr(0, size));
     refused<classifier>(path, "");
   }
-  damaged("", ".npy");
+  damaged("", "");
   damaged(good.substr(0, good.size() - 1), "bytes");
   damaged(good + '\0', "bytes");
   damaged(good + good, "bytes");
-  damaged("P" + good.substr(1), ".npy");
+  damaged("P" + good.substr(1), "");
   damaged(std::string{good}.replace(6, 1, "\x02"), "version 1.0");
   damaged(replaced("'<f4'", "'<f8'"), "'<f4'");
   damaged(replaced("'<f4'", "'>f4'"), "'<f4'");
@@ -189,10 +194,263 @@ BOOST_AUTO_TEST_CASE(damaged_files_are_refused_whole) {
   using other_width = pg::network<pg::shape{6}, pg::linear<10>>;
   refused<other_width>(path, "(70,)");
   refused<classifier>(here / "nowhere.npy", "opened");
-  refused<classifier>(here.path.string(), "read");
+  refused<classifier>(here.path.string(), "not a regular file");
   classifier again{executor(), pg::zeros{}};
   pg::load_parameters(again, path);  // the good file still is
   BOOST_TEST((parameters_of(again) == parameters_of(net)));
+}
+
+// nn.Sequential's state_dict, made by hand: torch.nn.Linear and Conv2d have weight and bias, nn.GRU weight_ih_l0, ...
+BOOST_AUTO_TEST_CASE(names_are_those_of_pytorch) {
+  BOOST_TEST(names_of<classifier>() == "0.weight F32 [9, 6]\n0.bias F32 [9]\n2.weight F32 [3, 9]\n2.bias F32 [3]");
+  BOOST_TEST(names_of<precise>().starts_with("0.weight F64 [9, 6]\n"));
+  using images =
+      pg::network<pg::shape{2, 8, 8}, pg::conv2d<4, pg::extent{3, 2}, pg::groups<2>, pg::no_bias>, pg::group_norm<2>,
+                  pg::conv_transpose2d<3, 2>, pg::flatten, pg::linear<5>, pg::layer_norm<>, pg::linear<2>>;
+  BOOST_TEST(
+      names_of<images>() ==
+      "0.weight F32 [4, 1, 3, 2]\n1.weight F32 [4]\n1.bias F32 [4]\n2.weight F32 [4, 3, 2, 2]\n2.bias F32 [3]\n"
+      "4.weight F32 [5, 168]\n4.bias F32 [5]\n5.weight F32 [5]\n5.bias F32 [5]\n6.weight F32 [2, 5]\n6.bias F32 [2]");
+  using volumes = pg::network<pg::shape{1, 3, 4, 5}, pg::conv3d<2, pg::extent{1, 2, 3}>, pg::flatten>;
+  BOOST_TEST(names_of<volumes>() == "0.weight F32 [2, 1, 1, 2, 3]\n0.bias F32 [2]");
+  using signals = pg::network<pg::shape{3, 7}, pg::conv1d<2, 4>, pg::flatten>;
+  BOOST_TEST(names_of<signals>() == "0.weight F32 [2, 3, 4]\n0.bias F32 [2]");
+  using nested = pg::network<
+      pg::shape{4}, pg::sequential<pg::linear<4>, pg::sequential<pg::tanh, pg::linear<4, pg::no_bias>>>,
+      pg::tied<1, pg::linear<4>>, pg::tied<1, pg::linear<4>>, pg::repeat<2, pg::linear<4, pg::no_bias>, pg::relu>,
+      pg::residual<pg::linear<4, pg::no_bias>, pg::relu, pg::projection<pg::linear<4, pg::no_bias>>>,
+      pg::parallel<pg::linear<1, pg::no_bias>, pg::sequential<pg::relu, pg::linear<2, pg::no_bias>>, pg::sequential<>>,
+      pg::parameter_group<1, pg::linear<2, pg::no_bias>>>;
+  BOOST_TEST(names_of<nested>() ==
+             "0.0.weight F32 [4, 4]\n0.0.bias F32 [4]\n0.1.1.weight F32 [4, 4]\n1.weight F32 [4, 4]\n1.bias F32 [4]\n"
+             "3.weight F32 [4, 4]\n5.weight F32 [4, 4]\n7.0.weight F32 [4, 4]\n7.projection.0.weight F32 [4, 4]\n"
+             "8.0.weight F32 [1, 4]\n8.1.1.weight F32 [2, 4]\n9.weight F32 [2, 7]");
+  using text = pg::network<pg::token_ids(4, 6), pg::embedding<2>, pg::gru<3, pg::layers<2>, pg::bidirectional>,
+                           pg::lstm<2, pg::one_bias, pg::last_output>>;
+  BOOST_TEST(
+      names_of<text>() ==
+      "0.weight F32 [6, 2]\n1.weight_ih_l0 F32 [9, 2]\n1.weight_hh_l0 F32 [9, 3]\n1.bias_ih_l0 F32 [9]\n"
+      "1.bias_hh_l0 F32 [9]\n1.weight_ih_l0_reverse F32 [9, 2]\n1.weight_hh_l0_reverse F32 [9, 3]\n"
+      "1.bias_ih_l0_reverse F32 [9]\n1.bias_hh_l0_reverse F32 [9]\n1.weight_ih_l1 F32 [9, 6]\n"
+      "1.weight_hh_l1 F32 [9, 3]\n1.bias_ih_l1 F32 [9]\n1.bias_hh_l1 F32 [9]\n1.weight_ih_l1_reverse F32 [9, 6]\n"
+      "1.weight_hh_l1_reverse F32 [9, 3]\n1.bias_ih_l1_reverse F32 [9]\n1.bias_hh_l1_reverse F32 [9]\n"
+      "2.weight_ih_l0 F32 [8, 6]\n2.weight_hh_l0 F32 [8, 2]\n2.bias_ih_l0 F32 [8]");
+  // nn.TransformerEncoderLayer makes its norms last, wherever they are used.
+  const std::string encoder =
+      ".self_attn.in_proj_weight F32 [12, 4]\n0.self_attn.in_proj_bias F32 [12]\n0.self_attn.out_proj.weight F32 [4, "
+      "4]\n"
+      "0.self_attn.out_proj.bias F32 [4]\n0.linear1.weight F32 [8, 4]\n0.linear1.bias F32 [8]\n"
+      "0.linear2.weight F32 [4, 8]\n0.linear2.bias F32 [4]\n0.norm1.weight F32 [4]\n0.norm1.bias F32 [4]\n"
+      "0.norm2.weight F32 [4]\n0.norm2.bias F32 [4]";
+  using ratio = std::ratio<1, 10>;
+  using after = pg::network<pg::shape{5, 4}, pg::transformer_encoder_layer<2, 8>>;
+  using before =
+      pg::network<pg::shape{5, 4}, pg::transformer_encoder_layer<2, 8, pg::pre_norm, pg::dropout_rate<ratio>>>;
+  BOOST_TEST(names_of<after>() == "0" + encoder);
+  BOOST_TEST(names_of<before>() == "0" + encoder);
+  using given =
+      pg::network<pg::shape{5, 4},
+                  pg::cross_attention<2, pg::queries<pg::linear<4>>, pg::memory<pg::linear<6>>, pg::kv_bias>,
+                  pg::with_state<pg::lstm<2>, pg::sequence<pg::linear<3>>, pg::state<pg::select_last, pg::linear<4>>>,
+                  pg::lora<1, pg::linear<5>>>;
+  BOOST_TEST(
+      names_of<given>() ==
+      "0.queries.0.weight F32 [4, 4]\n0.queries.0.bias F32 [4]\n0.memory.0.weight F32 [6, 4]\n"
+      "0.memory.0.bias F32 [6]\n0.q_proj_weight F32 [4, 4]\n0.k_proj_weight F32 [4, 6]\n0.v_proj_weight F32 [4, 6]\n"
+      "0.in_proj_bias F32 [12]\n0.bias_k F32 [1, 1, 4]\n0.bias_v F32 [1, 1, 4]\n0.out_proj.weight F32 [4, 4]\n"
+      "0.out_proj.bias F32 [4]\n1.sequence.0.weight F32 [3, 4]\n1.sequence.0.bias F32 [3]\n"
+      "1.state.1.weight F32 [4, 4]\n1.state.1.bias F32 [4]\n1.weight_ih_l0 F32 [8, 3]\n1.weight_hh_l0 F32 [8, 2]\n"
+      "1.bias_ih_l0 F32 [8]\n1.bias_hh_l0 F32 [8]\n2.lora_A.weight F32 [1, 2]\n2.lora_B.weight F32 [5, 1]\n"
+      "2.weight F32 [5, 2]\n2.bias F32 [5]");
+  using users = pg::network<pg::shape{5, 4}, pg::learned_positions, pg::sequence_bias, pg::rms_norm<pg::axes<2>>>;
+  BOOST_TEST(names_of<users>() == "0.weight F32 [5, 4]\n1.bias F32 [4]\n2.weight F32 [6, 4]");
+}
+
+BOOST_AUTO_TEST_CASE(a_base_goes_into_a_network_with_a_frozen_part_by_name) {
+  const folder here;
+  const std::string path = here / "base";
+  const base net{executor(), pg::kaiming_uniform{1}};
+  BOOST_TEST(names_of<base>() == names_of<fine_tuned>());
+  pg::save_parameters(net, path);
+  fine_tuned loaded{executor(), pg::zeros{}}, copied{executor(), pg::zeros{}}, scrambled{executor(), pg::zeros{}};
+  BOOST_TEST(pg::load_parameters(loaded, path).empty());
+  BOOST_TEST(pg::copy_parameters(net, copied).empty());
+  BOOST_TEST((outputs_of(loaded) == outputs_of(net)));
+  BOOST_TEST((outputs_of(copied) == outputs_of(net)));
+  // By position, which is what this test is for: the frozen layer's parameters are stored last.
+  std::ranges::copy(net.all_parameters(), scrambled.all_parameters().begin());
+  BOOST_TEST((outputs_of(scrambled) != outputs_of(net)));
+  // And back.
+  pg::save_parameters(loaded, path);
+  base again{executor(), pg::zeros{}};
+  pg::load_parameters(again, path);
+  BOOST_TEST((all_of(again) == all_of(net)));
+}
+
+BOOST_AUTO_TEST_CASE(a_flat_vector_says_how_it_is_ordered_where_it_matters) {
+  const folder here;
+  const std::string path = here / "net.npy";
+  const base net{executor(), pg::kaiming_uniform{1}};
+  write_npy(path, net.all_parameters());
+  base same{executor(), pg::zeros{}};
+  pg::load_parameters(same, path);
+  BOOST_TEST((all_of(same) == all_of(net)));
+  refused<fine_tuned>(path, "unprotected::load_parameters takes a parameter_order");
+  fine_tuned tuned{executor(), pg::zeros{}}, wrong{executor(), pg::zeros{}};
+  pg::unprotected::load_parameters(tuned, path, pg::parameter_order::by_layer);
+  BOOST_TEST((outputs_of(tuned) == outputs_of(net)));
+  pg::unprotected::load_parameters(wrong, path, pg::parameter_order::frozen_last);
+  BOOST_TEST((outputs_of(wrong) != outputs_of(net)));
+  write_npy(path, tuned.all_parameters());  // as version 0.1 wrote it
+  pg::unprotected::load_parameters(wrong, path, pg::parameter_order::frozen_last);
+  BOOST_TEST((all_of(wrong) == all_of(tuned)));
+}
+
+BOOST_AUTO_TEST_CASE(another_network_is_refused_and_both_sides_are_listed) {
+  const folder here;
+  const std::string path = here / "net";
+  const classifier net{executor(), pg::kaiming_uniform{1}};
+  pg::save_parameters(net, path);
+  using as_large = pg::network<pg::shape{6}, pg::linear<3>, pg::tanh, pg::linear<18>>;
+  static_assert(as_large::parameter_count == classifier::parameter_count);
+  refused<as_large>(
+      path,
+      "does not fit the network: the file has 0.weight F32 [9, 6] for 0.weight F32 [3, 6], 0.bias F32 [9] for "
+      "0.bias F32 [3], 2.weight F32 [3, 9] for 2.weight F32 [18, 3], 2.bias F32 [3] for 2.bias F32 [18]");
+  refused<pg::network<pg::shape{6}, pg::linear<9>, pg::tanh, pg::tanh, pg::linear<3>>>(
+      path,
+      "only in the file: 2.weight F32 [3, 9], 2.bias F32 [3]; only in the network: 3.weight F32 [3, 9], 3.bias F32 "
+      "[3]");
+  refused<precise>(path, "the file has 0.weight F32 [9, 6] for 0.weight F64 [9, 6]");
+  refused<pg::network<pg::shape{6}, pg::linear<9>, pg::relu, pg::linear<3>>>(path, "another structure: its hash is ");
+}
+
+// Same names, shapes and number of parameters: only the hash tells them apart.
+BOOST_AUTO_TEST_CASE(the_hash_sees_what_names_and_shapes_do_not) {
+  using pg::network, pg::shape;
+  const std::vector<std::string> hashes{
+      pg::detail::structure_hash<network<shape{6, 4}, pg::multihead_attention<2>>>(false),
+      pg::detail::structure_hash<network<shape{6, 4}, pg::multihead_attention<4>>>(false),
+      pg::detail::structure_hash<network<shape{6, 4}, pg::multihead_attention<2, pg::causal>>>(false),
+      pg::detail::structure_hash<network<shape{7, 4}, pg::multihead_attention<2>>>(false),
+      pg::detail::structure_hash<network<pg::variable(shape{6, 4}), pg::multihead_attention<2>>>(false),
+      pg::detail::structure_hash<network<shape{6, 4}, pg::rnn<4>>>(false),
+      pg::detail::structure_hash<network<shape{6, 4}, pg::rnn<4, pg::relu_cell>>>(false),
+      pg::detail::structure_hash<network<shape{6, 4}, pg::layer_norm<>>>(false),
+      pg::detail::structure_hash<network<shape{6, 4}, pg::layer_norm<pg::eps<1, 100>>>>(false),
+      pg::detail::structure_hash<network<shape{6, 4}, pg::layer_norm<>, pg::tanh>>(false),
+      pg::detail::structure_hash<network<shape{6, 4}, pg::residual<pg::layer_norm<>>>>(false),
+      pg::detail::structure_hash<network<shape{6, 4}, pg::layer_norm<>, pg::dropout<std::ratio<1, 2>>>>(false),
+      pg::detail::structure_hash<network<shape{6, 4}, pg::layer_norm<>, pg::dropout<std::ratio<1, 3>>>>(false),
+      pg::detail::structure_hash<network<shape{6, 4}, pg::layer_norm<>, pg::scale<std::ratio<1, 3>>>>(false),
+      pg::detail::structure_hash<network<shape{6, 4}, pg::layer_norm<>, pg::scale<std::ratio<2, 3>>>>(false),
+      pg::detail::structure_hash<network<shape{4, 6, 6}, pg::group_norm<1>>>(false),
+      pg::detail::structure_hash<network<shape{4, 6, 6}, pg::group_norm<2>>>(false),
+      pg::detail::structure_hash<network<shape{4, 6, 6}, pg::max_pool2d<2>>>(false),
+      pg::detail::structure_hash<network<shape{4, 6, 6}, pg::avg_pool2d<2>>>(false),
+      pg::detail::structure_hash<network<shape{4, 6, 6}, pg::max_pool2d<1, pg::stride<2>>>>(false),
+      pg::detail::structure_hash<network<shape{4, 6, 6}, pg::conv2d<2, 3, pg::padding<1>>>>(false),
+      pg::detail::structure_hash<network<shape{4, 6, 6}, pg::conv2d<2, 3, pg::padding<2>, pg::dilation<2>>>>(false),
+      pg::detail::structure_hash<network<pg::token_ids(6, 5), pg::embedding<2>>>(false),
+      pg::detail::structure_hash<network<pg::token_ids(6, 5), pg::embedding<2, pg::padding_idx<0>>>>(false),
+      pg::detail::structure_hash<network<pg::token_ids(6, 5), pg::embedding_bag<2>>>(false),
+      pg::detail::structure_hash<network<pg::token_ids(6, 5), pg::embedding_bag<2, pg::bag_sum>>>(false),
+      pg::detail::structure_hash<network<shape{4}, pg::linear<4>, pg::linear<4>>>(false),
+      pg::detail::structure_hash<network<shape{4}, pg::tied<1, pg::linear<4>>, pg::tied<1, pg::linear<4>>>>(false),
+      pg::detail::structure_hash<network<shape{4}, pg::slice<0, 2>>>(false),
+      pg::detail::structure_hash<network<shape{4}, pg::slice<1, 2>>>(false)};
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    for (std::size_t k = 0; k < i; ++k) BOOST_TEST(hashes[i] != hashes[k], i << " and " << k);
+  }
+  BOOST_TEST(pg::detail::structure_hash<base>(false) == pg::detail::structure_hash<fine_tuned>(false));
+  BOOST_TEST(pg::detail::structure_hash<base>(true) != pg::detail::structure_hash<fine_tuned>(true));
+  // Written down, so that files stay readable.
+  BOOST_TEST(pg::detail::structure_hash<classifier>(true) == "c3d245ffa73540d6");
+}
+
+BOOST_AUTO_TEST_CASE(copies_go_by_name_and_say_what_they_leave) {
+  const classifier net{executor(), pg::kaiming_uniform{1}};
+  const std::vector<float> values = all_of(net);
+  precise wide{executor(), pg::zeros{}};
+  BOOST_TEST(pg::copy_parameters(net, wide).empty());
+  BOOST_TEST(std::equal(values.begin(), values.end(), wide.parameters().begin()));
+  // A new head, and adapters around what was there.
+  pg::network<pg::shape{6}, pg::linear<9>, pg::tanh, pg::linear<5>> head{executor(), pg::kaiming_uniform{2}};
+  const std::vector<float> before = all_of(head);
+  BOOST_CHECK_EXCEPTION(pg::copy_parameters(net, head), std::invalid_argument, [](const std::invalid_argument& error) {
+    return std::string{error.what()} ==
+           "pergrad: copy_parameters: the networks differ: the source has 2.weight F32 [3, 9] for 2.weight F32 [5, 9], "
+           "2.bias F32 [3] for 2.bias F32 [5]";
+  });
+  BOOST_TEST((all_of(head) == before));
+  BOOST_TEST((pg::copy_parameters(net, head, pg::matching::common) == std::vector<std::string>{"2.weight", "2.bias"}));
+  std::vector<float> expected = before;
+  std::copy_n(values.begin(), 9 * 7, expected.begin());
+  BOOST_TEST((all_of(head) == expected));
+  using adapted = pg::network<pg::shape{6}, pg::lora<2, pg::linear<9>>, pg::tanh, pg::lora<2, pg::linear<3>>>;
+  adapted around{executor(), pg::layer_default{3}};
+  const std::vector<std::string> adapters{"0.lora_A.weight", "0.lora_B.weight", "2.lora_A.weight", "2.lora_B.weight"};
+  BOOST_TEST((pg::copy_parameters(net, around, pg::matching::common) == adapters));
+  BOOST_TEST(pg::detail::safetensors::differences(pg::detail::parameter_tensors<adapted>(), "a",
+                                                  pg::detail::parameter_tensors<classifier>(), "b", true)
+                 .starts_with("only in a: 0.lora_A.weight F32 [2, 6], "));
+  for (std::size_t i = 0; i < outputs_of(net).size(); ++i) {
+    BOOST_TEST(std::abs(outputs_of(net)[i] - outputs_of(around)[i]) < 1e-5F);  // B is 0 at first
+  }
+  const folder here;
+  pg::save_parameters(net, here / "net");
+  adapted loaded{executor(), pg::layer_default{3}};
+  BOOST_TEST((pg::load_parameters(loaded, here / "net", pg::matching::common) == adapters));
+  BOOST_TEST((all_of(loaded) == all_of(around)));
+  // Nothing in common is no match at all.
+  pg::network<pg::shape{6}, pg::tanh, pg::linear<3>> stranger{executor(), pg::zeros{}};
+  BOOST_CHECK_THROW(pg::copy_parameters(net, stranger, pg::matching::common), std::invalid_argument);
+  BOOST_CHECK_THROW(pg::load_parameters(stranger, here / "net", pg::matching::common), std::runtime_error);
+}
+
+// What safetensors.numpy.save_file writes has no metadata; its tensors are sorted by name.
+BOOST_AUTO_TEST_CASE(a_file_of_others_is_read_by_name) {
+  const folder here;
+  const std::string path = here / "others";
+  const classifier net{executor(), pg::kaiming_uniform{1}};
+  const auto values = net.parameters();
+  const std::string bytes{reinterpret_cast<const char*>(values.data()), values.size_bytes()};
+  std::string header = R"({"0.bias":{"dtype":"F32","shape":[9],"data_offsets":[0,36]},)"
+                       R"("0.weight":{"dtype":"F32","shape":[9,6],"data_offsets":[36,252]},)"
+                       R"("2.bias":{"dtype":"F32","shape":[3],"data_offsets":[252,264]},)"
+                       R"("2.weight":{"dtype":"F32","shape":[3,9],"data_offsets":[264,372]}})";
+  std::string size(8, '\0');
+  size[0] = static_cast<char>(header.size() & 0xFFU);
+  size[1] = static_cast<char>(header.size() >> 8U);
+  const std::string data =
+      bytes.substr(216, 36) + bytes.substr(0, 216) + bytes.substr(360, 12) + bytes.substr(252, 108);
+  write(path, size + header + data);
+  classifier other{executor(), pg::zeros{}};
+  pg::load_parameters(other, path);
+  BOOST_TEST((parameters_of(other) == parameters_of(net)));
+  refused<precise>(path, "F32 [9, 6] for 0.weight F64 [9, 6]");
+}
+
+BOOST_AUTO_TEST_CASE(every_flipped_bit_and_every_missing_byte_is_refused) {
+  const folder here;
+  const std::string path = here / "net";
+  using tiny = pg::network<pg::shape{2}, pg::linear<2>>;
+  const tiny net{executor(), pg::kaiming_uniform{1}};
+  pg::save_parameters(net, path);
+  tiny other{executor(), pg::zeros{}};
+  std::size_t accepted = 0, refused = 0;
+  test::damage_everywhere(path, [&] {
+    if (accepted == 0) BOOST_TEST_REQUIRE((all_of(other) == std::vector<float>(6)));
+    try {
+      pg::load_parameters(other, path);
+      ++accepted;
+    } catch (const std::runtime_error& error) {
+      refused += std::string{error.what()}.find(path) == std::string::npos ? 0U : 1U;
+    }
+  });
+  BOOST_TEST(refused == 9 * std::filesystem::file_size(path));
+  BOOST_TEST(accepted == 1U);
+  BOOST_TEST((all_of(other) == all_of(net)));
 }
 
 BOOST_AUTO_TEST_CASE(what_cannot_be_written_leaves_nothing) {
@@ -200,22 +458,74 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_written_leaves_nothing) {
   const classifier net{executor(), pg::kaiming_uniform{1}};
   const auto fails = [&](const std::string& path, const std::string& what) {
     BOOST_CHECK_EXCEPTION(pg::save_parameters(net, path), std::runtime_error, [&](const std::runtime_error& error) {
+      BOOST_TEST_MESSAGE(error.what());
       return error.what() == "pergrad: " + path + ": " + what;
     });
   };
-  fails(here / "no/such/folder/net.npy", "cannot be written: No such file or directory");
+  fails(here / "no/such/folder/net", "cannot be written: No such file or directory");
   std::filesystem::create_directories(here.path / "taken");
-  fails(here / "taken", "cannot be put in place: Is a directory");
-  std::size_t files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator{here.path}) files += entry.is_regular_file() ? 1U : 0U;
-  BOOST_TEST(files == 0U);
+  fails(here / "taken", "cannot be written: it is not a regular file");
+  fails("/dev/full", "cannot be written: it is not a regular file");
+  fails(here / "net.npy", "save_parameters writes safetensors, and a .npy is none");
+  BOOST_TEST(entries(here) == 1U);
+}
+
+BOOST_AUTO_TEST_CASE(links_stay_links_and_what_is_for_few_stays_so) {
+  const folder here;
+  const auto mode_of = [](const std::string& path) {
+    struct stat facts {};
+    BOOST_TEST(::lstat(path.c_str(), &facts) == 0);
+    return facts.st_mode;
+  };
+  const classifier net{executor(), pg::kaiming_uniform{1}};
+  const mode_t mask = ::umask(027);
+  pg::save_parameters(net, here / "net");
+  ::umask(mask);
+  BOOST_TEST((mode_of(here / "net") & 0777U) == 0640U);
+  std::filesystem::create_directories(here.path / "elsewhere");
+  pg::save_parameters(net, here / "elsewhere/secret");
+  BOOST_TEST(::chmod((here / "elsewhere/secret").c_str(), 0600) == 0);
+  std::filesystem::create_symlink("elsewhere/secret", here.path / "link");
+  write(here / "elsewhere/secret", "old");
+  // What a process that was killed has left, under every name that this one would try first.
+  const std::string left = (here / "elsewhere/secret") + ".unfinished." + std::to_string(::getpid()) + ".0";
+  write(left, "left");
+  pg::save_parameters(net, here / "link");
+  BOOST_TEST(S_ISLNK(mode_of(here / "link")));
+  BOOST_TEST((mode_of(here / "elsewhere/secret") & 0777U) == 0600U);
+  BOOST_TEST((read(here / "elsewhere/secret") == read(here / "net")));
+  BOOST_TEST(read(left) == "left");
+}
+
+// Python's own library reads our files, and we read its: values, names and shapes.
+BOOST_AUTO_TEST_CASE(there_and_back_through_python) {
+  const folder here;
+  if (std::system("python3 -c 'import safetensors.numpy' 2>/dev/null") != 0) {
+    BOOST_TEST_MESSAGE("python3 has no safetensors: the round trip through it was left out");
+    return;
+  }
+  const classifier net{executor(), pg::kaiming_uniform{1}};
+  pg::save_parameters(net, here / "ours");
+  write(here / "there.py",
+        "import sys\nfrom safetensors.numpy import load_file, save_file\n"
+        "state = load_file(sys.argv[1])\n"
+        "assert {name: each.shape for name, each in state.items()} == "
+        "{'0.weight': (9, 6), '0.bias': (9,), '2.weight': (3, 9), '2.bias': (3,)}\n"
+        "save_file({name: 2 * each for name, each in state.items()}, sys.argv[2])\n");
+  BOOST_TEST_REQUIRE(std::system(("python3 " + (here / "there.py ") + (here / "ours ") + (here / "theirs")).c_str()) ==
+                     0);
+  classifier back{executor(), pg::zeros{}};
+  pg::load_parameters(back, here / "theirs");
+  std::vector<float> twice = parameters_of(net);
+  for (float& each : twice) each *= 2;
+  BOOST_TEST((parameters_of(back) == twice));
 }
 
 // The limit on the size of a file stands for a full disk; by setrlimit(2) going beyond it is an error once its signal
 // is ignored.
 BOOST_AUTO_TEST_CASE(a_disk_that_is_full_costs_nothing_that_was_there) {
   const folder here;
-  const std::string path = here / "net.npy";
+  const std::string path = here / "net";
   using wide = pg::network<pg::shape{100}, pg::linear<200>>;
   wide net{executor(), pg::kaiming_uniform{1}};
   pg::save_parameters(net, path);
@@ -237,7 +547,7 @@ BOOST_AUTO_TEST_CASE(a_disk_that_is_full_costs_nothing_that_was_there) {
       std::signal(SIGXFSZ, handler);
     }
   };
-  // In the header, in the values, and in the last of them, which only closing writes.
+  // In the header, in the values, and in the last of them.
   for (const rlim_t most : {rlim_t{100}, rlim_t{50'000}, static_cast<rlim_t>(before.size() - 1)}) {
     std::string said;
     {
@@ -250,7 +560,7 @@ BOOST_AUTO_TEST_CASE(a_disk_that_is_full_costs_nothing_that_was_there) {
     }
     BOOST_TEST(said == "pergrad: " + path + ": cannot be written: File too large");
     BOOST_TEST((read(path) == before));
-    BOOST_TEST(!std::filesystem::exists(path + ".unfinished"));
+    BOOST_TEST(entries(here) == 1U);
   }
   pg::save_parameters(net, path);
   BOOST_TEST((read(path) != before));

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/train/resume_test.cpp - a run in two parts has the bits, the steps and the epsilon of one; no key is written;
-// rates change from a step on;
-// files that do not fit are refused and change nothing.
+// rates change from a step on; files that are damaged or do not fit are refused and change nothing.
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
+#include "damaged.hpp"
 #include "fixture.hpp"
 
 BOOST_AUTO_TEST_SUITE(train_resume)
@@ -203,48 +207,256 @@ BOOST_AUTO_TEST_CASE(a_loop_by_hand_is_saved_and_may_go_on_in_a_trainer) {
   BOOST_TEST(trainer.steps() == 9U);
 }
 
+// A filter's order is the one that was fixed before the first step, whatever the options of a later part would choose.
+BOOST_AUTO_TEST_CASE(a_filter_goes_on_with_its_order_and_a_plan_with_itself) {
+  const scratch_file file;
+  const clouds data{100};
+  const pg::host exec{pg::threads{1}};
+  pg::dp_sgd_options options = usual_options();
+  options.budget = pg::privacy_budget{pg::epsilon{8}, pg::delta{1e-5}};
+  options.plan = pg::run_plan::on_the_way;
+  classifier net{exec, pg::kaiming_uniform{1}};
+  pg::dp_sgd first{exec, net, loss{}, options};
+  for (int step = 0; step < 5; ++step) first.step(data.records());
+  pg::save_checkpoint(first, file.path);
+
+  pg::dp_sgd_options noisier = options;
+  noisier.noise = pg::noise_multiplier{4.0};
+  pg::dp_sgd second{exec, net, loss{}, noisier};
+  BOOST_TEST_REQUIRE(second.accountant().order() != first.accountant().order());
+  pg::load_checkpoint(second, file.path);
+  BOOST_TEST(second.accountant().order() == first.accountant().order());
+  BOOST_TEST(second.epsilon(pg::delta{1e-5}) == first.epsilon(pg::delta{1e-5}));
+  second.step(data.records());
+  pg::privacy_accountant by_hand{options.budget, pg::run_plan::on_the_way};
+  pg::sgd<classifier> optimizer{pg::learning_rate{0.25}};
+  pg::load_checkpoint(net, optimizer, by_hand, file.path);
+  BOOST_TEST(by_hand.order() == first.accountant().order());
+  BOOST_TEST(by_hand.steps() == 5U);
+
+  refused(file.path, "its plan is on the way, this run's is beforehand", usual_options());
+  pg::rdp_accountant no_filter;
+  BOOST_CHECK_THROW(pg::load_checkpoint(net, optimizer, no_filter, file.path), std::runtime_error);
+  BOOST_TEST(no_filter.steps() == 0U);
+  pg::dp_sgd beforehand{exec, net, loss{}, usual_options()};
+  pg::save_checkpoint(beforehand, file.path);
+  refused(file.path, "its plan is beforehand, this run's is on the way", options);
+}
+
+BOOST_AUTO_TEST_CASE(a_private_loop_in_two_parts_has_the_bits_of_one) {
+  const scratch_file file;
+  const clouds data{200};
+  const pg::host exec{pg::threads{1}};
+  const auto take_steps = [&](auto& loop, classifier& net, auto& optimizer, int count) {
+    for (int i = 0; i < count; ++i) {
+      auto step = loop.begin(data.records());
+      while (step.next()) {
+        pg::evaluate_into(exec, accumulate(step, sum(clip(step.gradients(), pg::l2_clip_norm{0.5}))));
+      }
+      optimizer.step(exec, net, std::move(step));
+    }
+  };
+  classifier whole{exec, pg::kaiming_uniform{1}}, parted{exec, pg::kaiming_uniform{1}}, resumed{exec, pg::zeros{}};
+  const pg::private_options options = usual_options();
+  pg::adam<classifier> one{pg::learning_rate{0.02}}, two{pg::learning_rate{0.02}}, three{pg::learning_rate{0.02}};
+  pg::private_loop all{exec, whole, loss{}, options, pg::seeded_generator{5}};
+  pg::private_loop first{exec, parted, loss{}, options, pg::seeded_generator{5}};
+  pg::private_loop second{exec, resumed, loss{}, options, pg::seeded_generator{5}};
+  take_steps(all, whole, one, 5);
+  take_steps(first, parted, two, 2);
+  pg::save_checkpoint(parted, two, first, file.path);
+  BOOST_CHECK_THROW(pg::load_checkpoint(parted, three, second, file.path), std::logic_error);  // not the loop's network
+  BOOST_TEST(second.steps() == 0U);
+  pg::load_checkpoint(resumed, three, second, file.path);
+  BOOST_CHECK_THROW(pg::load_checkpoint(resumed, three, second, file.path), std::logic_error);
+  take_steps(second, resumed, three, 3);
+  BOOST_TEST((parameters_of(whole) == parameters_of(resumed)));
+  BOOST_TEST(second.steps() == 5U);
+  BOOST_TEST(second.epsilon(pg::delta{1e-5}) == all.epsilon(pg::delta{1e-5}));
+}
+
 BOOST_AUTO_TEST_CASE(files_that_do_not_fit_are_refused_whole) {
   const scratch_file file;
   const clouds data{100};
   const pg::host exec{pg::threads{1}};
   refused("/nowhere/run", "cannot be opened", usual_options());
-  {
-    using wider = pg::network<pg::shape{6}, pg::linear<10>, pg::tanh, pg::linear<3>>;
-    wider net{exec, pg::zeros{}};
-    pg::dp_sgd trainer{exec, net, loss{}, usual_options()};
+  const auto save_of = [&]<class Network>(std::type_identity<Network> /*type*/, const pg::dp_sgd_options& options) {
+    Network net{exec, pg::zeros{}};
+    pg::dp_sgd trainer{exec, net, loss{}, options};
     pg::save_checkpoint(trainer, file.path);
-    refused(file.path, "has 103 parameters, the network has 93", usual_options());
-  }
+  };
+  using as_large = pg::network<pg::shape{6}, pg::linear<9, pg::no_bias>, pg::linear<3>, pg::linear<3, pg::no_bias>>;
+  static_assert(as_large::parameter_count == classifier::parameter_count);
+  save_of(std::type_identity<as_large>{}, usual_options());
+  refused(file.path, "only in the file: 1.weight F32 [3, 9], 1.bias F32 [3]", usual_options());
+  save_of(std::type_identity<pg::network<pg::shape{6}, pg::linear<9>, pg::relu, pg::linear<3>>>{}, usual_options());
+  refused(file.path, "another structure: its hash is ", usual_options());
+  save_of(std::type_identity<pg::network<pg::shape{6}, pg::frozen<pg::linear<9>>, pg::tanh, pg::linear<3>>>{},
+          usual_options());
+  refused(file.path, "another structure: its hash is ", usual_options());
+  save_of(std::type_identity<classifier::rebind<double>>{}, usual_options());
+  refused(file.path, "the file has 0.weight F64 [9, 6] for 0.weight F32 [9, 6]", usual_options());
+  save_of(std::type_identity<classifier>{}, with_adam());
+  refused(file.path, "its optimizer is adam, this one's is sgd", usual_options());
+  save_of(std::type_identity<classifier>{}, with_momentum());
+  refused(file.path, "its optimizer is sgd with momentum, this one's is sgd", usual_options());
+  refused(file.path, "its optimizer is sgd with momentum, this one's is adam", with_adam());
+
   classifier net{exec, pg::kaiming_uniform{1}};
   pg::dp_sgd trainer{exec, net, loss{}, usual_options()};
   trainer.step(data.records());
   pg::save_checkpoint(trainer, file.path);
-  refused(file.path, "has 0 values of an optimizer's state, this optimizer has 93", with_momentum());
-  refused(file.path, "has 0 values of an optimizer's state, this optimizer has 186", with_adam());
-
   const std::string right = bytes_of(file.path);
-  for (const std::size_t size : {std::size_t{0}, std::size_t{70}, std::size_t{200}, right.size() - 1}) {
-    write(file.path, right.substr(0, size));
-    refused(file.path, "", usual_options());
-  }
-  write(file.path, right + '\0');
-  refused(file.path, "is longer than a checkpoint", usual_options());
   pg::save_parameters(net, file.path);
-  refused(file.path, "not a checkpoint of a run", usual_options());
-  std::string other = right;
-  other[128] = 2;  // the first number behind the header of the first array
-  write(file.path, other);
-  refused(file.path, "format 2", usual_options());
-  other = right;
-  other[other.size() - 128 - 8 - 1] = '\x7f';  // the sign and exponent of the noise multiplier
-  other[other.size() - 128 - 8 - 2] = '\xf0';
-  write(file.path, other);
-  refused(file.path, "entry 0 of its ledger is none", usual_options());
+  refused(file.path, "is a file of pergrad: parameters 1, expected: checkpoint 1", usual_options());
+  // Without any metadata: whatever it is, no checksum vouches for its ledger.
+  const std::size_t begin = right.find("\"__metadata__\""), end = right.find("},", begin) + 2;
+  std::string bare = right;
+  bare.replace(begin, end - begin, std::string(end - begin, ' '));
+  write(file.path, bare);
+  refused(file.path, "not a checkpoint of a run: its metadata have no pergrad", usual_options());
   write(file.path, right);
   classifier whole{exec, pg::zeros{}};
+  BOOST_CHECK_EXCEPTION(pg::load_parameters(whole, file.path), std::runtime_error, [](const std::runtime_error& error) {
+    return std::string{error.what()}.ends_with("expected: parameters 1; load_checkpoint reads it");
+  });
   pg::dp_sgd last{exec, whole, loss{}, usual_options()};
   pg::load_checkpoint(last, file.path);
   BOOST_TEST((parameters_of(whole) == parameters_of(net)));
+}
+
+// All of them: what is in a file is what was written, or nothing is taken from it. A flip that lowers epsilon is what
+// former versions took.
+BOOST_AUTO_TEST_CASE(every_flipped_bit_and_every_missing_byte_is_refused) {
+  const scratch_file file;
+  using tiny = pg::network<pg::shape{6}, pg::linear<3>>;
+  const clouds data{50};
+  const pg::host exec{pg::threads{1}};
+  tiny net{exec, pg::kaiming_uniform{1}};
+  {
+    pg::dp_sgd first{exec, net, loss{}, with_momentum()};
+    for (int step = 0; step < 3; ++step) first.step(data.records());
+    pg::save_checkpoint(first, file.path);
+  }
+  const std::vector<float> before(net.parameters().begin(), net.parameters().end());
+  std::size_t accepted = 0, refused = 0;
+  pg::dp_sgd trainer{exec, net, loss{}, with_momentum()};
+  test::damage_everywhere(file.path, [&] {
+    try {
+      pg::load_checkpoint(trainer, file.path);
+      ++accepted;
+    } catch (const std::runtime_error& error) {
+      refused += std::string{error.what()}.find(file.path) == std::string::npos ? 0U : 1U;
+      BOOST_TEST_REQUIRE(trainer.steps() == 0U);
+      BOOST_TEST_REQUIRE(std::equal(before.begin(), before.end(), net.parameters().begin()));
+    }
+  });
+  BOOST_TEST(refused == 9 * std::filesystem::file_size(file.path));
+  BOOST_TEST(accepted == 1U);
+  BOOST_TEST(trainer.steps() == 3U);
+}
+
+// A right checksum under a wrong ledger, as somebody may write it: numbers that are no event's stay out.
+BOOST_AUTO_TEST_CASE(a_ledger_that_is_none_is_refused_under_a_right_checksum) {
+  const scratch_file file;
+  const pg::host exec{pg::threads{1}};
+  classifier net{exec, pg::kaiming_uniform{1}};
+  pg::sgd<classifier> optimizer{pg::learning_rate{0.25}};
+  const auto layout = pg::detail::checkpoint_access::layout<classifier>(optimizer);
+  const auto arrays = pg::detail::checkpoint_access::arrays<const std::byte>(net, optimizer);
+  const auto write_with = [&](std::vector<pg::rdp_accountant::entry> ledger, double order, pg::run_plan plan) {
+    pg::detail::run_numbers run;
+    run.ledger = std::move(ledger);
+    run.order = order;
+    run.plan = plan;
+    pg::detail::write_run(file.path, layout, std::span<const std::byte* const>{arrays}, run);
+  };
+  constexpr std::uint64_t half = std::uint64_t{1} << 63U;
+  const double no_number = std::numeric_limits<double>::quiet_NaN();
+  using enum pg::run_plan;
+  for (const pg::sampled_gaussian_event& event :
+       std::vector<pg::sampled_gaussian_event>{{no_number, 1}, {0.5, no_number}, {-0.1, 1}, {1.1, 1}, {0.5, -1}}) {
+    write_with({{{0.5, 1}, 1}, {event, 1}}, 0, beforehand);
+    refused(file.path, "entry 1 of its ledger is none", usual_options());
+  }
+  write_with({{{0.5, 1}, half}, {{0.5, 2}, half}}, 0, beforehand);
+  refused(file.path, "entry 1 of its ledger is none", usual_options());
+  write_with({{{0.5, 1}, 1}}, 3, beforehand);
+  refused(file.path, "the order of its ledger is none", usual_options());
+  pg::dp_sgd_options filter = usual_options();
+  filter.budget = pg::privacy_budget{pg::epsilon{8}, pg::delta{1e-5}};
+  filter.plan = on_the_way;
+  for (const double order : {0.0, 1.0, 0.5, -2.0, no_number, std::numeric_limits<double>::infinity()}) {
+    write_with({{{0.5, 1}, 1}}, order, on_the_way);
+    refused(file.path, "the order of its ledger is none", filter);
+  }
+}
+
+// Written as version 0.1 did: five .npy arrays, parameters with the frozen ones last.
+BOOST_AUTO_TEST_CASE(a_checkpoint_of_version_0_1_is_converted_if_somebody_vouches_for_it) {
+  const scratch_file file;
+  const pg::host exec{pg::threads{1}};
+  const auto array = []<class Value>(const std::vector<Value>& values) {
+    return pg::detail::npy_header<Value>(values.size()) +
+           std::string{reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Value)};
+  };
+  using tuned = pg::network<pg::shape{6}, pg::frozen<pg::linear<9>>, pg::tanh, pg::linear<3>>;
+  tuned net{exec, pg::kaiming_uniform{1}}, loaded{exec, pg::zeros{}}, again{exec, pg::zeros{}};
+  const std::vector<float> all(net.all_parameters().begin(), net.all_parameters().end());
+  std::vector<float> velocity(30);
+  for (std::size_t i = 0; i < velocity.size(); ++i) velocity[i] = static_cast<float>(i);
+  const std::string older = array(std::vector<std::uint64_t>{1, 93, 30, 0, 14, 2}) + array(all) + array(velocity) +
+                            array(std::vector<double>{0.2, 1.1, 0.5, 3.0}) + array(std::vector<std::uint64_t>{4, 3});
+  write(file.path, older);
+  pg::dp_sgd trainer{exec, loaded, loss{}, with_momentum(), pg::seeded_generator{5}};
+  BOOST_CHECK_EXCEPTION(
+      pg::load_checkpoint(trainer, file.path), std::runtime_error, [&](const std::runtime_error& error) {
+        return std::string{error.what()}.find("unprotected::load_older_checkpoint reads it") != std::string::npos;
+      });
+  pg::unprotected::load_older_checkpoint(trainer, file.path);
+  BOOST_TEST(trainer.steps() == 7U);
+  BOOST_TEST(std::equal(all.begin(), all.end(), loaded.all_parameters().begin()));
+  pg::save_checkpoint(trainer, file.path);
+  pg::dp_sgd next{exec, again, loss{}, with_momentum(), pg::seeded_generator{5}};
+  pg::load_checkpoint(next, file.path);
+  BOOST_TEST(next.epsilon(pg::delta{1e-5}) == trainer.epsilon(pg::delta{1e-5}));
+  BOOST_TEST(std::equal(all.begin(), all.end(), again.all_parameters().begin()));
+  const std::string today = bytes_of(file.path);
+  const std::string state{reinterpret_cast<const char*>(velocity.data()), velocity.size() * sizeof(float)};
+  BOOST_TEST((today.find(state) != std::string::npos));
+
+  const auto fails = [&](const std::string& bytes, const std::string& what) {
+    write(file.path, bytes);
+    tuned other{exec, pg::zeros{}};
+    pg::dp_sgd taker{exec, other, loss{}, with_momentum()};
+    BOOST_CHECK_EXCEPTION(pg::unprotected::load_older_checkpoint(taker, file.path), std::runtime_error,
+                          [&](const std::runtime_error& error) {
+                            BOOST_TEST_MESSAGE(error.what());
+                            return std::string{error.what()}.find(what) != std::string::npos;
+                          });
+    BOOST_TEST(taker.steps() == 0U);
+    BOOST_TEST(other.all_parameters()[0] == 0.0F);
+  };
+  fails(today, "not a checkpoint of version 0.1: no array of sizes");
+  fails(older + '\0', "is longer than a checkpoint");
+  for (const std::size_t size : {std::size_t{0}, std::size_t{70}, std::size_t{200}, older.size() - 1}) {
+    fails(older.substr(0, size), "");
+  }
+  const auto with = [&](std::size_t place, std::uint64_t value) {
+    std::string bytes = older;
+    std::memcpy(bytes.data() + 128 + 8 * place, &value, sizeof value);
+    return bytes;
+  };
+  fails(with(0, 2), "a checkpoint of format 2, expected 1");
+  fails(with(1, 94), "has 94 parameters, the network has 93");
+  fails(with(2, 60), "has 60 values of an optimizer's state, this optimizer has 30");
+  fails(with(5, std::uint64_t{1} << 60U), "kinds of steps");
+  pg::dp_sgd_options filter = with_momentum();
+  filter.budget = pg::privacy_budget{pg::epsilon{8}, pg::delta{1e-5}};
+  filter.plan = pg::run_plan::on_the_way;
+  write(file.path, older);
+  pg::dp_sgd on_the_way{exec, again, loss{}, filter};
+  BOOST_CHECK_THROW(pg::unprotected::load_older_checkpoint(on_the_way, file.path), std::runtime_error);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <ratio>
@@ -35,6 +36,10 @@ struct attention_options {
   bool wrong_given = false;     ///< something that is no option, or no probability
   std::uint32_t threshold = 0;  ///< 2^32 p: a probability is kept if its 32 random bits are not below
   double kept = 1;              ///< 1 / (1 - p)
+
+  [[nodiscard]] constexpr std::array<std::size_t, 3> settings(std::size_t heads) const noexcept {
+    return {heads, causal ? 1U : 0U, threshold};
+  }
 };
 
 constexpr void apply(attention_options& options, no_bias) noexcept { options.bias = false; }

@@ -28,6 +28,7 @@ template <std::size_t Axes, std::size_t Channels, extent GivenKernel, class... O
 struct convolution {
   static constexpr window_options options = gather_options<Options...>().on(Axes);
   static constexpr extent kernel = on_axes(GivenKernel, Axes, 1);
+  static constexpr std::size_t kernel_axes = Axes;
   static constexpr bool channels_first = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {

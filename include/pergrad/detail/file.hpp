@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/detail/file.hpp - an open file of C's streams: <fstream> costs every program that includes the library more
-// to compile than the readers themselves
+// pergrad/detail/file.hpp - an open file of C's streams, and files that are written whole or not at all
+//
+// C's streams and system calls: <fstream> costs every program that includes the library more to compile than the
+// readers themselves.
 #pragma once
 
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstddef>
 #include <cstdio>
+#include <cstdlib>
+#include <fcntl.h>
 #include <memory>
+#include <span>
+#include <stdexcept>
 #include <string>
+#include <system_error>
+#include <unistd.h>
 
 namespace pergrad::inline v0_1::detail {
 
@@ -18,6 +30,111 @@ using file = std::unique_ptr<std::FILE, file_closer>;
 /// None if it cannot be opened; errno says why.
 [[nodiscard]] inline file open_file(const std::string& path, const char* mode) noexcept {
   return file{std::fopen(path.c_str(), mode)};
+}
+
+[[noreturn]] inline void fail_with_file(const std::string& path, const std::string& what) {
+  throw std::runtime_error("pergrad: " + path + ": " + what);
+}
+
+/// Bytes of a file, where they lie.
+using byte_stretch = std::span<const std::byte>;
+
+// Not std::as_bytes(std::span{...}): to deduce its type costs every program that includes the library, 4 % of the
+// header.
+template <class Value>
+[[nodiscard]] byte_stretch bytes_of(const Value* values, std::size_t count) noexcept {
+  return {reinterpret_cast<const std::byte*>(values), count * sizeof(Value)};
+}
+[[nodiscard]] inline byte_stretch bytes_of(const std::string& text) noexcept {
+  return bytes_of(text.data(), text.size());
+}
+
+/// A new file beside the one that it is to replace, open for writing; what is not put in place is removed. Text is
+/// std::string: a template is compiled where it is used only.
+template <class Text>
+class unfinished_file {
+ public:
+  /// A symbolic link stays one: its target is replaced. Throws std::runtime_error that says why there can be no file.
+  explicit unfinished_file(const std::string& path) : path_{path}, target_{path} {
+    if (char* const resolved = ::realpath(path.c_str(), nullptr)) {
+      target_ = resolved;
+      std::free(resolved);  // NOLINT(cppcoreguidelines-no-malloc): realpath's
+    }
+    struct stat before {};
+    const bool replaces = ::stat(target_.c_str(), &before) == 0;
+    if (replaces && !S_ISREG(before.st_mode)) fail_with_file(path_, "cannot be written: it is not a regular file");
+    for (unsigned number = 0; descriptor_ < 0; ++number) {  // what a process that was killed left is not touched
+      name_ = target_ + ".unfinished." + std::to_string(::getpid()) + "." + std::to_string(number);
+      descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      if (descriptor_ < 0 && (errno != EEXIST || number == 1000)) {
+        name_.clear();
+        fail("cannot be written");
+      }
+    }
+    // Before there is anything to read: a file that was for few remains so.
+    if (replaces && ::fchmod(descriptor_, before.st_mode & 07777U) != 0) give_up("cannot be written");
+  }
+  unfinished_file(const unfinished_file&) = delete;
+  unfinished_file& operator=(const unfinished_file&) = delete;
+  ~unfinished_file() { clean_up(); }
+
+  void write(byte_stretch bytes) {
+    constexpr std::size_t most = std::size_t{1} << 30U;  // Linux writes less than 2 GB at once
+    while (!bytes.empty()) {
+      const ::ssize_t count = ::write(descriptor_, bytes.data(), bytes.size() < most ? bytes.size() : most);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) give_up("cannot be written");
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+    }
+  }
+  /// The bytes are on the disk before the name is theirs, and the name is on the disk when this returns.
+  void put_in_place() {
+    if (::fsync(descriptor_) != 0) give_up("cannot be written to the disk");
+    const int descriptor = descriptor_;
+    descriptor_ = -1;
+    if (::close(descriptor) != 0) give_up("cannot be written");
+    if (::rename(name_.c_str(), target_.c_str()) != 0) give_up("cannot be put in place");
+    name_.clear();
+    const std::size_t slash = target_.find_last_of('/');
+    const std::string folder = slash == std::string::npos ? "." : target_.substr(0, slash + 1);
+    descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    // EINVAL: a file system that does not offer it for folders.
+    if (descriptor_ < 0 || (::fsync(descriptor_) != 0 && errno != EINVAL)) {
+      fail("is written, but its name may be lost with the next failure of the machine");
+    }
+  }
+
+ private:
+  [[noreturn]] void fail(const char* what) const {
+    fail_with_file(path_, std::string{what} + ": " + std::generic_category().message(errno));
+  }
+  [[noreturn]] void give_up(const char* what) {
+    const int reason = errno;
+    clean_up();
+    errno = reason;
+    fail(what);
+  }
+  void clean_up() noexcept {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    if (!name_.empty()) ::unlink(name_.c_str());
+    descriptor_ = -1;
+    name_.clear();
+  }
+
+  Text path_;    ///< as it was given
+  Text target_;  ///< without symbolic links
+  Text name_;    ///< of the new file, until it is in place
+  int descriptor_ = -1;
+};
+
+/// Writes the stretches one after another, each from where it lies. The file appears whole or not at all, whatever
+/// stops the process or the machine: what was there before stays until the new one is complete. Throws
+/// std::runtime_error that names it and says what failed.
+template <class = void>
+void write_whole_file(const std::string& path, std::span<const byte_stretch> stretches) {
+  unfinished_file<std::string> made{path};
+  for (const byte_stretch each : stretches) made.write(each);
+  made.put_in_place();
 }
 
 }  // namespace pergrad::inline v0_1::detail

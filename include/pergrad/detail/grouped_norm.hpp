@@ -3,6 +3,7 @@
 // pixels
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -27,6 +28,12 @@ struct grouped_norm {
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept {
     return options.affine ? 2 * in.e0 : 0;
+  }
+  [[nodiscard]] static constexpr block_list<2> blocks(shape in) noexcept {
+    return {{{"weight", {in.e0}}, {"bias", {in.e0}}}};
+  }
+  [[nodiscard]] static constexpr auto settings() noexcept {
+    return std::array{static_cast<double>(Groups), options.epsilon};
   }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept {
     return in.size() + group_count(in) + parameter_count(in);

@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -83,6 +84,12 @@ struct recurrent_core {
   }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept {
     return gates * (in.e1 + Hidden + Biases);
+  }
+  [[nodiscard]] static constexpr block_list<4> blocks(shape in) noexcept {
+    return {{{"weight_ih", {gates, in.e1}},
+             {"weight_hh", {gates, Hidden}},
+             {"bias_ih", {Biases > 0 ? gates : 0}},
+             {"bias_hh", {Biases > 1 ? gates : 0}}}};
   }
   [[nodiscard]] static constexpr std::array<matrix, 2> matrices(shape in) noexcept {
     return {matrix{0, gates, in.e1}, matrix{gates * in.e1, gates, Hidden}};
@@ -344,6 +351,10 @@ struct recurrent {
         std::conditional_t<options.mean, sequential<entry<Index>..., mean_over_positions>, sequential<entry<Index>...>>;
   };
   using unfolds_to = typename stack<std::make_index_sequence<layer_count>>::type;
+  /// As PyTorch names the parameters of a layer's direction.
+  [[nodiscard]] static std::string part_name(std::size_t number) {
+    return "*_l" + std::to_string(number / directions) + (number % directions == 0 ? "" : "_reverse");
+  }
 };
 
 }  // namespace pergrad::inline v0_1::detail

@@ -2,6 +2,7 @@
 // pergrad/detail/row_norm.hpp - layer norm and root-mean-square norm: rows of the last axes, each normalised by itself
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -24,6 +25,18 @@ struct row_norm {
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept {
     return (options.affine ? row_size(in) : 0) + (shifts ? row_size(in) : 0);
+  }
+  [[nodiscard]] static constexpr block_list<2> blocks(shape in) noexcept {
+    block_list<2> list{{{"weight"}, {"bias"}}};
+    for (std::size_t i = 0; i < options.axes; ++i) {
+      const std::size_t size = in[in.rank() - options.axes + i];
+      list[0].extents[i] = size;
+      list[1].extents[i] = shifts ? size : 0;
+    }
+    return list;
+  }
+  [[nodiscard]] static constexpr auto settings() noexcept {
+    return std::array{static_cast<double>(options.axes), options.epsilon, options.epsilon_given ? 1.0 : 0.0};
   }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size() + row_count(in); }
   [[nodiscard]] static constexpr auto factors(shape in) noexcept {

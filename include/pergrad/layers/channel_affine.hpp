@@ -28,6 +28,9 @@ struct channel_affine {
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return 2 * in.e0; }
+  [[nodiscard]] static constexpr block_list<2> blocks(shape in) noexcept {
+    return {{{"weight", {in.e0}}, {"bias", {in.e0}}}};
+  }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return parameter_count(in); }
   [[nodiscard]] static constexpr auto factors(shape in) noexcept {
     return list_factors(elementwise_sum(1, in.e0, {.from = source::saved}),

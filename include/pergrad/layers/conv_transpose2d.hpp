@@ -26,6 +26,7 @@ struct conv_transpose2d {
   static constexpr const char* name = "conv_transpose2d";
   static constexpr detail::window_options options = detail::gather_options<Options...>().on(2);
   static constexpr extent kernel = detail::on_axes(Kernel, 2, 1);
+  static constexpr std::size_t kernel_axes = 2;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
     const extent out = output_size(in);

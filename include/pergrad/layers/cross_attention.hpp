@@ -41,6 +41,22 @@ struct attention_to_memory {
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in, shape second) noexcept {
     return lay_out(in, second).parameter_count;
   }
+  [[nodiscard]] static constexpr block_list<9> blocks(shape in, shape second) noexcept {
+    const std::size_t biases = options.bias ? in.e1 : 0;
+    const std::size_t learned = options.kv_bias ? 1 : 0;
+    const std::size_t packed = in.e1 == second.e1 ? in.e1 : 0;
+    const std::size_t apart = in.e1 - packed;
+    return {{{"in_proj_weight", {3 * packed, in.e1}},
+             {"q_proj_weight", {apart, in.e1}},
+             {"k_proj_weight", {apart, second.e1}},
+             {"v_proj_weight", {apart, second.e1}},
+             {"in_proj_bias", {3 * biases}},
+             {"bias_k", {learned, 1, in.e1}},
+             {"bias_v", {learned, 1, in.e1}},
+             {"out_proj.weight", {in.e1, in.e1}},
+             {"out_proj.bias", {biases}}}};
+  }
+  [[nodiscard]] static constexpr auto settings() noexcept { return options.settings(Heads); }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in, shape second) noexcept {
     return lay_out(in, second).saved_count;
   }
@@ -149,6 +165,12 @@ template <std::size_t Heads, class... OfQueries, class... OfMemory, class... Opt
 struct cross_attention<Heads, queries<OfQueries...>, memory<OfMemory...>, Options...> {
   using unfolds_to =
       merge<detail::attention_to_memory<Heads, Options...>, sequential<OfQueries...>, sequential<OfMemory...>>;
+  template <class Names>
+  static void name_parts(Names& names) {
+    names.template list_at<OfQueries...>("queries.");
+    names.template list_at<OfMemory...>("memory.");
+    names.rest(1);
+  }
 };
 
 }  // namespace pergrad::inline v0_1

@@ -6,6 +6,7 @@
 // (Srivastava et al. 2014, JMLR 15).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <ratio>
@@ -21,6 +22,7 @@ template <class Probability>
 struct dropout {
   static constexpr const char* name = "dropout";
   static constexpr bool on_tiles = true;
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Probability::num, Probability::den}; }
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size(); }

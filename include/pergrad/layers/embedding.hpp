@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -84,6 +85,8 @@ struct embedding {
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, Dim}; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.ids * Dim; }
+  [[nodiscard]] static constexpr block_list<1> blocks(shape in) noexcept { return {{{"weight", {in.ids, Dim}}}}; }
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{options.padding}; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (options.sum) return detail::mistake::option_not_offered;
     return detail::check_table(in, Dim, options);

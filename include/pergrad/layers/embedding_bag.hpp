@@ -7,6 +7,7 @@
 // occurs:  G_b[id] = count_b(id) delta_b,  ‖G_b‖² = ‖delta_b‖² sum count².  No row is ever copied.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -31,6 +32,10 @@ struct embedding_bag {
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Dim}; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.ids * Dim; }
+  [[nodiscard]] static constexpr block_list<1> blocks(shape in) noexcept { return {{{"weight", {in.ids, Dim}}}}; }
+  [[nodiscard]] static constexpr auto settings() noexcept {
+    return std::array{options.padding, std::size_t{options.sum}};
+  }
   [[nodiscard]] static constexpr std::size_t saved_count(shape /*in*/) noexcept { return Dim; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     return detail::check_table(in, Dim, options);

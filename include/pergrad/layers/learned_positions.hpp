@@ -20,6 +20,7 @@ namespace pergrad::inline v0_1 {
 struct learned_positions : detail::added_table {
   static constexpr const char* name = "learned_positions";
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.size(); }
+  [[nodiscard]] static constexpr block_list<1> blocks(shape in) noexcept { return {{{"weight", {in.e0, in.e1}}}}; }
   [[nodiscard]] static constexpr auto factors(shape in) noexcept {
     return list_factors(elementwise_sum(1, in.size(), {source::backprop}));
   }

@@ -55,6 +55,10 @@ requires(Rank > 0 && is_ratio<Alpha>) struct low_rank_adapter<Rank, linear<Outpu
 template <std::size_t Rank, class Layer, class Alpha = std::ratio<static_cast<std::intmax_t>(Rank)>>
 struct lora {
   using unfolds_to = typename detail::low_rank_adapter<Rank, Layer, Alpha>::type;
+  /// The frozen layer keeps the names that it has without an adapter.
+  [[nodiscard]] static const char* part_name(std::size_t number) noexcept {
+    return number == 0 ? "lora_A.*" : number == 1 ? "lora_B.*" : "*";
+  }
 };
 
 }  // namespace pergrad::inline v0_1

@@ -37,6 +37,17 @@ struct multihead_attention {
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return lay_out(in).parameter_count; }
+  [[nodiscard]] static constexpr block_list<6> blocks(shape in) noexcept {
+    const std::size_t biases = options.bias ? in.e1 : 0;
+    const std::size_t learned = options.kv_bias ? 1 : 0;
+    return {{{"in_proj_weight", {3 * in.e1, in.e1}},
+             {"in_proj_bias", {3 * biases}},
+             {"bias_k", {learned, 1, in.e1}},
+             {"bias_v", {learned, 1, in.e1}},
+             {"out_proj.weight", {in.e1, in.e1}},
+             {"out_proj.bias", {biases}}}};
+  }
+  [[nodiscard]] static constexpr auto settings() noexcept { return options.settings(Heads); }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {

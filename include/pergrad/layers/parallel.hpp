@@ -113,6 +113,10 @@ struct side_by_side<Join, First, Second, Rest...> : side_by_side<Join, merge<Joi
 template <class First, class... More>
 struct parallel {
   using unfolds_to = typename detail::side_by_side<detail::concatenate, First, More...>::type;
+  template <class Names>
+  static void name_parts(Names& names) {
+    names.template branches<First, More...>();
+  }
 };
 
 /// The same, joined along the first axis whatever the rank: the channels of `{channels, positions}`, as `conv1d` and
@@ -121,6 +125,10 @@ struct parallel {
 template <class First, class... More>
 struct parallel_channels {
   using unfolds_to = typename detail::side_by_side<detail::concatenate_channels, First, More...>::type;
+  template <class Names>
+  static void name_parts(Names& names) {
+    names.template branches<First, More...>();
+  }
 };
 
 }  // namespace pergrad::inline v0_1

@@ -2,6 +2,7 @@
 // pergrad/layers/scale.hpp - multiplication by a constant  y = a x;  dy/dx = a
 #pragma once
 
+#include <array>
 #include <ratio>
 
 #include <pergrad/detail/host_device.hpp>
@@ -19,6 +20,7 @@ struct scale {
   static constexpr bool on_device = true;
   static constexpr bool on_vectors = true;
   static constexpr bool derivative_from_output = true;
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Ratio::num, Ratio::den}; }
 
   [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
     return detail::is_ratio<Ratio> ? detail::mistake::none : detail::mistake::option_not_offered;

@@ -31,6 +31,7 @@ struct scaled_dot_product_attention {
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
+  [[nodiscard]] static constexpr auto settings() noexcept { return options.settings(Heads); }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (options.wrong_given || !options.bias || options.kv_bias) return detail::mistake::option_not_offered;
     if (in.rank() != 2) return detail::mistake::needs_a_sequence;

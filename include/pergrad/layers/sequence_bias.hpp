@@ -27,6 +27,7 @@ struct sequence_bias {
     return length + 1;
   }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.e1; }
+  [[nodiscard]] static constexpr block_list<1> blocks(shape in) noexcept { return {{{"bias", {in.e1}}}}; }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.e1; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     return in.rank() == 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;

@@ -2,6 +2,7 @@
 // pergrad/layers/slice.hpp - some of the features: y_i = x_(First + i), i < Count
 #pragma once
 
+#include <array>
 #include <cstddef>
 
 #include <pergrad/detail/mistakes.hpp>
@@ -15,6 +16,7 @@ template <std::size_t First, std::size_t Count>
 struct slice {
   static constexpr const char* name = "slice";
   static constexpr bool on_tiles = true;
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{First}; }
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Count}; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {

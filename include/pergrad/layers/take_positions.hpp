@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 
 #include <pergrad/detail/mistakes.hpp>
@@ -17,6 +18,7 @@ template <std::size_t First, std::size_t Count>
 struct take_positions {
   static constexpr const char* name = "take_positions";
   static constexpr bool on_tiles = true;
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{First}; }
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
     shape out{Count, in.e1};

@@ -60,6 +60,10 @@ struct feed_forward_end {
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in, shape second) noexcept {
     return second.e1 * (in.e1 + 1);
   }
+  [[nodiscard]] static constexpr block_list<2> blocks(shape in, shape second) noexcept {
+    return {{{"weight", {second.e1, in.e1}}, {"bias", {second.e1}}}};
+  }
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Probability::num, Probability::den}; }
   [[nodiscard]] static constexpr std::size_t saved_count(shape /*in*/, shape second) noexcept {
     return drops ? second.size() : 0;
   }
@@ -182,6 +186,11 @@ struct transformer_block {
   // The norms' parameters come last. Nodes behind norm1, norm behind: hidden, activation, dropout, end; norm first:
   // attention, dropout, sum, norm2, hidden, activation, dropout, end.
   static constexpr std::size_t dropped = drops ? 1 : 0;
+  [[nodiscard]] static const char* part_name(std::size_t number) noexcept {
+    constexpr const char* parts[2][5]{{"self_attn.*", "norm1.*", "linear1.*", "linear2.*", "norm2.*"},
+                                      {"norm1.*", "self_attn.*", "norm2.*", "linear1.*", "linear2.*"}};
+    return parts[Options::norm_first ? 1 : 0][number];
+  }
   using after =
       sequential<residual<attention, drop>, parameters_later<3 + dropped, layer_norm<>>,
                  merge<feed_forward_end<rate>, sequential<linear<FeedForward>, activation, drop>, sequential<>>,
@@ -208,8 +217,9 @@ struct transformer_block<Heads, FeedForward, Options> {
 /// linear2, norm1, norm2.
 template <std::size_t Heads, std::size_t FeedForward, class... Options>
 struct transformer_encoder_layer {
-  using unfolds_to =
-      typename detail::transformer_block<Heads, FeedForward, detail::transformer_options<Options...>>::type;
+  using block = detail::transformer_block<Heads, FeedForward, detail::transformer_options<Options...>>;
+  using unfolds_to = typename block::type;
+  [[nodiscard]] static const char* part_name(std::size_t number) noexcept { return block::part_name(number); }
 };
 
 }  // namespace pergrad::inline v0_1

@@ -4,6 +4,7 @@
 // y = Recurrent(Sequence(x), State(x)). The gradient flows into both branches.
 #pragma once
 
+#include <array>
 #include <cstddef>
 
 #include <pergrad/detail/graph.hpp>
@@ -28,6 +29,16 @@ struct state {};
 /// c_0))`. Parameters: the sequence's layers, the state's layers, the recurrent layer.
 template <class Recurrent, class Sequence, class State>
 struct with_state {};
+template <class Recurrent, class... First, class... Second>
+struct with_state<Recurrent, sequence<First...>, state<Second...>> {
+  template <class Names>
+  static void name_parts(Names& names) {
+    const std::size_t first = names.size();
+    names.template list_at<First...>("sequence.");
+    names.template list_at<Second...>("state.");
+    names.template named_parts<Recurrent, with_state>(first);
+  }
+};
 
 namespace detail {
 
@@ -36,6 +47,7 @@ template <std::size_t Hidden, std::size_t Kinds, std::size_t Index, std::size_t 
 struct state_part {
   static constexpr const char* name = "state";
   static constexpr bool on_tiles = true;
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Index}; }
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Kinds * Hidden}; }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {

@@ -56,6 +56,8 @@ class adam : public optimizer_steps<adam<Network>, Network> {
 
  private:
   friend struct optimizer_access;
+  static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
+  [[nodiscard]] const char* kind() const noexcept { return "adam"; }
   [[nodiscard]] std::array<std::span<scalar>, 2> state() noexcept { return {first_.span(), second_.span()}; }
   [[nodiscard]] std::uint64_t* count() noexcept { return &steps_; }
   [[nodiscard]] auto begin(Network& network, double scale) {

@@ -48,6 +48,13 @@ struct optimizer_access {
   [[nodiscard]] static auto state(Optimizer& optimizer) noexcept {
     return optimizer.state();
   }
+  /// Its name in files, and those of the arrays.
+  template <class Optimizer>
+  [[nodiscard]] static const char* kind(const Optimizer& optimizer) noexcept {
+    return optimizer.kind();
+  }
+  template <class Optimizer>
+  static constexpr auto state_names = Optimizer::state_names;
   template <class Optimizer>
   [[nodiscard]] static std::uint64_t* count(Optimizer& optimizer) noexcept {
     return optimizer.count();

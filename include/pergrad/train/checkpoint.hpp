@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/train/checkpoint.hpp - parameters to and from a file: NumPy's .npy format, PyTorch's order
+// pergrad/train/checkpoint.hpp - parameters to and from a file, and from one network to another, by their names
 //
-// A run that is to go on in another process needs more than parameters: see resume.hpp.
+// Files are safetensors (data/safetensors.hpp) with PyTorch's names (detail/parameter_names.hpp). NumPy's .npy, which
+// former versions wrote, is still read: the flat vector of `torch.nn.utils.parameters_to_vector`.
 //
-// `numpy.load(path)` gives the flat vector of `torch.nn.utils.parameters_to_vector`. Keys and generator states are
+// A run that is to go on in another process needs more than parameters: see resume.hpp. Keys and generator states are
 // never written: who has them can subtract the noise.
 #pragma once
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -16,16 +16,48 @@
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <system_error>
 #include <type_traits>
 #include <vector>
 
+#include <pergrad/data/safetensors.hpp>
 #include <pergrad/detail/file.hpp>
+#include <pergrad/detail/parameter_names.hpp>
+#include <pergrad/detail/stand_ins.hpp>
 #include <pergrad/network.hpp>
 
 namespace pergrad::inline v0_1 {
 
+/// Which of two networks' parameters, or of a file's and a network's, must fit together.
+enum class matching {
+  all,    ///< all of both, in name, shape and type
+  common  ///< at least one; what fits is taken over, and what does not stays: a new head, an adapter's base
+};
+/// How a flat vector of parameters is ordered if some are frozen.
+enum class parameter_order {
+  by_layer,    ///< layer after layer, frozen or not: PyTorch's `parameters_to_vector`
+  frozen_last  ///< all that are trained, then the frozen ones: `all_parameters()`, and .npy files of version 0.1
+};
+
 namespace detail {
+
+/// What a file is, and of which version.
+inline constexpr const char* parameter_format = "parameters 1";
+inline constexpr const char* run_format = "checkpoint 1";
+
+/// Bytes that were read and looked at, and where they go: nothing is changed before all is known to be right.
+struct loaded_bytes {
+  struct move {
+    std::size_t array;  ///< 0: the network's parameters, then the optimizer's arrays
+    std::size_t from;
+    std::size_t to;
+    std::size_t size;
+  };
+  std::vector<std::byte> bytes;
+  std::vector<move> moves;
+  void put(std::span<std::byte* const> arrays) const noexcept {
+    for (const move& each : moves) std::memcpy(arrays[each.array] + each.to, bytes.data() + each.from, each.size);
+  }
+};
 
 template <class Scalar>
 [[nodiscard]] std::string npy_header(std::size_t count) {
@@ -42,91 +74,201 @@ template <class Scalar>
   return header + dictionary;
 }
 
-/// Bytes of a file, where they lie.
-using byte_stretch = std::span<const std::byte>;
-
-// Not std::as_bytes(std::span{...}): to deduce its type costs every program that includes the library, 4 % of the
-// header.
-template <class Value>
-[[nodiscard]] byte_stretch bytes_of(const Value* values, std::size_t count) noexcept {
-  return {reinterpret_cast<const std::byte*>(values), count * sizeof(Value)};
-}
-[[nodiscard]] inline byte_stretch bytes_of(const std::string& text) noexcept {
-  return bytes_of(text.data(), text.size());
+template <class Text>
+[[nodiscard]] bool is_npy(const Text& path) {
+  const file stream = open_file(path, "rb");
+  char magic[6];
+  return stream != nullptr && std::fread(magic, 1, sizeof magic, stream.get()) == sizeof magic &&
+         std::memcmp(magic, "\x93NUMPY", sizeof magic) == 0;
 }
 
-/// Writes the stretches one after another, each from where it lies. The file appears whole or not at all: what was
-/// there before stays until the new one is complete. Throws std::runtime_error that names it and says what failed.
-inline void write_whole_file(const std::string& path, std::span<const byte_stretch> stretches) {
-  const std::string unfinished = path + ".unfinished";
-  const auto fail = [&](const char* what, int reason) {
-    throw std::runtime_error("pergrad: " + path + ": " + what + ": " + std::generic_category().message(reason));
-  };
-  file stream = open_file(unfinished, "wb");
-  if (stream == nullptr) fail("cannot be written", errno);
-  const char* what = "cannot be written";
-  bool done = std::ranges::all_of(stretches, [&](byte_stretch each) {
-    return each.empty() || std::fwrite(each.data(), 1, each.size(), stream.get()) == each.size();
-  });
-  int reason = errno;  // of the first failure
-  if (std::fclose(stream.release()) != 0 && done) {
-    done = false;
-    reason = errno;
+/// Reads a .npy file with the values of these tensors one after another.
+template <class Text>
+loaded_bytes read_npy(const Text& path, std::span<const safetensors::tensor> list) {
+  loaded_bytes made;
+  const file stream = open_file(path, "rb");
+  if (stream == nullptr) fail_with_file(path, "cannot be opened");
+  std::size_t size = 0;
+  for (const safetensors::tensor& each : list) size += each.size;
+  const std::size_t width = list.empty() || list[0].type == "F32" ? 4 : 8;
+  constexpr std::size_t longest_header = 10 + 0xFFFF;
+  std::vector<std::byte>& bytes = made.bytes;
+  bytes.resize(longest_header + size + 1);  // one more than any right file has
+  bytes.resize(std::fread(bytes.data(), 1, bytes.size(), stream.get()));
+  if (std::ferror(stream.get()) != 0) fail_with_file(path, "cannot be read");
+  if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY\x01\x00", 8) != 0) {
+    fail_with_file(path, "not a .npy file of version 1.0");
   }
-  if (done && std::rename(unfinished.c_str(), path.c_str()) != 0) {
-    done = false;
-    reason = errno;
-    what = "cannot be put in place";
+  const std::size_t start = 10 + std::to_integer<std::size_t>(bytes[8]) + 256 * std::to_integer<std::size_t>(bytes[9]);
+  const Text dictionary{reinterpret_cast<const char*>(bytes.data()) + 10, std::min(bytes.size(), start) - 10};
+  const Text type = width == 4 ? "'<f4'" : "'<f8'";
+  const Text extent = "(" + std::to_string(size / width) + ",)";
+  if (dictionary.find("'descr': " + type) == Text::npos || dictionary.find(extent) == Text::npos ||
+      dictionary.find("'fortran_order': False") == Text::npos) {
+    fail_with_file(path, "expected an array of type " + type + " and shape " + extent + ", found " +
+                             dictionary.substr(0, dictionary.find_last_of('}') + 1));
   }
-  if (done) return;
-  static_cast<void>(std::remove(unfinished.c_str()));
-  fail(what, reason);
+  const std::size_t found = bytes.size() - std::min(bytes.size(), start);
+  if (found != size) {
+    fail_with_file(path, "expected " + std::to_string(size) + " bytes of values at byte " + std::to_string(start) +
+                             ", found " + (found > size ? "more" : std::to_string(found)));
+  }
+  std::size_t from = start;
+  for (const safetensors::tensor& each : list) {
+    made.moves.push_back({0, from, each.begin, each.size});
+    from += each.size;
+  }
+  return made;
+}
+
+template <class = void>
+[[nodiscard]] std::vector<safetensors::tensor> in_memory_order(std::vector<safetensors::tensor> list) {
+  std::sort(list.begin(), list.end(), [](const auto& left, const auto& right) { return left.begin < right.begin; });
+  return list;
+}
+
+template <class Text>
+void write_parameters(const Text& path, std::span<const safetensors::tensor> list, const Text& structure,
+                      const std::byte* parameters) {
+  if (path.ends_with(".npy")) fail_with_file(path, "save_parameters writes safetensors, and a .npy is none");
+  std::vector<const std::byte*> values;
+  for (const safetensors::tensor& each : list) values.push_back(parameters + each.begin);
+  safetensors::write(path, {{"pergrad", parameter_format}, {"structure", structure}}, list, values);
+}
+
+/// Throws std::runtime_error unless the file says of itself that it is that, or nothing.
+template <class = void>
+void require_format(const safetensors::reader& file, const std::string& wanted) {
+  const std::string* const found = file.metadata("pergrad");
+  if (found == nullptr || *found == wanted) return;
+  file.fail("is a file of pergrad: " + found->substr(0, 80) + ", expected: " + wanted +
+            (*found == run_format ? "; load_checkpoint reads it" : ""));
+}
+template <class = void>
+void require_structure(const safetensors::reader& file, const std::string& structure, const char* instead) {
+  const std::string* const found = file.metadata("structure");
+  if (found == nullptr || *found == structure) return;
+  file.fail("is of a network with the same parameters but another structure: its hash is " + found->substr(0, 80) +
+            ", the network's " + structure + instead);
+}
+
+/// `kept` gets the names of the network's tensors that the file has nothing for.
+template <class Text>
+loaded_bytes read_parameters(const Text& path, std::span<const safetensors::tensor> list, const Text& structure,
+                             matching which, std::vector<Text>& kept) {
+  if (is_npy(path)) {
+    const auto memory_order = in_memory_order({list.begin(), list.end()});
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (list[i].begin == memory_order[i].begin) continue;
+      fail_with_file(
+          path,
+          "a .npy file does not say whether frozen parameters are last, as in version 0.1, or in their places: "
+          "unprotected::load_parameters takes a parameter_order");
+    }
+    return read_npy(path, list);
+  }
+  safetensors::reader file{path};
+  require_format(file, parameter_format);
+  const Text differences = safetensors::differences(file.tensors(), "the file", list, "the network", true);
+  if (which == matching::all) {
+    if (!differences.empty()) file.fail("does not fit the network: " + differences);
+    require_structure(file, structure, "; copy_parameters goes by names alone");
+  }
+  loaded_bytes made;
+  for (const safetensors::tensor& each : list) {
+    const safetensors::tensor* const found = safetensors::find(file.tensors(), each.name);
+    if (found != nullptr && found->shape == each.shape && found->type == each.type) {
+      made.moves.push_back({0, found->begin, each.begin, each.size});
+    } else {
+      kept.push_back(each.name);
+    }
+  }
+  if (made.moves.empty()) file.fail("has nothing in common with the network: " + differences);
+  made.bytes = file.read_values();
+  return made;
+}
+
+template <class Network>
+void put_parameters(Network& network, const loaded_bytes& loaded) {
+  std::byte* const parameters[]{reinterpret_cast<std::byte*>(network.all_parameters().data())};
+  loaded.put(parameters);
 }
 
 }  // namespace detail
 
-/// Writes all parameters, frozen ones last, from where they lie: memory does not grow with them. The file appears whole
-/// or not at all. Throws std::runtime_error that names the file and says what failed.
+/// Writes all parameters, frozen or not, by name, with a hash of the network's structure and a checksum, from where
+/// they lie: memory does not grow with them. The file appears whole or not at all, and is on the disk when this
+/// returns. Throws std::runtime_error that names the file and says what failed.
 template <class Network>
 void save_parameters(const Network& network, const std::string& path) {
-  const auto values = network.all_parameters();
-  const std::string header = detail::npy_header<typename Network::scalar>(values.size());
-  const detail::byte_stretch stretches[]{detail::bytes_of(header), detail::bytes_of(values.data(), values.size())};
-  detail::write_whole_file(path, stretches);
+  if constexpr (!detail::is_explained<Network>) {
+    detail::write_parameters(path, detail::parameter_tensors<Network>(), detail::structure_hash<Network>(false),
+                             reinterpret_cast<const std::byte*>(network.all_parameters().data()));
+  }
 }
 
-/// Reads all parameters; the network is unchanged if anything is wrong. Throws std::runtime_error that says what and
-/// where.
+/// Reads parameters by name; returns the names of the network's tensors that keep their values, none with
+/// `matching::all`. Files of Python's safetensors have neither hash nor checksum and are read as well; .npy files are
+/// flat vectors in PyTorch's order. The network is unchanged if anything is wrong. Throws std::runtime_error that says
+/// what and where, and lists both sides where names, shapes or types differ.
 template <class Network>
-void load_parameters(Network& network, const std::string& path) {
-  using scalar = typename Network::scalar;
-  const detail::file file = detail::open_file(path, "rb");
-  if (file == nullptr) throw std::runtime_error("pergrad: " + path + ": cannot be opened");
-  const std::span<scalar> values = network.all_parameters();
-  constexpr std::size_t longest_header = 10 + 0xFFFF;
-  std::vector<char> bytes(longest_header + values.size_bytes() + 1);  // one more than any right file has
-  bytes.resize(std::fread(bytes.data(), 1, bytes.size(), file.get()));
-  if (std::ferror(file.get()) != 0) throw std::runtime_error("pergrad: " + path + ": cannot be read");
-  if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY\x01\x00", 8) != 0) {
-    throw std::runtime_error("pergrad: " + path + ": not a .npy file of version 1.0");
+// NOLINTNEXTLINE(modernize-use-nodiscard): nothing with the default
+std::vector<std::string> load_parameters(Network& network, const std::string& path, matching which = matching::all) {
+  std::vector<std::string> kept;
+  if constexpr (!detail::is_explained<Network>) {
+    detail::put_parameters(network, detail::read_parameters(path, detail::parameter_tensors<Network>(),
+                                                            detail::structure_hash<Network>(false), which, kept));
   }
-  const auto byte = [&](std::size_t i) { return static_cast<std::size_t>(static_cast<unsigned char>(bytes[i])); };
-  const std::size_t start = 10 + byte(8) + 256 * byte(9);
-  const std::string dictionary{bytes.data() + 10, std::min(bytes.size(), start) - 10};
-  const std::string type = sizeof(scalar) == 4 ? "'<f4'" : "'<f8'";
-  const std::string extent = "(" + std::to_string(values.size()) + ",)";
-  if (dictionary.find("'descr': " + type) == std::string::npos || dictionary.find(extent) == std::string::npos ||
-      dictionary.find("'fortran_order': False") == std::string::npos) {
-    throw std::runtime_error("pergrad: " + path + ": expected an array of type " + type + " and shape " + extent +
-                             ", found " + dictionary.substr(0, dictionary.find_last_of('}') + 1));
-  }
-  const std::size_t found = bytes.size() - std::min(bytes.size(), start);
-  if (found != values.size_bytes()) {
-    throw std::runtime_error("pergrad: " + path + ": expected " + std::to_string(values.size_bytes()) +
-                             " bytes of values at byte " + std::to_string(start) + ", found " +
-                             (found > values.size_bytes() ? "more" : std::to_string(found)));
-  }
-  std::memcpy(values.data(), bytes.data() + start, values.size_bytes());
+  return kept;
 }
 
+/// Copies parameters by name between networks of any two types, frozen or not; other scalar types are converted.
+/// Returns the names of the tensors of `to` that keep their values. Throws std::invalid_argument that lists both sides
+/// where names or shapes differ; nothing is changed then.
+template <class From, class To>
+std::vector<std::string> copy_parameters(const From& from, To& to, matching which = matching::all) {
+  std::vector<std::string> kept;
+  if constexpr (!detail::is_explained<From> && !detail::is_explained<To>) {
+    const auto source = detail::parameter_tensors<From>();
+    const auto target = detail::parameter_tensors<To>();
+    const std::string differences = detail::safetensors::differences(source, "the source", target, "the target", false);
+    if (which == matching::all && !differences.empty()) {
+      throw std::invalid_argument("pergrad: copy_parameters: the networks differ: " + differences);
+    }
+    for (const auto& each : target) {
+      const auto* const found = detail::safetensors::find(source, each.name);
+      if (found == nullptr || found->shape != each.shape) kept.push_back(each.name);
+    }
+    if (kept.size() == target.size() && !kept.empty()) {
+      throw std::invalid_argument("pergrad: copy_parameters: the networks have nothing in common: " + differences);
+    }
+    const auto values = from.all_parameters();
+    const auto places = to.all_parameters();
+    for (const auto& each : target) {
+      const auto* const found = detail::safetensors::find(source, each.name);
+      if (found == nullptr || found->shape != each.shape) continue;
+      const std::size_t first = found->begin / sizeof(typename From::scalar);
+      const std::size_t place = each.begin / sizeof(typename To::scalar);
+      for (std::size_t i = 0; i < each.size / sizeof(typename To::scalar); ++i) {
+        places[place + i] = static_cast<typename To::scalar>(values[first + i]);
+      }
+    }
+  }
+  return kept;
+}
+
+namespace unprotected {
+
+/// Reads a .npy file whose order the caller vouches for, as nothing in it says which one it is. Throws as
+/// `load_parameters` of the library does.
+template <class Network>
+void load_parameters(Network& network, const std::string& path, parameter_order order) {
+  if constexpr (!detail::is_explained<Network>) {
+    const auto list = detail::parameter_tensors<Network>();
+    detail::put_parameters(
+        network, detail::read_npy(path, order == parameter_order::by_layer ? list : detail::in_memory_order(list)));
+  }
+}
+
+}  // namespace unprotected
 }  // namespace pergrad::inline v0_1

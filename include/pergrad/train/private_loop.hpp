@@ -39,6 +39,9 @@ namespace pergrad::inline v0_1 {
 
 template <class Network, class Loss, random_generator Generator, executor Executor>
 class private_loop;
+namespace detail {
+struct checkpoint_access;
+}
 
 /// One step of a `private_loop`: its records, in physical batches, and its sum. Movable, not copyable; a loop has one
 /// at a time, and one that is given up ends with its destructor. The step is in the ledger, whatever becomes of it.
@@ -169,6 +172,7 @@ class private_loop : private detail::private_run {
  private:
   template <class>
   friend class private_step;
+  friend struct detail::checkpoint_access;
   enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
 
   private_loop(const private_options& options, const Executor& executor, const Network& network, Loss loss,

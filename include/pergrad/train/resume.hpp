@@ -5,225 +5,416 @@
 // of its last part. Keys are not written, so the next part draws a new one and no noise is ever used twice. Everything
 // in the file follows from released values and public numbers.
 //
-// The file is five .npy arrays one after the other, as `numpy.load` reads them from one open file: uint64 [1, number of
-// parameters, values of the optimizer's state, its steps, steps given out by the generator, entries of the ledger]; all
-// parameters, frozen ones last; the optimizer's state; probability and noise multiplier of every entry; its steps.
+// The file is a safetensors file. Tensors: `ledger.events`, a sampling probability and a noise multiplier for every
+// kind of step; `ledger.steps`, how many there were; `ledger.order`, that of a Renyi filter, or 0; `optimizer.steps`;
+// `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
+// parameters. Metadata: the optimizer, the run's plan, and a hash of the network's structure.
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include <pergrad/data/safetensors.hpp>
 #include <pergrad/detail/file.hpp>
+#include <pergrad/detail/parameter_names.hpp>
 #include <pergrad/optim/optimizer.hpp>
+#include <pergrad/privacy/budget.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/rdp_accountant.hpp>
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/train/checkpoint.hpp>
 #include <pergrad/train/dp_sgd.hpp>
+#include <pergrad/train/private_loop.hpp>
 
 namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-inline constexpr std::size_t run_head_size = 6;
-inline constexpr std::uint64_t run_format = 1;
+/// What a run's file must fit: the tensors that it has but for its ledger, in arrays 0, 1, ... of memory.
+struct run_layout {
+  std::vector<safetensors::tensor> tensors;
+  std::vector<std::size_t> arrays;  ///< of each tensor
+  std::string structure;
+  std::string optimizer;
+};
+/// The numbers of a run.
+struct run_numbers {
+  std::vector<rdp_accountant::entry> ledger;
+  run_plan plan = run_plan::beforehand;
+  double order = 0;
+  std::uint64_t optimizer_steps = 0;
+  std::uint64_t generator_steps = 0;
+};
+[[nodiscard]] inline const char* name_of(run_plan plan) noexcept {
+  return plan == run_plan::beforehand ? "beforehand" : "on the way";
+}
+/// The tensors of these numbers, ledger first; `run_values` has their bytes.
+template <class = void>
+[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries) {
+  return {{"ledger.events", "F64", {entries, 2}, 0, 16 * entries},
+          {"ledger.steps", "U64", {entries}, 0, 8 * entries},
+          {"ledger.order", "F64", {}, 0, 8},
+          {"optimizer.steps", "U64", {}, 0, 8},
+          {"generator.steps", "U64", {}, 0, 8}};
+}
 
 /// Writes a checkpoint. Parameters and the optimizer's state stay where they lie: memory does not grow with them.
-template <class Scalar>
-void write_run(const std::string& path, std::span<const Scalar> parameters,
-               std::span<const std::span<Scalar>> optimizer, std::uint64_t optimizer_steps,
-               std::uint64_t generator_steps, std::span<const rdp_accountant::entry> ledger) {
+template <class Text>
+void write_run(const Text& path, const run_layout& layout, std::span<const std::byte* const> arrays,
+               const run_numbers& run) {
   std::vector<double> events;
-  std::vector<std::uint64_t> counts;
-  for (const rdp_accountant::entry& entry : ledger) {
+  std::vector<std::uint64_t> steps;
+  for (const rdp_accountant::entry& entry : run.ledger) {
     if (entry.count == 0) continue;
     events.push_back(entry.event.sampling_probability);
     events.push_back(entry.event.noise_multiplier);
-    counts.push_back(entry.count);
+    steps.push_back(entry.count);
   }
-  std::size_t state_count = 0;
-  for (const std::span<Scalar> part : optimizer) state_count += part.size();
-  const std::uint64_t head[run_head_size]{run_format,      parameters.size(), state_count,
-                                          optimizer_steps, generator_steps,   counts.size()};
-  const std::string headers[]{npy_header<std::uint64_t>(run_head_size), npy_header<Scalar>(parameters.size()),
-                              npy_header<Scalar>(state_count), npy_header<double>(events.size()),
-                              npy_header<std::uint64_t>(counts.size())};
-  std::vector<byte_stretch> stretches;
-  stretches.push_back(bytes_of(headers[0]));
-  stretches.push_back(bytes_of(head, run_head_size));
-  stretches.push_back(bytes_of(headers[1]));
-  stretches.push_back(bytes_of(parameters.data(), parameters.size()));
-  stretches.push_back(bytes_of(headers[2]));
-  for (const std::span<Scalar> part : optimizer) stretches.push_back(bytes_of(part.data(), part.size()));
-  stretches.push_back(bytes_of(headers[3]));
-  stretches.push_back(bytes_of(events.data(), events.size()));
-  stretches.push_back(bytes_of(headers[4]));
-  stretches.push_back(bytes_of(counts.data(), counts.size()));
-  write_whole_file(path, stretches);
+  std::vector<safetensors::tensor> tensors = run_tensors(steps.size());
+  std::vector<const std::byte*> values;
+  for (const void* each : {static_cast<const void*>(events.data()), static_cast<const void*>(steps.data()),
+                           static_cast<const void*>(&run.order), static_cast<const void*>(&run.optimizer_steps),
+                           static_cast<const void*>(&run.generator_steps)}) {
+    values.push_back(static_cast<const std::byte*>(each));
+  }
+  for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
+    tensors.push_back(layout.tensors[i]);
+    values.push_back(arrays[layout.arrays[i]] + layout.tensors[i].begin);
+  }
+  safetensors::write(path,
+                     {{"pergrad", run_format},
+                      {"structure", layout.structure},
+                      {"optimizer", layout.optimizer},
+                      {"plan", name_of(run.plan)}},
+                     tensors, values);
 }
 
-/// A checkpoint's numbers, before they are taken over.
-template <class Scalar>
-struct run_state {
-  std::vector<Scalar> parameters, optimizer;
-  std::uint64_t optimizer_steps = 0, generator_steps = 0;
-  std::vector<rdp_accountant::entry> ledger;
-
-  /// Reads a file for a network and an optimizer of these sizes. Throws std::runtime_error that says what and where.
-  [[nodiscard]] static run_state read(const std::string& path, std::size_t parameter_count, std::size_t state_count) {
-    const auto fail = [&](const std::string& what) { throw std::runtime_error("pergrad: " + path + ": " + what); };
-    const file stream = open_file(path, "rb");
-    if (stream == nullptr) fail("cannot be opened");
-    const auto array = [&]<class Value>(std::vector<Value>& values, std::size_t count, const char* what) {
-      const std::string wanted = npy_header<Value>(count);
-      std::string found(wanted.size(), '\0');
-      if (std::fread(found.data(), 1, found.size(), stream.get()) != found.size() || found != wanted) {
-        fail(std::string{"not a checkpoint of a run: no array of "} + what);
-      }
-      values.resize(count);
-      if (std::fread(values.data(), sizeof(Value), count, stream.get()) != count) {
-        fail(std::string{"ends within the "} + what);
-      }
-    };
-    std::vector<std::uint64_t> head;
-    array(head, run_head_size, "sizes");
-    if (head[0] != run_format) fail("a checkpoint of format " + std::to_string(head[0]) + ", this version reads 1");
-    const auto require = [&](std::uint64_t found, std::size_t wanted, const char* what, const char* of) {
-      if (found != wanted) {
-        fail("has " + std::to_string(found) + what + ", " + of + " has " + std::to_string(wanted));
-      }
-    };
-    require(head[1], parameter_count, " parameters", "the network");
-    require(head[2], state_count, " values of an optimizer's state", "this optimizer");
-    constexpr std::uint64_t most_entries = std::uint64_t{1} << 20U;  // nobody changes sigma as often
-    if (head[5] > most_entries) fail("has a ledger of " + std::to_string(head[5]) + " kinds of steps");
-
-    run_state state;
-    state.optimizer_steps = head[3];
-    state.generator_steps = head[4];
-    std::vector<double> events;
-    std::vector<std::uint64_t> counts;
-    array(state.parameters, parameter_count, "parameters");
-    array(state.optimizer, state_count, "optimizer's state");
-    array(events, 2 * head[5], "events");
-    array(counts, head[5], "steps");
-    if (std::fgetc(stream.get()) != EOF) fail("is longer than a checkpoint");
-    std::uint64_t steps = 0;
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-      if (!sampling_probability::holds(events[2 * i]) || !noise_multiplier::holds(events[2 * i + 1]) ||
-          counts[i] > std::numeric_limits<std::uint64_t>::max() - steps) {
-        fail("entry " + std::to_string(i) + " of its ledger is none");
-      }
-      steps += counts[i];
-      state.ledger.push_back({{events[2 * i], events[2 * i + 1]}, counts[i]});
+/// Throws std::runtime_error unless a ledger of this can be.
+template <class Text>
+void require_ledger(const Text& path, const run_numbers& run) {
+  std::uint64_t steps = 0;
+  for (std::size_t i = 0; i < run.ledger.size(); ++i) {
+    const auto& [event, count] = run.ledger[i];
+    if (!sampling_probability::holds(event.sampling_probability) || !noise_multiplier::holds(event.noise_multiplier) ||
+        count > std::numeric_limits<std::uint64_t>::max() - steps) {
+      fail_with_file(path, "entry " + std::to_string(i) + " of its ledger is none");
     }
-    return state;
+    steps += count;
   }
-};
+  const bool is_fixed = run.order > 1 && std::isfinite(run.order);
+  if (run.plan == run_plan::beforehand ? run.order != 0 : !is_fixed && (run.order != 0 || steps != 0)) {
+    fail_with_file(path, "the order of its ledger is none for a run that is planned " + Text{name_of(run.plan)});
+  }
+}
+
+/// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
+template <class Text>
+[[nodiscard]] std::pair<loaded_bytes, run_numbers> read_run(const Text& path, const run_layout& layout, run_plan plan) {
+  if (is_npy(path)) {
+    fail_with_file(path,
+                   "a checkpoint of version 0.1, which neither names nor a checksum protect: "
+                   "unprotected::load_older_checkpoint reads it, save_checkpoint writes it anew");
+  }
+  safetensors::reader file{path};
+  require_format(file, run_format);
+  const auto require = [&](const char* key, const Text& wanted, const char* whose) {
+    const Text* const found = file.metadata(key);
+    if (found == nullptr) file.fail(Text{"not a checkpoint of a run: its metadata have no "} + key);
+    if (*found != wanted) {
+      file.fail(Text{"its "} + key + " is " + found->substr(0, 80) + ", " + whose + " is " + wanted);
+    }
+  };
+  require("pergrad", run_format, "this version's");
+  require("optimizer", layout.optimizer, "this one's");
+  require("plan", name_of(plan), "this run's");
+  const safetensors::tensor* const steps = safetensors::find(file.tensors(), "ledger.steps");
+  const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
+  std::vector<safetensors::tensor> wanted = run_tensors(entries);
+  wanted.insert(wanted.end(), layout.tensors.begin(), layout.tensors.end());
+  const Text differences = safetensors::differences(file.tensors(), "the file", wanted, "this run", true);
+  if (!differences.empty()) file.fail("does not fit the network and its optimizer: " + differences);
+  if (file.metadata("structure") == nullptr) file.fail("not a checkpoint of a run: its metadata have no structure");
+  require_structure(file, layout.structure, "");
+
+  std::pair<loaded_bytes, run_numbers> made;
+  auto& [loaded, run] = made;
+  loaded.bytes = file.read_values();
+  const auto value = [&]<class Value>(Value& to, const char* name, std::size_t index) {
+    const std::size_t begin = safetensors::find(file.tensors(), name)->begin;
+    std::memcpy(&to, loaded.bytes.data() + begin + index * sizeof to, sizeof to);
+  };
+  run.plan = plan;
+  run.ledger.resize(entries);
+  for (std::size_t i = 0; i < entries; ++i) {
+    value(run.ledger[i].event.sampling_probability, "ledger.events", 2 * i);
+    value(run.ledger[i].event.noise_multiplier, "ledger.events", 2 * i + 1);
+    value(run.ledger[i].count, "ledger.steps", i);
+  }
+  value(run.order, "ledger.order", 0);
+  value(run.optimizer_steps, "optimizer.steps", 0);
+  value(run.generator_steps, "generator.steps", 0);
+  require_ledger(path, run);
+  for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
+    const safetensors::tensor& each = layout.tensors[i];
+    loaded.moves.push_back(
+        {layout.arrays[i], safetensors::find(file.tensors(), each.name)->begin, each.begin, each.size});
+  }
+  return made;
+}
+
+/// Reads the five .npy arrays of version 0.1: sizes; parameters, frozen ones last; the optimizer's state; events;
+/// steps.
+template <class Text>
+[[nodiscard]] std::pair<loaded_bytes, run_numbers> read_older_run(const Text& path, std::span<const std::size_t> sizes,
+                                                                  std::size_t width) {
+  std::pair<loaded_bytes, run_numbers> made;
+  auto& [loaded, run] = made;
+  const file stream = open_file(path, "rb");
+  if (stream == nullptr) fail_with_file(path, "cannot be opened");
+  const auto array = [&](void* values, std::size_t value_size, const Text& header, std::size_t count,
+                         const char* what) {
+    Text found(header.size(), '\0');
+    if (std::fread(found.data(), 1, found.size(), stream.get()) != found.size() || found != header) {
+      fail_with_file(path, Text{"not a checkpoint of version 0.1: no array of "} + what);
+    }
+    if (std::fread(values, value_size, count, stream.get()) != count) {
+      fail_with_file(path, Text{"ends within the "} + what);
+    }
+  };
+  std::array<std::uint64_t, 6> head{};
+  array(head.data(), 8, npy_header<std::uint64_t>(6), 6, "sizes");
+  if (head[0] != 1) fail_with_file(path, "a checkpoint of format " + std::to_string(head[0]) + ", expected 1");
+  std::size_t state_size = 0;
+  for (const std::size_t each : sizes.subspan(1)) state_size += each;
+  const auto require = [&](std::uint64_t found, std::size_t wanted, const char* what, const char* of) {
+    if (found == wanted) return;
+    fail_with_file(path, "has " + std::to_string(found) + what + ", " + of + " has " + std::to_string(wanted));
+  };
+  require(head[1], sizes[0] / width, " parameters", "the network");
+  require(head[2], state_size / width, " values of an optimizer's state", "this optimizer");
+  constexpr std::uint64_t most_entries = std::uint64_t{1} << 20U;  // nobody changes sigma as often
+  if (head[5] > most_entries) fail_with_file(path, "has a ledger of " + std::to_string(head[5]) + " kinds of steps");
+  loaded.bytes.resize(sizes[0] + state_size);
+  const auto header = [&](std::size_t size) {
+    return width == 4 ? npy_header<float>(size / width) : npy_header<double>(size / width);
+  };
+  array(loaded.bytes.data(), width, header(sizes[0]), sizes[0] / width, "parameters");
+  array(loaded.bytes.data() + sizes[0], width, header(state_size), state_size / width, "optimizer's state");
+  std::vector<double> events(2 * head[5]);
+  std::vector<std::uint64_t> steps(head[5]);
+  array(events.data(), 8, npy_header<double>(events.size()), events.size(), "events");
+  array(steps.data(), 8, npy_header<std::uint64_t>(steps.size()), steps.size(), "steps");
+  if (std::fgetc(stream.get()) != EOF) fail_with_file(path, "is longer than a checkpoint");
+  std::size_t from = 0;
+  for (std::size_t i = 0; i < sizes.size(); from += sizes[i++]) loaded.moves.push_back({i, from, 0, sizes[i]});
+  for (std::size_t i = 0; i < steps.size(); ++i) run.ledger.push_back({{events[2 * i], events[2 * i + 1]}, steps[i]});
+  run.optimizer_steps = head[3];
+  run.generator_steps = head[4];
+  require_ledger(path, run);
+  return made;
+}
 
 struct checkpoint_access {
+  /// The network's memory, then the optimizer's arrays; `Byte` is std::byte, or const.
+  template <class Byte, class Network, class Optimizer>
+  [[nodiscard]] static std::vector<Byte*> arrays(Network& network, Optimizer& optimizer) {
+    std::vector<Byte*> all{reinterpret_cast<Byte*>(network.all_parameters().data())};
+    for (const auto part : optimizer_access::state(optimizer)) all.push_back(reinterpret_cast<Byte*>(part.data()));
+    return all;
+  }
   template <class Network, class Optimizer>
-  static void save(const Network& network, Optimizer& optimizer, const rdp_accountant& accountant,
-                   std::uint64_t generator_steps, const std::string& path) {
-    using scalar = typename Network::scalar;
-    const auto state = optimizer_access::state(optimizer);
-    const std::uint64_t* const steps = optimizer_access::count(optimizer);
-    write_run<scalar>(path, network.all_parameters(), state, steps != nullptr ? *steps : 0, generator_steps,
-                      accountant.ledger());
+  [[nodiscard]] static run_layout layout(Optimizer& optimizer) {
+    run_layout made;
+    made.structure = structure_hash<Network>(true);
+    made.optimizer = optimizer_access::kind(optimizer);
+    made.tensors = parameter_tensors<Network>();
+    const std::size_t count = made.tensors.size();
+    made.arrays.resize(count);
+    std::size_t array = 0;
+    for (const auto part : optimizer_access::state(optimizer)) {
+      const std::string prefix = std::string{"optimizer."} + optimizer_access::state_names<Optimizer>[array++] + ".";
+      for (std::size_t i = 0; i < count; ++i) {
+        if (made.tensors[i].begin >= part.size_bytes()) continue;  // not trained, or nothing is remembered
+        made.tensors.push_back(made.tensors[i]);
+        made.tensors.back().name.insert(0, prefix);
+        made.arrays.push_back(array);
+      }
+    }
+    return made;
   }
 
-  /// Reads first and changes then: nothing is changed if anything is wrong.
   template <class Network, class Optimizer, class Accountant>
-  [[nodiscard]] static std::uint64_t restore(Network& network, Optimizer& optimizer, Accountant& accountant,
-                                             const std::string& path) {
-    using scalar = typename Network::scalar;
+  static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
+                   std::uint64_t generator_steps, const std::string& path) {
+    const std::uint64_t* const steps = optimizer_access::count(optimizer);
+    run_numbers run;
+    if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
+      run.plan = accountant.plan();
+      run.order = accountant.order();
+      run.ledger.assign(accountant.accountant().ledger().begin(), accountant.accountant().ledger().end());
+    } else {
+      run.ledger.assign(accountant.ledger().begin(), accountant.ledger().end());
+    }
+    run.optimizer_steps = steps != nullptr ? *steps : 0;
+    run.generator_steps = generator_steps;
+    write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
+  }
+
+  /// Reads first and changes then: nothing is changed if anything is wrong. Returns the steps given out.
+  template <class Network, class Optimizer, class Accountant>
+  static std::uint64_t restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
+                               bool older) {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
     }
-    const auto parts = optimizer_access::state(optimizer);
-    std::size_t state_count = 0;
-    for (const std::span<scalar> part : parts) state_count += part.size();
-    const auto run = run_state<scalar>::read(path, network.all_parameters().size(), state_count);
-    for (const rdp_accountant::entry& entry : run.ledger) accountant.record(entry.event, entry.count);
-    std::ranges::copy(run.parameters, network.all_parameters().begin());
-    auto next = run.optimizer.begin();
-    for (const std::span<scalar> part : parts) {
-      std::copy_n(next, part.size(), part.begin());
-      next += static_cast<std::ptrdiff_t>(part.size());
+    run_plan plan = run_plan::beforehand;
+    if constexpr (std::is_same_v<Accountant, privacy_accountant>) plan = accountant.plan();
+    if (older && plan != run_plan::beforehand) {
+      fail_with_file(path, "a run of version 0.1 was planned beforehand, and this one is planned on the way");
     }
+    const auto [loaded, run] =
+        older ? read_older<Network>(optimizer, path) : read_run(path, layout<Network>(optimizer), plan);
+    Accountant goes_on = accountant;
+    for (const rdp_accountant::entry& entry : run.ledger) goes_on.record(entry.event, entry.count);
+    if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
+      if (run.order != 0) goes_on.fix_order(run.order);
+    }
+    const auto places = arrays<std::byte>(network, optimizer);
+    accountant = std::move(goes_on);
+    loaded.put(places);
     if (std::uint64_t* const count = optimizer_access::count(optimizer)) *count = run.optimizer_steps;
     return run.generator_steps;
+  }
+  template <class Network, class Optimizer>
+  [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
+    constexpr std::size_t width = sizeof(typename Network::scalar);
+    std::vector<std::size_t> sizes{width * (Network::parameter_count + Network::frozen_parameter_count)};
+    for (const auto part : optimizer_access::state(optimizer)) sizes.push_back(part.size_bytes());
+    return read_older_run(path, sizes, width);
+  }
+  /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise.
+  template <class Generator>
+  static void go_on(Generator& generator, std::uint64_t given_out) {
+    if constexpr (std::is_same_v<Generator, seeded_generator>) {
+      generator = seeded_generator{generator.seed(), std::max(generator.step(), given_out)};
+    } else if constexpr (!Generator::is_private) {
+      while (generator.step() < given_out) static_cast<void>(generator.next_step());
+    }
   }
 
   template <class Trainer>
   static void save(const Trainer& trainer, const std::string& path) {
     std::visit(
         [&](auto& optimizer) {
-          save(*trainer.network_, optimizer, trainer.accountant_.accountant(), trainer.generator_.step(), path);
+          save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path);
         },
         trainer.part_->optimizer);
   }
   template <class Trainer>
-  static void load(Trainer& trainer, const std::string& path) {
-    const std::uint64_t given_out =
-        std::visit([&](auto& optimizer) { return restore(*trainer.network_, optimizer, trainer.accountant_, path); },
-                   trainer.part_->optimizer);
-    // A new key has no step behind it; a seed that is given again has, and must not repeat their noise.
-    auto& generator = trainer.generator_;
-    if constexpr (std::is_same_v<std::remove_reference_t<decltype(generator)>, seeded_generator>) {
-      generator = seeded_generator{generator.seed(), std::max(generator.step(), given_out)};
-    } else if constexpr (!Trainer::is_private) {
-      while (generator.step() < given_out) static_cast<void>(generator.next_step());
-    }
+  static void load(Trainer& trainer, const std::string& path, bool older) {
+    go_on(trainer.generator_,
+          std::visit(
+              [&](auto& optimizer) { return restore(*trainer.network_, optimizer, trainer.accountant_, path, older); },
+              trainer.part_->optimizer));
+  }
+  template <class Network, class Optimizer, class Loop>
+  static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
+    require_its_network(network, loop);
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), path);
+  }
+  template <class Network, class Optimizer, class Loop>
+  static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
+    require_its_network(network, loop);
+    go_on(loop.generator_, restore(network, optimizer, loop.accountant_, path, false));
+  }
+  template <class Network, class Loop>
+  static void require_its_network(const Network& network, const Loop& loop) {
+    if (&network != loop.network_) throw std::logic_error("pergrad: a checkpoint of a loop is one of its own network");
   }
 };
 
 }  // namespace detail
 
-/// Writes a run: the network's parameters, frozen ones last, the optimizer's state, and what was spent. No key is
-/// written, and nothing that is private. Memory does not grow with the network. The file appears whole or not at all.
-/// Throws std::runtime_error that names the file and says what failed. Trainers on a device cannot be saved yet.
+/// Writes a run: the network's parameters and the optimizer's state by name, and what was spent: ledger, plan, and the
+/// order of a Renyi filter. No key is written, and nothing that is private. Memory does not grow with the network. The
+/// file appears whole or not at all, and is on the disk when this returns. Throws std::runtime_error that names the
+/// file and says what failed. Trainers on a device cannot be saved yet.
 template <class Network, class Loss, class Generator, class Executor>
 requires(!dp_sgd<Network, Loss, Generator, Executor>::on_a_device) void save_checkpoint(
     const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
   detail::checkpoint_access::save(trainer, path);
 }
 
-/// Lets a trainer that has taken no step go on with a saved run: steps, epsilon and budget count both parts. Its
-/// options may be others but for the kind of optimizer; each step costs what its own options say. The noise's key is a
-/// new one; a seeded generator goes on behind the steps that it had given out, so that a run in two parts has the bits
-/// of one.
+/// Lets a trainer that has taken no step go on with a saved run: steps, epsilon and budget count both parts, and a
+/// filter keeps its order. Its options may be others but for the plan and the kind of optimizer; each step costs what
+/// its own options say. The noise's key is a new one; a seeded generator goes on behind the steps that it had given
+/// out, so that a run in two parts has the bits of one.
 ///
 /// Steps that were taken after the file was written are in no ledger: nothing of them may have been released.
 ///
-/// Throws std::runtime_error that says what is wrong with the file, std::logic_error if steps were taken; nothing is
-/// changed then.
+/// Throws std::runtime_error that says what is wrong with the file, or that it is of another network, scalar type,
+/// optimizer or plan; std::logic_error if steps were taken; nothing is changed then.
 template <class Network, class Loss, class Generator, class Executor>
 requires(!dp_sgd<Network, Loss, Generator, Executor>::on_a_device) void load_checkpoint(
     dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
-  detail::checkpoint_access::load(trainer, path);
+  detail::checkpoint_access::load(trainer, path, false);
 }
 
-/// The same for a training loop by hand. A seeded generator is not in the file: `seeded_generator{seed, steps}` goes on
-/// behind so many steps.
-template <class Network, class Optimizer>
-void save_checkpoint(const Network& network, Optimizer& optimizer, const rdp_accountant& accountant,
+/// The same for a `private_loop`, with its own network and the optimizer that takes its steps. A step that has begun is
+/// in the ledger, whether it was released or not. Throws std::logic_error for another network.
+template <class Network, class Optimizer, class Loss, class Generator, class Executor>
+void save_checkpoint(const Network& network, Optimizer& optimizer,
+                     const private_loop<Network, Loss, Generator, Executor>& loop, const std::string& path) {
+  detail::checkpoint_access::save_loop(network, optimizer, loop, path);
+}
+template <class Network, class Optimizer, class Loss, class Generator, class Executor>
+void load_checkpoint(Network& network, Optimizer& optimizer, private_loop<Network, Loss, Generator, Executor>& loop,
                      const std::string& path) {
+  detail::checkpoint_access::load_loop(network, optimizer, loop, path);
+}
+
+/// The same for a training loop by hand, with an `rdp_accountant` or a `privacy_accountant`. A seeded generator is not
+/// in the file: `seeded_generator{seed, steps}` goes on behind so many steps.
+template <class Network, class Optimizer, class Accountant>
+requires(std::is_same_v<Accountant, rdp_accountant> ||
+         std::is_same_v<Accountant, privacy_accountant>) void save_checkpoint(const Network& network,
+                                                                              Optimizer& optimizer,
+                                                                              const Accountant& accountant,
+                                                                              const std::string& path) {
   detail::checkpoint_access::save(network, optimizer, accountant, 0, path);
 }
-template <class Network, class Optimizer>
-void load_checkpoint(Network& network, Optimizer& optimizer, rdp_accountant& accountant, const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path));
+template <class Network, class Optimizer, class Accountant>
+requires(std::is_same_v<Accountant, rdp_accountant> ||
+         std::is_same_v<Accountant, privacy_accountant>) void load_checkpoint(Network& network, Optimizer& optimizer,
+                                                                              Accountant& accountant,
+                                                                              const std::string& path) {
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false));
 }
 
+namespace unprotected {
+
+/// Reads a checkpoint of version 0.1, five .npy arrays, into a trainer as `load_checkpoint` does; `save_checkpoint`
+/// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
+/// damage to its ledger may go unnoticed: the caller vouches for both.
+template <class Network, class Loss, class Generator, class Executor>
+requires(!dp_sgd<Network, Loss, Generator, Executor>::on_a_device) void load_older_checkpoint(
+    dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+  detail::checkpoint_access::load(trainer, path, true);
+}
+
+}  // namespace unprotected
 }  // namespace pergrad::inline v0_1
