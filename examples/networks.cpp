@@ -78,12 +78,14 @@ int main() {
   // [snippet end]
 
   // [snippet: checkpoint]
-  pg::save_parameters(net, "networks_example.npy");  // numpy.load reads it
+  pg::save_parameters(net, "networks_example.safetensors");  // safetensors.numpy.load_file reads it
   cnn copy{exec, pg::zeros{}};
-  pg::load_parameters(copy, "networks_example.npy");
+  pg::load_parameters(copy, "networks_example.safetensors");
+  cnn_in_double precise{exec, pg::zeros{}};
+  pg::copy_parameters(net, precise);  // by name, and converted
   // [snippet end]
   const bool restored = std::equal(all.begin(), all.end(), copy.parameters().begin());
-  static_cast<void>(std::remove("networks_example.npy"));
+  static_cast<void>(std::remove("networks_example.safetensors"));
 
   // [snippet: describe]
   std::printf("%s\n%s", pg::describe<cnn>().c_str(), pg::describe<resnet>().c_str());
@@ -96,7 +98,7 @@ int main() {
   using text = pg::network<pg::token_ids(6, 20), pg::frozen<pg::embedding<8>, pg::transformer_encoder_layer<2, 16>>,
                            pg::gru<6, pg::bidirectional>, pg::mean_over_positions, pg::linear<3>>;
   text reader{exec, pg::layer_default{1}};
-  if (std::filesystem::exists("text.npy")) pg::load_parameters(reader, "text.npy");
+  if (std::filesystem::exists("text.safetensors")) pg::load_parameters(reader, "text.safetensors");
   // [snippet end]
 
   // [snippet: predict]

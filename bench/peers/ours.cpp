@@ -133,7 +133,7 @@ class training {
   /// What the step gave that the others are compared with.
   void write_result(const std::string& path) const {
     if constexpr (task::update) {
-      pg::save_parameters(net_, path);
+      write_values(path, net_.all_parameters(), {});
     } else {
       write_values(path, update_.values(), std::vector<float>(norms_.begin(), norms_.end()));
     }

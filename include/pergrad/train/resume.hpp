@@ -150,7 +150,8 @@ template <class Text>
   require_structure(file, layout.structure, "");
 
   std::pair<loaded_bytes, run_numbers> made;
-  auto& [loaded, run] = made;
+  loaded_bytes& loaded = made.first;
+  run_numbers& run = made.second;
   loaded.bytes = file.read_values();
   const auto value = [&]<class Value>(Value& to, const char* name, std::size_t index) {
     const std::size_t begin = safetensors::find(file.tensors(), name)->begin;
@@ -181,7 +182,8 @@ template <class Text>
 [[nodiscard]] std::pair<loaded_bytes, run_numbers> read_older_run(const Text& path, std::span<const std::size_t> sizes,
                                                                   std::size_t width) {
   std::pair<loaded_bytes, run_numbers> made;
-  auto& [loaded, run] = made;
+  loaded_bytes& loaded = made.first;
+  run_numbers& run = made.second;
   const file stream = open_file(path, "rb");
   if (stream == nullptr) fail_with_file(path, "cannot be opened");
   const auto array = [&](void* values, std::size_t value_size, const Text& header, std::size_t count,
@@ -219,7 +221,9 @@ template <class Text>
   array(steps.data(), 8, npy_header<std::uint64_t>(steps.size()), steps.size(), "steps");
   if (std::fgetc(stream.get()) != EOF) fail_with_file(path, "is longer than a checkpoint");
   std::size_t from = 0;
-  for (std::size_t i = 0; i < sizes.size(); from += sizes[i++]) loaded.moves.push_back({i, from, 0, sizes[i]});
+  for (std::size_t i = 0; i < sizes.size(); from += sizes[i++]) {
+    if (sizes[i] > 0) loaded.moves.push_back({i, from, 0, sizes[i]});
+  }
   for (std::size_t i = 0; i < steps.size(); ++i) run.ledger.push_back({{events[2 * i], events[2 * i + 1]}, steps[i]});
   run.optimizer_steps = head[3];
   run.generator_steps = head[4];
