@@ -108,6 +108,7 @@
 #include <pergrad/train/dp_sgd.hpp>
 #include <pergrad/train/dp_sgd_base.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
+#include <pergrad/train/older_files.hpp>
 #include <pergrad/train/predict.hpp>
 #include <pergrad/train/private_loop.hpp>
 #include <pergrad/train/private_run.hpp>

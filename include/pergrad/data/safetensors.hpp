@@ -58,10 +58,6 @@ struct basic_safetensors {
       std::memcpy(&word, bytes.data(), bytes.size());
       step(word);
     }
-    void add(const Text& text) noexcept {
-      step(text.size());
-      add(bytes_of(text));
-    }
     /// 16 digits.
     [[nodiscard]] Text text() const {
       char digits[17];
@@ -181,8 +177,8 @@ struct basic_safetensors {
       std::vector<std::string_view> names, keys;
       for (const tensor& each : tensors) names.push_back(each.name);
       for (const auto& entry : metadata) keys.push_back(entry.first);
-      refuse_twins(std::move(names));
-      refuse_twins(std::move(keys));
+      refuse_twins(names);
+      refuse_twins(keys);
       std::sort(tensors.begin(), tensors.end(), [](const tensor& left, const tensor& right) {
         return left.begin != right.begin ? left.begin < right.begin : left.size < right.size;
       });
@@ -335,29 +331,28 @@ struct basic_safetensors {
       struct stat facts {};
       if (stream_ == nullptr || ::fstat(::fileno(stream_.get()), &facts) != 0) fail("cannot be opened");
       if (!S_ISREG(facts.st_mode)) fail("cannot be read: it is not a regular file");
-      const auto size = static_cast<std::uint64_t>(facts.st_size);
-      std::uint64_t header_size = 0;
-      if (size < sizeof header_size) fail("ends within the size of its header");
-      read(&header_size, sizeof header_size);
+      std::uint64_t rest = static_cast<std::uint64_t>(facts.st_size);
+      std::uint64_t size = 0;
+      if (rest < sizeof size) fail("ends within the size of its header");
+      read(&size, sizeof size);
+      rest -= sizeof size;
       constexpr std::uint64_t most = 100'000'000;  // what others allow
-      if (header_size > most)
-        fail("not a safetensors file: the first 8 bytes say that its header is larger than 100 MB");
-      if (header_size > size - sizeof header_size)
-        fail("ends within its header of " + std::to_string(header_size) + " bytes");
-      header_.resize(header_size);
-      read(header_.data(), header_size);
+      if (size > most) fail("not a safetensors file: by its first 8 bytes its header is larger than 100 MB");
+      if (size > rest) fail("ends within its header of " + std::to_string(size) + " bytes");
+      header_.resize(size);
+      read(header_.data(), size);
+      rest -= size;
       header_parser parsed{header_, path_};
       parsed.parse();
       tensors_ = std::move(parsed.tensors);
       metadata_ = std::move(parsed.metadata);
       digits_ = parsed.digits;
       if (!tensors_.empty()) data_size_ = tensors_.back().begin + tensors_.back().size;
-      const std::uint64_t rest = size - sizeof header_size - header_size;
       if (rest != data_size_) {
         fail("has " + std::to_string(rest) + " bytes behind its header, expected " + std::to_string(data_size_));
       }
-      if ((digits_ != 0) != (metadata("pergrad") != nullptr))
-        fail("only one of its metadata pergrad and checksum is there");
+      const bool is_ours = metadata("pergrad") != nullptr;
+      if (is_ours != (digits_ != 0)) fail("only one of its metadata pergrad and checksum is there");
     }
 
     [[noreturn]] void fail(const Text& what) const { fail_with_file(path_, what); }
@@ -381,9 +376,7 @@ struct basic_safetensors {
       if (found->size() == 16) header_.replace(digits_, 16, 16, '0');
       sum.add(bytes_of(header_));
       for (const tensor& each : tensors_) sum.add(bytes_of(values.data() + each.begin, each.size));
-      if (*found != sum.text()) {
-        fail("damaged: its checksum is " + sum.text() + ", it says " + found->substr(0, 80));
-      }
+      if (*found != sum.text()) fail("damaged: its checksum is " + sum.text() + ", it says " + found->substr(0, 80));
       return values;
     }
 

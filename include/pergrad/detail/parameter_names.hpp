@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -200,6 +201,9 @@ void append_blocks(std::vector<safetensors::tensor>& list, std::span<const param
     safetensors::tensor made;
     made.name = name;
     made.name.replace(name.find('*'), 1, block.name);
+    if (made.name.find_first_of("\"\\\n\t") != std::string::npos || safetensors::find(list, made.name) != nullptr) {
+      throw std::logic_error("pergrad: the name " + made.name + " is none for a tensor, or another one has it");
+    }
     made.type = width == 4 ? "F32" : "F64";
     made.begin = begin;
     made.size = width;
@@ -263,7 +267,8 @@ template <class Network>
   safetensors::checksum sum;
   sum.add(bytes_of(&structure::shapes[0], 1));
   for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-    sum.add(std::string{name_of_layer<Layer>()});
+    constexpr const char* name = name_of_layer<Layer>();
+    sum.add(bytes_of(name, std::strlen(name) + 1));
     if constexpr (requires { Layer::settings(); }) {
       const auto settings = Layer::settings();
       sum.add(bytes_of(settings.data(), settings.size()));

@@ -10,13 +10,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstring>
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include <pergrad/data/safetensors.hpp>
@@ -24,6 +20,7 @@
 #include <pergrad/detail/parameter_names.hpp>
 #include <pergrad/detail/stand_ins.hpp>
 #include <pergrad/network.hpp>
+#include <pergrad/train/older_files.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -44,83 +41,6 @@ namespace detail {
 inline constexpr const char* parameter_format = "parameters 1";
 inline constexpr const char* run_format = "checkpoint 1";
 
-/// Bytes that were read and looked at, and where they go: nothing is changed before all is known to be right.
-struct loaded_bytes {
-  struct move {
-    std::size_t array;  ///< 0: the network's parameters, then the optimizer's arrays
-    std::size_t from;
-    std::size_t to;
-    std::size_t size;
-  };
-  std::vector<std::byte> bytes;
-  std::vector<move> moves;
-  void put(std::span<std::byte* const> arrays) const noexcept {
-    for (const move& each : moves) std::memcpy(arrays[each.array] + each.to, bytes.data() + each.from, each.size);
-  }
-};
-
-template <class Scalar>
-[[nodiscard]] std::string npy_header(std::size_t count) {
-  std::string dictionary = std::string{"{'descr': '<"} + (std::is_integral_v<Scalar> ? 'u' : 'f') +
-                           std::to_string(sizeof(Scalar)) + "', 'fortran_order': False, 'shape': (" +
-                           std::to_string(count) + ",), }";
-  constexpr std::size_t preamble = 10;
-  dictionary.append(63 - (preamble + dictionary.size()) % 64, ' ');
-  dictionary += '\n';
-  const auto size = static_cast<std::uint16_t>(dictionary.size());
-  std::string header{"\x93NUMPY\x01\x00", 8};
-  header += static_cast<char>(size & 0xFFU);
-  header += static_cast<char>(size >> 8U);
-  return header + dictionary;
-}
-
-template <class Text>
-[[nodiscard]] bool is_npy(const Text& path) {
-  const file stream = open_file(path, "rb");
-  char magic[6];
-  return stream != nullptr && std::fread(magic, 1, sizeof magic, stream.get()) == sizeof magic &&
-         std::memcmp(magic, "\x93NUMPY", sizeof magic) == 0;
-}
-
-/// Reads a .npy file with the values of these tensors one after another.
-template <class Text>
-loaded_bytes read_npy(const Text& path, std::span<const safetensors::tensor> list) {
-  loaded_bytes made;
-  const file stream = open_file(path, "rb");
-  if (stream == nullptr) fail_with_file(path, "cannot be opened");
-  std::size_t size = 0;
-  for (const safetensors::tensor& each : list) size += each.size;
-  const std::size_t width = list.empty() || list[0].type == "F32" ? 4 : 8;
-  constexpr std::size_t longest_header = 10 + 0xFFFF;
-  std::vector<std::byte>& bytes = made.bytes;
-  bytes.resize(longest_header + size + 1);  // one more than any right file has
-  bytes.resize(std::fread(bytes.data(), 1, bytes.size(), stream.get()));
-  if (std::ferror(stream.get()) != 0) fail_with_file(path, "cannot be read");
-  if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY\x01\x00", 8) != 0) {
-    fail_with_file(path, "not a .npy file of version 1.0");
-  }
-  const std::size_t start = 10 + std::to_integer<std::size_t>(bytes[8]) + 256 * std::to_integer<std::size_t>(bytes[9]);
-  const Text dictionary{reinterpret_cast<const char*>(bytes.data()) + 10, std::min(bytes.size(), start) - 10};
-  const Text type = width == 4 ? "'<f4'" : "'<f8'";
-  const Text extent = "(" + std::to_string(size / width) + ",)";
-  if (dictionary.find("'descr': " + type) == Text::npos || dictionary.find(extent) == Text::npos ||
-      dictionary.find("'fortran_order': False") == Text::npos) {
-    fail_with_file(path, "expected an array of type " + type + " and shape " + extent + ", found " +
-                             dictionary.substr(0, dictionary.find_last_of('}') + 1));
-  }
-  const std::size_t found = bytes.size() - std::min(bytes.size(), start);
-  if (found != size) {
-    fail_with_file(path, "expected " + std::to_string(size) + " bytes of values at byte " + std::to_string(start) +
-                             ", found " + (found > size ? "more" : std::to_string(found)));
-  }
-  std::size_t from = start;
-  for (const safetensors::tensor& each : list) {
-    made.moves.push_back({0, from, each.begin, each.size});
-    from += each.size;
-  }
-  return made;
-}
-
 template <class = void>
 [[nodiscard]] std::vector<safetensors::tensor> in_memory_order(std::vector<safetensors::tensor> list) {
   std::sort(list.begin(), list.end(), [](const auto& left, const auto& right) { return left.begin < right.begin; });
@@ -138,18 +58,18 @@ void write_parameters(const Text& path, std::span<const safetensors::tensor> lis
 
 /// Throws std::runtime_error unless the file says of itself that it is that, or nothing.
 template <class = void>
-void require_format(const safetensors::reader& file, const std::string& wanted) {
-  const std::string* const found = file.metadata("pergrad");
+void require_format(const safetensors::reader& opened, const std::string& wanted) {
+  const std::string* const found = opened.metadata("pergrad");
   if (found == nullptr || *found == wanted) return;
-  file.fail("is a file of pergrad: " + found->substr(0, 80) + ", expected: " + wanted +
-            (*found == run_format ? "; load_checkpoint reads it" : ""));
+  opened.fail("is a file of pergrad: " + found->substr(0, 80) + ", expected: " + wanted +
+              (*found == run_format ? "; load_checkpoint reads it" : ""));
 }
 template <class = void>
-void require_structure(const safetensors::reader& file, const std::string& structure, const char* instead) {
-  const std::string* const found = file.metadata("structure");
+void require_structure(const safetensors::reader& opened, const std::string& structure, const char* instead) {
+  const std::string* const found = opened.metadata("structure");
   if (found == nullptr || *found == structure) return;
-  file.fail("is of a network with the same parameters but another structure: its hash is " + found->substr(0, 80) +
-            ", the network's " + structure + instead);
+  opened.fail("is of a network with the same parameters but another structure: its hash is " + found->substr(0, 80) +
+              ", the network's " + structure + instead);
 }
 
 /// `kept` gets the names of the network's tensors that the file has nothing for.
@@ -167,24 +87,24 @@ loaded_bytes read_parameters(const Text& path, std::span<const safetensors::tens
     }
     return read_npy(path, list);
   }
-  safetensors::reader file{path};
-  require_format(file, parameter_format);
-  const Text differences = safetensors::differences(file.tensors(), "the file", list, "the network", true);
+  safetensors::reader opened{path};
+  require_format(opened, parameter_format);
+  const Text differences = safetensors::differences(opened.tensors(), "the file", list, "the network", true);
   if (which == matching::all) {
-    if (!differences.empty()) file.fail("does not fit the network: " + differences);
-    require_structure(file, structure, "; copy_parameters goes by names alone");
+    if (!differences.empty()) opened.fail("does not fit the network: " + differences);
+    require_structure(opened, structure, "; copy_parameters goes by names alone");
   }
   loaded_bytes made;
   for (const safetensors::tensor& each : list) {
-    const safetensors::tensor* const found = safetensors::find(file.tensors(), each.name);
+    const safetensors::tensor* const found = safetensors::find(opened.tensors(), each.name);
     if (found != nullptr && found->shape == each.shape && found->type == each.type) {
       made.moves.push_back({0, found->begin, each.begin, each.size});
     } else {
       kept.push_back(each.name);
     }
   }
-  if (made.moves.empty()) file.fail("has nothing in common with the network: " + differences);
-  made.bytes = file.read_values();
+  if (made.moves.empty()) opened.fail("has nothing in common with the network: " + differences);
+  made.bytes = opened.read_values();
   return made;
 }
 

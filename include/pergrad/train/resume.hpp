@@ -12,11 +12,9 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <span>
@@ -37,6 +35,7 @@
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/train/checkpoint.hpp>
 #include <pergrad/train/dp_sgd.hpp>
+#include <pergrad/train/older_files.hpp>
 #include <pergrad/train/private_loop.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -49,14 +48,6 @@ struct run_layout {
   std::vector<std::size_t> arrays;  ///< of each tensor
   std::string structure;
   std::string optimizer;
-};
-/// The numbers of a run.
-struct run_numbers {
-  std::vector<rdp_accountant::entry> ledger;
-  run_plan plan = run_plan::beforehand;
-  double order = 0;
-  std::uint64_t optimizer_steps = 0;
-  std::uint64_t generator_steps = 0;
 };
 [[nodiscard]] inline const char* name_of(run_plan plan) noexcept {
   return plan == run_plan::beforehand ? "beforehand" : "on the way";
@@ -128,33 +119,34 @@ template <class Text>
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
                    "unprotected::load_older_checkpoint reads it, save_checkpoint writes it anew");
   }
-  safetensors::reader file{path};
-  require_format(file, run_format);
+  safetensors::reader opened{path};
+  require_format(opened, run_format);
   const auto require = [&](const char* key, const Text& wanted, const char* whose) {
-    const Text* const found = file.metadata(key);
-    if (found == nullptr) file.fail(Text{"not a checkpoint of a run: its metadata have no "} + key);
+    const Text* const found = opened.metadata(key);
+    if (found == nullptr) opened.fail(Text{"not a checkpoint of a run: its metadata have no "} + key);
     if (*found != wanted) {
-      file.fail(Text{"its "} + key + " is " + found->substr(0, 80) + ", " + whose + " is " + wanted);
+      opened.fail(Text{"its "} + key + " is " + found->substr(0, 80) + ", " + whose + " is " + wanted);
     }
   };
   require("pergrad", run_format, "this version's");
   require("optimizer", layout.optimizer, "this one's");
   require("plan", name_of(plan), "this run's");
-  const safetensors::tensor* const steps = safetensors::find(file.tensors(), "ledger.steps");
+  const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
+  require_entries(path, entries);
   std::vector<safetensors::tensor> wanted = run_tensors(entries);
   wanted.insert(wanted.end(), layout.tensors.begin(), layout.tensors.end());
-  const Text differences = safetensors::differences(file.tensors(), "the file", wanted, "this run", true);
-  if (!differences.empty()) file.fail("does not fit the network and its optimizer: " + differences);
-  if (file.metadata("structure") == nullptr) file.fail("not a checkpoint of a run: its metadata have no structure");
-  require_structure(file, layout.structure, "");
+  const Text differences = safetensors::differences(opened.tensors(), "the file", wanted, "this run", true);
+  if (!differences.empty()) opened.fail("does not fit the network and its optimizer: " + differences);
+  if (opened.metadata("structure") == nullptr) opened.fail("not a checkpoint of a run: its metadata have no structure");
+  require_structure(opened, layout.structure, "");
 
   std::pair<loaded_bytes, run_numbers> made;
   loaded_bytes& loaded = made.first;
   run_numbers& run = made.second;
-  loaded.bytes = file.read_values();
+  loaded.bytes = opened.read_values();
   const auto value = [&]<class Value>(Value& to, const char* name, std::size_t index) {
-    const std::size_t begin = safetensors::find(file.tensors(), name)->begin;
+    const std::size_t begin = safetensors::find(opened.tensors(), name)->begin;
     std::memcpy(&to, loaded.bytes.data() + begin + index * sizeof to, sizeof to);
   };
   run.plan = plan;
@@ -167,67 +159,11 @@ template <class Text>
   value(run.order, "ledger.order", 0);
   value(run.optimizer_steps, "optimizer.steps", 0);
   value(run.generator_steps, "generator.steps", 0);
-  require_ledger(path, run);
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     const safetensors::tensor& each = layout.tensors[i];
     loaded.moves.push_back(
-        {layout.arrays[i], safetensors::find(file.tensors(), each.name)->begin, each.begin, each.size});
+        {layout.arrays[i], safetensors::find(opened.tensors(), each.name)->begin, each.begin, each.size});
   }
-  return made;
-}
-
-/// Reads the five .npy arrays of version 0.1: sizes; parameters, frozen ones last; the optimizer's state; events;
-/// steps.
-template <class Text>
-[[nodiscard]] std::pair<loaded_bytes, run_numbers> read_older_run(const Text& path, std::span<const std::size_t> sizes,
-                                                                  std::size_t width) {
-  std::pair<loaded_bytes, run_numbers> made;
-  loaded_bytes& loaded = made.first;
-  run_numbers& run = made.second;
-  const file stream = open_file(path, "rb");
-  if (stream == nullptr) fail_with_file(path, "cannot be opened");
-  const auto array = [&](void* values, std::size_t value_size, const Text& header, std::size_t count,
-                         const char* what) {
-    Text found(header.size(), '\0');
-    if (std::fread(found.data(), 1, found.size(), stream.get()) != found.size() || found != header) {
-      fail_with_file(path, Text{"not a checkpoint of version 0.1: no array of "} + what);
-    }
-    if (std::fread(values, value_size, count, stream.get()) != count) {
-      fail_with_file(path, Text{"ends within the "} + what);
-    }
-  };
-  std::array<std::uint64_t, 6> head{};
-  array(head.data(), 8, npy_header<std::uint64_t>(6), 6, "sizes");
-  if (head[0] != 1) fail_with_file(path, "a checkpoint of format " + std::to_string(head[0]) + ", expected 1");
-  std::size_t state_size = 0;
-  for (const std::size_t each : sizes.subspan(1)) state_size += each;
-  const auto require = [&](std::uint64_t found, std::size_t wanted, const char* what, const char* of) {
-    if (found == wanted) return;
-    fail_with_file(path, "has " + std::to_string(found) + what + ", " + of + " has " + std::to_string(wanted));
-  };
-  require(head[1], sizes[0] / width, " parameters", "the network");
-  require(head[2], state_size / width, " values of an optimizer's state", "this optimizer");
-  constexpr std::uint64_t most_entries = std::uint64_t{1} << 20U;  // nobody changes sigma as often
-  if (head[5] > most_entries) fail_with_file(path, "has a ledger of " + std::to_string(head[5]) + " kinds of steps");
-  loaded.bytes.resize(sizes[0] + state_size);
-  const auto header = [&](std::size_t size) {
-    return width == 4 ? npy_header<float>(size / width) : npy_header<double>(size / width);
-  };
-  array(loaded.bytes.data(), width, header(sizes[0]), sizes[0] / width, "parameters");
-  array(loaded.bytes.data() + sizes[0], width, header(state_size), state_size / width, "optimizer's state");
-  std::vector<double> events(2 * head[5]);
-  std::vector<std::uint64_t> steps(head[5]);
-  array(events.data(), 8, npy_header<double>(events.size()), events.size(), "events");
-  array(steps.data(), 8, npy_header<std::uint64_t>(steps.size()), steps.size(), "steps");
-  if (std::fgetc(stream.get()) != EOF) fail_with_file(path, "is longer than a checkpoint");
-  std::size_t from = 0;
-  for (std::size_t i = 0; i < sizes.size(); from += sizes[i++]) {
-    if (sizes[i] > 0) loaded.moves.push_back({i, from, 0, sizes[i]});
-  }
-  for (std::size_t i = 0; i < steps.size(); ++i) run.ledger.push_back({{events[2 * i], events[2 * i + 1]}, steps[i]});
-  run.optimizer_steps = head[3];
-  run.generator_steps = head[4];
-  require_ledger(path, run);
   return made;
 }
 
@@ -292,6 +228,7 @@ struct checkpoint_access {
     }
     const auto [loaded, run] =
         older ? read_older<Network>(optimizer, path) : read_run(path, layout<Network>(optimizer), plan);
+    require_ledger(path, run);
     Accountant goes_on = accountant;
     for (const rdp_accountant::entry& entry : run.ledger) goes_on.record(entry.event, entry.count);
     if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
