@@ -11,6 +11,8 @@
 #include <fstream>
 #include <limits>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <unistd.h>
 #include <vector>
 
@@ -289,6 +291,41 @@ BOOST_AUTO_TEST_CASE(names_are_those_of_pytorch) {
       "2.weight F32 [5, 2]\n2.bias F32 [5]");
   using users = pg::network<pg::shape{5, 4}, pg::learned_positions, pg::sequence_bias, pg::rms_norm<pg::axes<2>>>;
   BOOST_TEST(names_of<users>() == "0.weight F32 [5, 4]\n1.bias F32 [4]\n2.weight F32 [6, 4]");
+}
+
+// Layer by layer, with the options that add or leave out a tensor.
+BOOST_AUTO_TEST_CASE(every_layers_blocks_are_its_parameters) {
+  const auto covered = []<class Network>(std::type_identity<Network> /*type*/) {
+    std::size_t end = 0;
+    for (const auto& each : pg::detail::in_memory_order(pg::detail::parameter_tensors<Network>())) {
+      BOOST_TEST(each.begin == end);
+      end += each.size;
+    }
+    BOOST_TEST(end == sizeof(float) * (Network::parameter_count + Network::frozen_parameter_count));
+  };
+  const auto on_sequences = [&]<class... Layers>(std::type_identity<std::tuple<Layers...>> /*types*/) {
+    (covered(std::type_identity<pg::network<pg::shape{5, 4}, Layers>>{}), ...);
+  };
+  on_sequences(
+      std::type_identity<std::tuple<
+          pg::linear<3, pg::no_bias>, pg::conv1d<2, 3, pg::no_bias>, pg::rnn<3, pg::no_bias, pg::bidirectional>,
+          pg::gru<3, pg::one_bias, pg::mean_output>, pg::lstm<3, pg::layers<3>, pg::last_output>,
+          pg::multihead_attention<2, pg::no_bias>, pg::multihead_attention<2, pg::kv_bias>,
+          pg::cross_attention<2, pg::queries<>, pg::memory<>, pg::no_bias>,
+          pg::cross_attention<2, pg::queries<>, pg::memory<pg::linear<3>>, pg::no_bias, pg::kv_bias>,
+          pg::layer_norm<pg::axes<2>, pg::no_bias>, pg::layer_norm<pg::no_affine>, pg::rms_norm<>,
+          pg::instance_norm1d<>, pg::learned_positions, pg::sequence_bias, pg::lora<2, pg::linear<3, pg::no_bias>>,
+          pg::frozen<pg::channel_affine>, pg::merge<pg::detail::concatenate, pg::linear<2>, pg::gru<3>>>>{});
+  covered(std::type_identity<pg::network<pg::shape{4, 3, 3}, pg::channel_affine, pg::group_norm<2, pg::no_affine>>>{});
+  covered(std::type_identity<pg::network<pg::token_ids(5, 7), pg::embedding_bag<3>>>{});
+  using given = pg::network<pg::shape{5, 4}, pg::with_state<pg::gru<2, pg::layers<2>, pg::bidirectional>,
+                                                            pg::sequence<>, pg::state<pg::flatten, pg::linear<8>>>>;
+  covered(std::type_identity<given>{});
+  const std::string names = names_of<given>();
+  BOOST_TEST((names.find("0.state.1.bias F32 [8]\n0.weight_ih_l0 F32 [6, 4]") != std::string::npos));
+  BOOST_TEST((names.find("0.weight_ih_l0_reverse F32 [6, 4]") != std::string::npos));
+  BOOST_TEST((names.find("0.weight_ih_l1 F32 [6, 4]") != std::string::npos));
+  BOOST_TEST(names.ends_with("0.bias_hh_l1_reverse F32 [6]"));
 }
 
 BOOST_AUTO_TEST_CASE(a_users_layer_may_name_its_blocks_and_must_do_so_rightly) {
