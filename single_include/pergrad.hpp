@@ -1072,6 +1072,17 @@ struct matrix {
 template <std::size_t Count>
 using factor_list = std::array<factor, Count>;
 
+/// A tensor among a layer's parameters: its name in files, and its extents there, as PyTorch's module has them. One
+/// whose first extent is 0 is not there.
+struct parameter_block {
+  const char* name = "";
+  std::array<std::size_t, 5> extents{};  ///< 0: no further axis
+};
+/// What a layer's `blocks(shape)` returns, in the order of its parameters. A layer without it has `weight` and `bias`
+/// if it is affine, else its factors by number.
+template <std::size_t Count>
+using block_list = std::array<parameter_block, Count>;
+
 template <class... Factors>
 [[nodiscard]] constexpr factor_list<sizeof...(Factors)> list_factors(Factors... factors) noexcept {
   return {factors...};
@@ -1402,10 +1413,17 @@ concept loss = requires(shape output, std::span<const float> y, std::span<float>
 
 #include <cerrno>
 
-// pergrad/detail/file.hpp - an open file of C's streams: <fstream> costs every program that includes the library more
-// to compile than the readers themselves
+// pergrad/detail/file.hpp - an open file of C's streams, and files that are written whole or not at all
+//
+// C's streams and system calls: <fstream> costs every program that includes the library more to compile than the
+// readers themselves.
 
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <fcntl.h>
 #include <memory>
+#include <unistd.h>
 
 namespace pergrad::inline v0_1::detail {
 
@@ -1418,6 +1436,111 @@ using file = std::unique_ptr<std::FILE, file_closer>;
 /// None if it cannot be opened; errno says why.
 [[nodiscard]] inline file open_file(const std::string& path, const char* mode) noexcept {
   return file{std::fopen(path.c_str(), mode)};
+}
+
+[[noreturn]] inline void fail_with_file(const std::string& path, const std::string& what) {
+  throw std::runtime_error("pergrad: " + path + ": " + what);
+}
+
+/// Bytes of a file, where they lie.
+using byte_stretch = std::span<const std::byte>;
+
+// Not std::as_bytes(std::span{...}): to deduce its type costs every program that includes the library, 4 % of the
+// header.
+template <class Value>
+[[nodiscard]] byte_stretch bytes_of(const Value* values, std::size_t count) noexcept {
+  return {reinterpret_cast<const std::byte*>(values), count * sizeof(Value)};
+}
+[[nodiscard]] inline byte_stretch bytes_of(const std::string& text) noexcept {
+  return bytes_of(text.data(), text.size());
+}
+
+/// A new file beside the one that it is to replace, open for writing; what is not put in place is removed. Text is
+/// std::string: a template is compiled where it is used only.
+template <class Text>
+class unfinished_file {
+ public:
+  /// A symbolic link stays one: its target is replaced. Throws std::runtime_error that says why there can be no file.
+  explicit unfinished_file(const std::string& path) : path_{path}, target_{path} {
+    if (char* const resolved = ::realpath(path.c_str(), nullptr)) {
+      target_ = resolved;
+      std::free(resolved);  // NOLINT(cppcoreguidelines-no-malloc): realpath's
+    }
+    struct stat before {};
+    const bool replaces = ::stat(target_.c_str(), &before) == 0;
+    if (replaces && !S_ISREG(before.st_mode)) fail_with_file(path_, "cannot be written: it is not a regular file");
+    for (unsigned number = 0; descriptor_ < 0; ++number) {  // what a process that was killed left is not touched
+      name_ = target_ + ".unfinished." + std::to_string(::getpid()) + "." + std::to_string(number);
+      descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      if (descriptor_ < 0 && (errno != EEXIST || number == 1000)) {
+        name_.clear();
+        fail("cannot be written");
+      }
+    }
+    // Before there is anything to read: a file that was for few remains so.
+    if (replaces && ::fchmod(descriptor_, before.st_mode & 07777U) != 0) give_up("cannot be written");
+  }
+  unfinished_file(const unfinished_file&) = delete;
+  unfinished_file& operator=(const unfinished_file&) = delete;
+  ~unfinished_file() { clean_up(); }
+
+  void write(byte_stretch bytes) {
+    constexpr std::size_t most = std::size_t{1} << 30U;  // Linux writes less than 2 GB at once
+    while (!bytes.empty()) {
+      const ::ssize_t count = ::write(descriptor_, bytes.data(), bytes.size() < most ? bytes.size() : most);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) give_up("cannot be written");
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+    }
+  }
+  /// The bytes are on the disk before the name is theirs, and the name is on the disk when this returns.
+  void put_in_place() {
+    if (::fsync(descriptor_) != 0) give_up("cannot be written to the disk");
+    const int descriptor = descriptor_;
+    descriptor_ = -1;
+    if (::close(descriptor) != 0) give_up("cannot be written");
+    if (::rename(name_.c_str(), target_.c_str()) != 0) give_up("cannot be put in place");
+    name_.clear();
+    const std::size_t slash = target_.find_last_of('/');
+    const std::string folder = slash == std::string::npos ? "." : target_.substr(0, slash + 1);
+    descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    // EINVAL: a file system that does not offer it for folders.
+    if (descriptor_ < 0 || (::fsync(descriptor_) != 0 && errno != EINVAL)) {
+      fail("is written, but its name may be lost with the next failure of the machine");
+    }
+  }
+
+ private:
+  [[noreturn]] void fail(const char* what) const {
+    fail_with_file(path_, std::string{what} + ": " + std::generic_category().message(errno));
+  }
+  [[noreturn]] void give_up(const char* what) {
+    const int reason = errno;
+    clean_up();
+    errno = reason;
+    fail(what);
+  }
+  void clean_up() noexcept {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    if (!name_.empty()) ::unlink(name_.c_str());
+    descriptor_ = -1;
+    name_.clear();
+  }
+
+  Text path_;    ///< as it was given
+  Text target_;  ///< without symbolic links
+  Text name_;    ///< of the new file, until it is in place
+  int descriptor_ = -1;
+};
+
+/// Writes the stretches one after another, each from where it lies. The file appears whole or not at all, whatever
+/// stops the process or the machine: what was there before stays until the new one is complete. Throws
+/// std::runtime_error that names it and says what failed.
+template <class = void>
+void write_whole_file(const std::string& path, std::span<const byte_stretch> stretches) {
+  unfinished_file<std::string> made{path};
+  for (const byte_stretch each : stretches) made.write(each);
+  made.put_in_place();
 }
 
 }  // namespace pergrad::inline v0_1::detail
@@ -1685,6 +1808,391 @@ inline void append(std::span<const std::uint8_t> bytes, std::string_view name, c
 }
 
 }  // namespace pergrad::inline v0_1
+// pergrad/data/safetensors.hpp - files of named tensors, which Python's safetensors reads and writes as well
+//
+// Format (https://huggingface.co/docs/safetensors, "Format"), all numbers little-endian:
+//
+//   offset 0  8 bytes  N, the size of the header
+//   then      N bytes  JSON: {"__metadata__": {"KEY": "TEXT", ...}, "NAME": {"dtype": "F32", "shape": [2, 3],
+//                      "data_offsets": [BEGIN, END]}, ...}, padded with blanks
+//   then      the tensors' bytes, each from BEGIN to END, without a gap and without an overlap
+//
+// What this library writes has two entries more among the metadata: `pergrad`, what the file is, and `checksum`. Each
+// step of the checksum is a bijection of its state and of the eight bytes that it takes, so damage within eight bytes
+// is found for certain, and any other but for one case in 2^64 (FNV-1a on words, Fowler, Noll & Vo 1991, with a shift
+// that carries high bits down). It protects from accidents, not from somebody who recomputes it.
+//
+// All is in one template, although Text is std::string: a program that has no files compiles none of it.
+
+#include <cstring>
+
+namespace pergrad::inline v0_1::detail {
+
+template <class Text>
+struct basic_safetensors {
+  /// A tensor of a file, or of an array in memory.
+  struct tensor {
+    Text name;
+    Text type;  ///< "F32", "F64", "U64", ...
+    std::vector<std::size_t> shape;
+    std::size_t begin = 0;  ///< its first byte
+    std::size_t size = 0;   ///< bytes
+  };
+  using metadata_list = std::vector<std::pair<Text, Text>>;
+
+  class checksum {
+   public:
+    /// A stretch that is no whole number of words counts as if zeros followed.
+    void add(byte_stretch bytes) noexcept {
+      std::uint64_t word = 0;
+      for (; bytes.size() >= sizeof word; bytes = bytes.subspan(sizeof word)) {
+        std::memcpy(&word, bytes.data(), sizeof word);
+        step(word);
+      }
+      if (bytes.empty()) return;
+      word = 0;
+      std::memcpy(&word, bytes.data(), bytes.size());
+      step(word);
+    }
+    /// 16 digits.
+    [[nodiscard]] Text text() const {
+      char digits[17];
+      std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(state_));
+      return digits;
+    }
+
+   private:
+    void step(std::uint64_t word) noexcept {
+      state_ = (state_ ^ word) * 0x9E3779B97F4A7C15U;
+      state_ ^= state_ >> 32U;
+    }
+    std::uint64_t state_ = 0xCBF29CE484222325U;
+  };
+
+  /// `0.weight F32 [9, 6]`; what is too long to be read is cut off.
+  [[nodiscard]] static Text to_text(const tensor& of) {
+    Text text = of.name.substr(0, 80) + " " + of.type + " [";
+    for (std::size_t i = 0; i < of.shape.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(of.shape[i]);
+    return text + "]";
+  }
+  [[nodiscard]] static const tensor* find(std::span<const tensor> list, std::string_view name) noexcept {
+    for (const tensor& each : list) {
+      if (each.name == name) return &each;
+    }
+    return nullptr;
+  }
+  /// The first few of them.
+  [[nodiscard]] static Text to_text(const std::vector<Text>& names) {
+    constexpr std::size_t most = 6;
+    Text text;
+    for (std::size_t i = 0; i < names.size() && i < most; ++i) text += (i > 0 ? ", " : "") + names[i];
+    return names.size() > most ? text + " and " + std::to_string(names.size() - most) + " more" : text;
+  }
+  /// What of two lists does not fit together, on both sides; empty if everything does. Types count if `with_types`.
+  [[nodiscard]] static Text differences(std::span<const tensor> left, const char* of_left,
+                                        std::span<const tensor> right, const char* of_right, bool with_types) {
+    std::vector<Text> only_left, only_right, other;
+    for (const tensor& each : left) {
+      const tensor* const twin = find(right, each.name);
+      if (twin == nullptr) {
+        only_left.push_back(to_text(each));
+      } else if (each.shape != twin->shape || (with_types && each.type != twin->type)) {
+        other.push_back(to_text(each) + " for " + to_text(*twin));
+      }
+    }
+    for (const tensor& each : right) {
+      if (find(left, each.name) == nullptr) only_right.push_back(to_text(each));
+    }
+    Text text;
+    if (!only_left.empty()) text += Text{"; only in "} + of_left + ": " + to_text(only_left);
+    if (!only_right.empty()) text += Text{"; only in "} + of_right + ": " + to_text(only_right);
+    if (!other.empty()) text += Text{"; "} + of_left + " has " + to_text(other);
+    return text.empty() ? text : text.substr(2);
+  }
+
+  /// Writes tensors from where they lie, `tensors[i]` at `values[i]`; those of wide types should come first. Memory
+  /// does not grow with what they hold.
+  static void write(const Text& path, const metadata_list& metadata, std::span<const tensor> tensors,
+                    std::span<const std::byte* const> values) {
+    Text header = "{\"__metadata__\":{";
+    for (const auto& [key, text] : metadata) header += "\"" + key + "\":\"" + text + "\",";
+    header += "\"checksum\":\"";
+    const std::size_t digits = header.size();
+    header += "0000000000000000\"}";
+    std::vector<byte_stretch> stretches(2);
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const tensor& each = tensors[i];
+      header += ",\"" + each.name + "\":{\"dtype\":\"" + each.type + "\",\"shape\":[";
+      for (std::size_t k = 0; k < each.shape.size(); ++k) header += (k > 0 ? "," : "") + std::to_string(each.shape[k]);
+      header += "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(begin + each.size) + "]}";
+      begin += each.size;
+      stretches.push_back(bytes_of(values[i], each.size));
+    }
+    header += "}";
+    header.append(63 - (header.size() + 7) % 64, ' ');
+    const std::uint64_t size = header.size();
+    stretches[0] = bytes_of(&size, 1);
+    stretches[1] = bytes_of(header);
+    checksum sum;
+    for (const byte_stretch each : stretches) sum.add(each);
+    header.replace(digits, 16, sum.text());
+    write_whole_file(path, stretches);
+  }
+
+  /// A file's header; every form but the format's is refused.
+  class header_parser {
+   public:
+    header_parser(std::string_view text, const Text& path) noexcept : text_{text}, path_{path} {}
+
+    std::vector<tensor> tensors;
+    metadata_list metadata;
+    std::size_t digits = 0;  ///< where the checksum's begin, 0 without one
+
+    void parse() {
+      if (!text_.starts_with('{')) fail("expected '{'");
+      bool has_metadata = false;
+      members([&](const Text& key) {
+        if (key == "__metadata__") {
+          if (std::exchange(has_metadata, true)) fail("found __metadata__ twice");
+          members([&](const Text& entry) {
+            metadata.emplace_back(entry, string());
+            if (entry == "checksum") digits = place_ - 1 - metadata.back().second.size();
+          });
+        } else {
+          tensors.push_back(one_tensor(key));
+        }
+      });
+      skip_blanks();
+      if (place_ != text_.size()) fail("found more behind the closing brace");
+      const auto refuse_twins = [&](std::vector<std::string_view> names) {
+        std::sort(names.begin(), names.end());
+        const auto twin = std::adjacent_find(names.begin(), names.end());
+        if (twin != names.end()) fail("found the name " + Text{twin->substr(0, 80)} + " twice");
+      };
+      std::vector<std::string_view> names, keys;
+      for (const tensor& each : tensors) names.push_back(each.name);
+      for (const auto& entry : metadata) keys.push_back(entry.first);
+      refuse_twins(names);
+      refuse_twins(keys);
+      std::sort(tensors.begin(), tensors.end(), [](const tensor& left, const tensor& right) {
+        return left.begin != right.begin ? left.begin < right.begin : left.size < right.size;
+      });
+      std::size_t end = 0;
+      for (const tensor& each : tensors) {
+        if (each.begin != end) {
+          fail("the tensor " + to_text(each) + " begins at byte " + std::to_string(each.begin) +
+               " of the data, expected " + std::to_string(end));
+        }
+        end += each.size;
+      }
+    }
+
+   private:
+    [[noreturn]] void fail(const Text& what) const {
+      fail_with_file(path_, "byte " + std::to_string(8 + place_) + ": " + what);
+    }
+    void skip_blanks() noexcept {
+      while (place_ < text_.size() && std::string_view{" \t\r\n"}.find(text_[place_]) != std::string_view::npos)
+        ++place_;
+    }
+    [[nodiscard]] bool accept(char character) noexcept {
+      skip_blanks();
+      if (place_ == text_.size() || text_[place_] != character) return false;
+      ++place_;
+      return true;
+    }
+    void expect(char character) {
+      if (!accept(character)) fail(Text{"expected '"} + character + "'");
+    }
+    template <class Member>
+    void members(const Member& member) {
+      expect('{');
+      if (accept('}')) return;
+      do {
+        const Text key = string();
+        expect(':');
+        member(key);
+      } while (accept(','));
+      expect('}');
+    }
+
+    /// Escapes stay as they stand: no name of this library's has any.
+    [[nodiscard]] Text string() {
+      expect('"');
+      const std::size_t start = place_;
+      for (; place_ < text_.size() && text_[place_] != '"'; ++place_) {
+        if (static_cast<unsigned char>(text_[place_]) < 0x20) fail("found a control character in a string");
+        if (text_[place_] != '\\') continue;
+        ++place_;
+        if (place_ == text_.size() || std::string_view{"\"\\/bfnrtu"}.find(text_[place_]) == std::string_view::npos) {
+          fail("found an escape that is none");
+        }
+      }
+      const Text found{text_.substr(start, place_ - start)};
+      if (place_ == text_.size()) fail("expected '\"' at the end of a string");
+      if (!is_utf8(found)) fail("found a string that is not UTF-8");
+      ++place_;
+      return found;
+    }
+    [[nodiscard]] static bool is_utf8(std::string_view text) noexcept {
+      for (std::size_t i = 0; i < text.size();) {
+        const auto lead = static_cast<std::uint32_t>(static_cast<unsigned char>(text[i++]));
+        if (lead < 0x80) continue;
+        const int more = lead < 0xC0 ? 0 : lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : lead < 0xF8 ? 3 : 0;
+        std::uint32_t code = lead & (0x3FU >> static_cast<unsigned>(more));
+        for (int k = 0; k < more; ++k, ++i) {
+          if (i == text.size() || (static_cast<unsigned char>(text[i]) & 0xC0U) != 0x80) return false;
+          code = code << 6U | (static_cast<unsigned char>(text[i]) & 0x3FU);
+        }
+        constexpr std::uint32_t least[]{0xFFFF'FFFF, 0x80, 0x800, 0x10000};
+        if (code < least[more] || (code >= 0xD800 && code < 0xE000) || code > 0x10FFFF) return false;
+      }
+      return true;
+    }
+
+    [[nodiscard]] std::size_t number() {
+      skip_blanks();
+      const std::size_t start = place_;
+      std::size_t value = 0;
+      for (; place_ < text_.size() && text_[place_] >= '0' && text_[place_] <= '9'; ++place_) {
+        const auto digit = static_cast<std::size_t>(text_[place_] - '0');
+        if (value > (std::numeric_limits<std::size_t>::max() - digit) / 10) fail("a number does not fit 64 bits");
+        value = value * 10 + digit;
+      }
+      if (place_ == start || (text_[start] == '0' && place_ != start + 1)) fail("expected a whole number");
+      return value;
+    }
+    [[nodiscard]] std::vector<std::size_t> numbers(std::size_t most) {
+      std::vector<std::size_t> found;
+      expect('[');
+      if (accept(']')) return found;
+      do {
+        if (found.size() == most) fail("expected at most " + std::to_string(most) + " numbers");
+        found.push_back(number());
+      } while (accept(','));
+      expect(']');
+      return found;
+    }
+
+    [[nodiscard]] tensor one_tensor(const Text& name) {
+      tensor made;
+      made.name = name;
+      std::vector<std::size_t> offsets;
+      unsigned seen = 0;
+      members([&](const Text& key) {
+        const unsigned which = key == "dtype" ? 1 : key == "shape" ? 2 : key == "data_offsets" ? 4 : 0;
+        if (which == 0 || (seen & which) != 0) {
+          fail("the tensor " + name.substr(0, 80) + ": expected dtype, shape and data_offsets, found " +
+               (which != 0 ? "a second " : "") + key.substr(0, 80));
+        }
+        seen |= which;
+        if (which == 1) made.type = string();
+        if (which == 2) made.shape = numbers(16);
+        if (which == 4) offsets = numbers(2);
+      });
+      if (seen != 7) fail("the tensor " + name.substr(0, 80) + ": one of dtype, shape and data_offsets is missing");
+      std::size_t size = width_of(made.type);
+      if (size == 0) fail("the tensor " + to_text(made) + ": an unknown dtype");
+      bool fits = offsets.size() == 2 && offsets[0] <= offsets[1];
+      for (const std::size_t extent : made.shape) {
+        fits = fits && (extent == 0 || size <= std::numeric_limits<std::size_t>::max() / extent);
+        size *= extent;
+      }
+      if (!fits || size != offsets[1] - offsets[0]) {
+        fail("the tensor " + to_text(made) + ": its data_offsets are not those of so many values");
+      }
+      made.begin = offsets[0];
+      made.size = size;
+      return made;
+    }
+    [[nodiscard]] static std::size_t width_of(std::string_view type) noexcept {
+      if (type == "BOOL" || type.starts_with("F8_")) return 1;
+      if (type == "BF16") return 2;
+      if (type.empty() || std::string_view{"FIU"}.find(type[0]) == std::string_view::npos) return 0;
+      const std::string_view bits = type.substr(1);
+      return bits == "64" ? 8 : bits == "32" ? 4 : bits == "16" ? 2 : bits == "8" && type[0] != 'F' ? 1 : 0;
+    }
+
+    std::string_view text_;
+    const Text& path_;
+    std::size_t place_ = 0;
+  };
+
+  /// An open file whose header was read. Nothing is taken from it before `read_values` has looked at everything.
+  class reader {
+   public:
+    /// Throws std::runtime_error that says what is wrong, and where.
+    explicit reader(const Text& path) : path_{path}, stream_{open_file(path, "rb")} {
+      struct stat facts {};
+      if (stream_ == nullptr || ::fstat(::fileno(stream_.get()), &facts) != 0) fail("cannot be opened");
+      if (!S_ISREG(facts.st_mode)) fail("cannot be read: it is not a regular file");
+      std::uint64_t rest = static_cast<std::uint64_t>(facts.st_size);
+      std::uint64_t size = 0;
+      if (rest < sizeof size) fail("ends within the size of its header");
+      read(&size, sizeof size);
+      rest -= sizeof size;
+      constexpr std::uint64_t most = 100'000'000;  // what others allow
+      if (size > most) fail("not a safetensors file: by its first 8 bytes its header is larger than 100 MB");
+      if (size > rest) fail("ends within its header of " + std::to_string(size) + " bytes");
+      header_.resize(size);
+      read(header_.data(), size);
+      rest -= size;
+      header_parser parsed{header_, path_};
+      parsed.parse();
+      tensors_ = std::move(parsed.tensors);
+      metadata_ = std::move(parsed.metadata);
+      digits_ = parsed.digits;
+      if (!tensors_.empty()) data_size_ = tensors_.back().begin + tensors_.back().size;
+      if (rest != data_size_) {
+        fail("has " + std::to_string(rest) + " bytes behind its header, expected " + std::to_string(data_size_));
+      }
+      const bool is_ours = metadata("pergrad") != nullptr;
+      if (is_ours != (digits_ != 0)) fail("only one of its metadata pergrad and checksum is there");
+    }
+
+    [[noreturn]] void fail(const Text& what) const { fail_with_file(path_, what); }
+    [[nodiscard]] std::span<const tensor> tensors() const noexcept { return tensors_; }
+    /// Null without such an entry.
+    [[nodiscard]] const Text* metadata(std::string_view key) const noexcept {
+      for (const auto& entry : metadata_) {
+        if (entry.first == key) return &entry.second;
+      }
+      return nullptr;
+    }
+    /// All tensors' bytes. Throws std::runtime_error if the checksum, of a file that has one, is not that of the file.
+    [[nodiscard]] std::vector<std::byte> read_values() {
+      std::vector<std::byte> values(data_size_);
+      read(values.data(), data_size_);
+      if (digits_ == 0) return values;
+      const Text* const found = metadata("checksum");
+      checksum sum;
+      const std::uint64_t size = header_.size();
+      sum.add(bytes_of(&size, 1));
+      if (found->size() == 16) header_.replace(digits_, 16, 16, '0');
+      sum.add(bytes_of(header_));
+      for (const tensor& each : tensors_) sum.add(bytes_of(values.data() + each.begin, each.size));
+      if (*found != sum.text()) fail("damaged: its checksum is " + sum.text() + ", it says " + found->substr(0, 80));
+      return values;
+    }
+
+   private:
+    void read(void* to, std::size_t count) {
+      if (std::fread(to, 1, count, stream_.get()) != count) fail("cannot be read");
+    }
+
+    Text path_;
+    file stream_;
+    Text header_;
+    std::vector<tensor> tensors_;  ///< in the order of their bytes
+    metadata_list metadata_;
+    std::size_t digits_ = 0;
+    std::size_t data_size_ = 0;
+  };
+};
+using safetensors = basic_safetensors<std::string>;
+
+}  // namespace pergrad::inline v0_1::detail
 // pergrad/data/sequences.hpp - labelled sequences of ids of different lengths, and the rectangle that a network takes
 
 namespace pergrad::inline v0_1 {
@@ -3001,8 +3509,6 @@ constexpr void for_each_stretch(const layout& a, const layout& b, Function&& f) 
 // A kernel works on vectors as wide as its processor has, so its text (host/tile_text.hpp) is compiled once for each
 // family, under that family's target. All families do the same multiply-adds in the same order; avx512, avx2 and every
 // baseline whose flags allow a fused multiply-add therefore give the same bits, and one without rounds twice.
-
-#include <cstring>
 
 // pergrad/detail/elements.hpp - loops over a stretch of elements, a vector at a time: sums, scaled sums, dot products
 
@@ -10774,8 +11280,6 @@ void chacha20_keystream(const chacha_key& key, const chacha_nonce& nonce, std::u
 #endif
 #include <sys/mman.h>
 
-#include <unistd.h>
-
 namespace pergrad::inline v0_1 {
 
 class os_keyed_generator;
@@ -17499,6 +18003,7 @@ namespace detail {
 /// Base of everything that is a per-sample gradient expression, so that its misuse can be explained.
 struct expression_tag {};
 struct per_sample_scalar_tag : expression_tag {};
+struct evaluation;
 
 [[noreturn]] inline void throw_larger_than_tape(std::size_t samples, std::size_t capacity) {
   throw_invalid_argument({"pergrad: a batch of ", samples, " samples on a tape for ", capacity,
@@ -17542,6 +18047,9 @@ class per_sample_gradient_leaf : public detail::expression_tag {
            method_layers_ == other.method_layers_ && strategy_ == other.strategy_ && randomness_ == other.randomness_;
   }
 
+ private:
+  friend struct detail::evaluation;
+
   /// Carries out a request, but for a batch with ids, lengths or targets that do not fit: then it throws before
   /// anything is computed. `count` samples from `first` on. `Backward`: whether it may ask for more than losses and
   /// outputs; a device compiles no kernels of gradients for one that cannot.
@@ -17562,7 +18070,6 @@ class per_sample_gradient_leaf : public detail::expression_tag {
     }
   }
 
- private:
   void run_on_host(const host& executor, on_host::run_request<scalar>& request) const {
     on_host::sample_source<scalar> source;
     source.context = this;
@@ -19416,6 +19923,13 @@ class chunk_of_total {
   [[nodiscard]] static constexpr bool whole_batch() { return true; }
   [[nodiscard]] static constexpr bool needs_backward() { return true; }
 
+ private:
+  friend struct evaluation;
+  template <class AnySum, class AnyNetwork, class Step>
+  friend class chunk_of_step;
+  template <class Noised, class AnyNetwork, bool IsPrivate, class Begin>
+  friend class release_of_sum;
+
   template <executor Executor>
   void attach(const Executor& executor, on_host::run_request<scalar>& request) {
     if (total_access::floating(*total_).size() != Network::parameter_count) {
@@ -19447,7 +19961,6 @@ class chunk_of_total {
     if (writes_) total_access::state(*total_).is_given_up();
   }
 
- private:
   bounded_total<Network>* total_;
   Sum sum_;
   bool begins_anew_;
@@ -19468,8 +19981,8 @@ class chunk_of_step : public chunk_of_total<Sum, Network> {
     chunk_of_total<Sum, Network>::finish(crew);
     step_->is_in_the_sum();
   }
+  void abandon() noexcept { chunk_of_total<Sum, Network>::abandon(); }
 
- private:
   Step* step_;
 };
 
@@ -19485,6 +19998,9 @@ class release_of_sum {
   [[nodiscard]] auto leaf() const { return noised_.leaf(); }
   [[nodiscard]] static constexpr bool whole_batch() { return true; }
   [[nodiscard]] static constexpr bool needs_backward() { return true; }
+
+ private:
+  friend struct evaluation;
 
   template <executor Executor>
   void attach(const Executor& executor, on_host::run_request<scalar>& request) {
@@ -19512,42 +20028,12 @@ class release_of_sum {
     total_.reset();
   }
 
- private:
   released_gradient<Network, IsPrivate>* update_;
   Noised noised_;
   Begin begin_;
   std::optional<bounded_total<Network>> total_;
   std::optional<chunk_of_total<sum_type, Network>> chunk_;
 };
-
-/// Runs several assignments over the same gradients in one pass.
-template <executor Executor, class First, class... Rest>
-void evaluate_together(const Executor& executor, First& first, Rest&... rest) {
-  const float_environment proven;
-  const auto leaf = first.leaf();
-  if constexpr (device_executor<Executor>) {  // here and not where it runs: a short way back to the user's line
-    static_assert(sizeof(typename Executor::template loss_explanation<typename decltype(leaf)::loss_type>) != 0);
-  }
-  if ((!leaf.same_as(rest.leaf()) || ...)) {
-    throw std::invalid_argument("pergrad: expressions evaluated together must be over the same per-sample gradients");
-  }
-  if (sizeof...(Rest) > 0 && !(First::whole_batch() && (Rest::whole_batch() && ...))) {
-    throw std::invalid_argument("pergrad: one sample's gradient g[b] is evaluated on its own");
-  }
-  try {
-    on_host::run_request<typename decltype(leaf)::scalar> request;
-    request.count = leaf.size();
-    first.attach(executor, request);
-    (rest.attach(executor, request), ...);
-    leaf.template run<(First::needs_backward() || ... || Rest::needs_backward())>(executor, request);
-    first.finish(crew_of(executor));
-    (rest.finish(crew_of(executor)), ...);
-  } catch (...) {
-    first.abandon();
-    (rest.abandon(), ...);
-    throw;
-  }
-}
 
 template <class Destination, class Expression>
 [[nodiscard]] auto destination_of(Destination& destination, const Expression& expression) {
@@ -19588,6 +20074,39 @@ template <class Sum, class Network, class Step>
 struct is_assignment<chunk_of_step<Sum, Network, Step>> : std::true_type {};
 template <class Noised, class Network, bool IsPrivate, class Begin>
 struct is_assignment<release_of_sum<Noised, Network, IsPrivate, Begin>> : std::true_type {};
+
+/// The only way to carry out what is assigned: requests know where un-noised sums lie.
+struct evaluation {
+  /// Runs several assignments over the same gradients in one pass.
+  template <executor Executor, class First, class... Rest>
+  static void together(const Executor& executor, First& first, Rest&... rest) {
+    static_assert(is_assignment<First>::value && (is_assignment<Rest>::value && ...));
+    const float_environment proven;
+    const auto leaf = first.leaf();
+    if constexpr (device_executor<Executor>) {  // here and not where it runs: a short way back to the user's line
+      static_assert(sizeof(typename Executor::template loss_explanation<typename decltype(leaf)::loss_type>) != 0);
+    }
+    if ((!leaf.same_as(rest.leaf()) || ...)) {
+      throw std::invalid_argument("pergrad: expressions evaluated together must be over the same per-sample gradients");
+    }
+    if (sizeof...(Rest) > 0 && !(First::whole_batch() && (Rest::whole_batch() && ...))) {
+      throw std::invalid_argument("pergrad: one sample's gradient g[b] is evaluated on its own");
+    }
+    try {
+      on_host::run_request<typename decltype(leaf)::scalar> request;
+      request.count = leaf.size();
+      first.attach(executor, request);
+      (rest.attach(executor, request), ...);
+      leaf.template run<(First::needs_backward() || ... || Rest::needs_backward())>(executor, request);
+      first.finish(crew_of(executor));
+      (rest.finish(crew_of(executor)), ...);
+    } catch (...) {
+      first.abandon();
+      (rest.abandon(), ...);
+      throw;
+    }
+  }
+};
 
 template <class Destination, class Value>
 concept is_destination = is_private_gradient<Destination>::value || is_bounded_total<Destination>::value ||
@@ -19713,7 +20232,7 @@ void total_release::into(const Executor& executor, released_gradient<Network, Is
                          const noised_sum<Sum, Generator>& noised, const Begin& begin) {
   static_assert(IsPrivate == Generator::is_private);
   release_of_sum only{update, noised, begin};
-  evaluate_together(executor, only);
+  evaluation::together(executor, only);
 }
 
 }  // namespace detail
@@ -19739,14 +20258,14 @@ void evaluate_into(const Executor& executor, released_gradient<Network, IsPrivat
 /// chunks before, and after an evaluation into this total has failed.
 template <executor Executor, class Sum, class Network>
 void evaluate_into(const Executor& executor, detail::chunk_of_total<Sum, Network> chunk) {
-  detail::evaluate_together(executor, chunk);
+  detail::evaluation::together(executor, chunk);
 }
 /// The same of a private step: `evaluate_into(exec, accumulate(step, sum(clip(step.gradients(), bound))))`. Throws
 /// std::logic_error for another batch than the step's, for one that is in the sum, and for another bound than the
 /// loop's.
 template <executor Executor, class Sum, class Network, class Step>
 void evaluate_into(const Executor& executor, detail::chunk_of_step<Sum, Network, Step> chunk) {
-  detail::evaluate_together(executor, chunk);
+  detail::evaluation::together(executor, chunk);
 }
 /// Everything else is not a release.
 template <executor Executor, class Given>
@@ -19780,7 +20299,7 @@ requires(!pergrad::detail::is_assignment<Expression>::value) void evaluate_into(
                                                                                 Destination&& destination,
                                                                                 const Expression& expression) {
   auto only = pergrad::detail::assignment_of<error::function::assign, false>(destination, expression);
-  if constexpr (!pergrad::detail::is_explained<decltype(only)>) pergrad::detail::evaluate_together(executor, only);
+  if constexpr (!pergrad::detail::is_explained<decltype(only)>) pergrad::detail::evaluation::together(executor, only);
 }
 /// Evaluates several results over the same gradients in one pass.
 template <executor Executor, class... Assignments>
@@ -19788,7 +20307,7 @@ requires((pergrad::detail::is_assignment<Assignments>::value ||
           pergrad::detail::is_explained<Assignments>)&&...) void evaluate_into(const Executor& executor,
                                                                                Assignments... assignments) {
   if constexpr (!pergrad::detail::any_explained<Assignments...>) {
-    pergrad::detail::evaluate_together(executor, assignments...);
+    pergrad::detail::evaluation::together(executor, assignments...);
   }
 }
 template <class First, class... Rest>
@@ -19842,6 +20361,7 @@ template <std::size_t Axes, std::size_t Channels, extent GivenKernel, class... O
 struct convolution {
   static constexpr window_options options = gather_options<Options...>().on(Axes);
   static constexpr extent kernel = on_axes(GivenKernel, Axes, 1);
+  static constexpr std::size_t kernel_axes = Axes;
   static constexpr bool channels_first = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
@@ -20355,6 +20875,7 @@ struct sliding_windows {
   static constexpr window_options options = gather_options<Options...>().on(Axes);
   static constexpr extent kernel = on_axes(GivenKernel, Axes, 1);
   static constexpr extent step = options.stride_given ? options.stride : kernel;
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{kernel, step, options.padding}; }
   static constexpr bool channels_first = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
@@ -21153,6 +21674,9 @@ struct channel_affine {
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return 2 * in.e0; }
+  [[nodiscard]] static constexpr block_list<2> blocks(shape in) noexcept {
+    return {{{"weight", {in.e0}}, {"bias", {in.e0}}}};
+  }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return parameter_count(in); }
   [[nodiscard]] static constexpr auto factors(shape in) noexcept {
     return list_factors(elementwise_sum(1, in.e0, {.from = source::saved}),
@@ -21260,6 +21784,7 @@ struct conv_transpose2d {
   static constexpr const char* name = "conv_transpose2d";
   static constexpr detail::window_options options = detail::gather_options<Options...>().on(2);
   static constexpr extent kernel = detail::on_axes(Kernel, 2, 1);
+  static constexpr std::size_t kernel_axes = 2;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
     const extent out = output_size(in);
@@ -21357,6 +21882,10 @@ struct attention_options {
   bool wrong_given = false;     ///< something that is no option, or no probability
   std::uint32_t threshold = 0;  ///< 2^32 p: a probability is kept if its 32 random bits are not below
   double kept = 1;              ///< 1 / (1 - p)
+
+  [[nodiscard]] constexpr std::array<std::size_t, 3> settings(std::size_t heads) const noexcept {
+    return {heads, causal ? 1U : 0U, threshold};
+  }
 };
 
 constexpr void apply(attention_options& options, no_bias) noexcept { options.bias = false; }
@@ -21873,6 +22402,22 @@ struct attention_to_memory {
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in, shape second) noexcept {
     return lay_out(in, second).parameter_count;
   }
+  [[nodiscard]] static constexpr block_list<9> blocks(shape in, shape second) noexcept {
+    const std::size_t biases = options.bias ? in.e1 : 0;
+    const std::size_t learned = options.kv_bias ? 1 : 0;
+    const std::size_t packed = in.e1 == second.e1 ? in.e1 : 0;
+    const std::size_t apart = in.e1 - packed;
+    return {{{"in_proj_weight", {3 * packed, in.e1}},
+             {"q_proj_weight", {apart, in.e1}},
+             {"k_proj_weight", {apart, second.e1}},
+             {"v_proj_weight", {apart, second.e1}},
+             {"in_proj_bias", {3 * biases}},
+             {"bias_k", {learned, 1, in.e1}},
+             {"bias_v", {learned, 1, in.e1}},
+             {"out_proj.weight", {in.e1, in.e1}},
+             {"out_proj.bias", {biases}}}};
+  }
+  [[nodiscard]] static constexpr auto settings() noexcept { return options.settings(Heads); }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in, shape second) noexcept {
     return lay_out(in, second).saved_count;
   }
@@ -21981,6 +22526,12 @@ template <std::size_t Heads, class... OfQueries, class... OfMemory, class... Opt
 struct cross_attention<Heads, queries<OfQueries...>, memory<OfMemory...>, Options...> {
   using unfolds_to =
       merge<detail::attention_to_memory<Heads, Options...>, sequential<OfQueries...>, sequential<OfMemory...>>;
+  template <class Names>
+  static void name_parts(Names& names) {
+    names.template list_at<OfQueries...>("queries.");
+    names.template list_at<OfMemory...>("memory.");
+    names.rest(1);
+  }
 };
 
 }  // namespace pergrad::inline v0_1
@@ -21998,6 +22549,7 @@ template <class Probability>
 struct dropout {
   static constexpr const char* name = "dropout";
   static constexpr bool on_tiles = true;
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Probability::num, Probability::den}; }
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size(); }
@@ -22128,6 +22680,8 @@ struct embedding {
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, Dim}; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.ids * Dim; }
+  [[nodiscard]] static constexpr block_list<1> blocks(shape in) noexcept { return {{{"weight", {in.ids, Dim}}}}; }
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{options.padding}; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (options.sum) return detail::mistake::option_not_offered;
     return detail::check_table(in, Dim, options);
@@ -22183,6 +22737,10 @@ struct embedding_bag {
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Dim}; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.ids * Dim; }
+  [[nodiscard]] static constexpr block_list<1> blocks(shape in) noexcept { return {{{"weight", {in.ids, Dim}}}}; }
+  [[nodiscard]] static constexpr auto settings() noexcept {
+    return std::array{options.padding, std::size_t{options.sum}};
+  }
   [[nodiscard]] static constexpr std::size_t saved_count(shape /*in*/) noexcept { return Dim; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     return detail::check_table(in, Dim, options);
@@ -22324,6 +22882,12 @@ struct grouped_norm {
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept {
     return options.affine ? 2 * in.e0 : 0;
+  }
+  [[nodiscard]] static constexpr block_list<2> blocks(shape in) noexcept {
+    return {{{"weight", {in.e0}}, {"bias", {in.e0}}}};
+  }
+  [[nodiscard]] static constexpr auto settings() noexcept {
+    return std::array{static_cast<double>(Groups), options.epsilon};
   }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept {
     return in.size() + group_count(in) + parameter_count(in);
@@ -22656,6 +23220,10 @@ struct side_by_side<Join, First, Second, Rest...> : side_by_side<Join, merge<Joi
 template <class First, class... More>
 struct parallel {
   using unfolds_to = typename detail::side_by_side<detail::concatenate, First, More...>::type;
+  template <class Names>
+  static void name_parts(Names& names) {
+    names.template branches<First, More...>();
+  }
 };
 
 /// The same, joined along the first axis whatever the rank: the channels of `{channels, positions}`, as `conv1d` and
@@ -22664,6 +23232,10 @@ struct parallel {
 template <class First, class... More>
 struct parallel_channels {
   using unfolds_to = typename detail::side_by_side<detail::concatenate_channels, First, More...>::type;
+  template <class Names>
+  static void name_parts(Names& names) {
+    names.template branches<First, More...>();
+  }
 };
 
 }  // namespace pergrad::inline v0_1
@@ -22718,6 +23290,12 @@ struct recurrent_core {
   }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept {
     return gates * (in.e1 + Hidden + Biases);
+  }
+  [[nodiscard]] static constexpr block_list<4> blocks(shape in) noexcept {
+    return {{{"weight_ih", {gates, in.e1}},
+             {"weight_hh", {gates, Hidden}},
+             {"bias_ih", {Biases > 0 ? gates : 0}},
+             {"bias_hh", {Biases > 1 ? gates : 0}}}};
   }
   [[nodiscard]] static constexpr std::array<matrix, 2> matrices(shape in) noexcept {
     return {matrix{0, gates, in.e1}, matrix{gates * in.e1, gates, Hidden}};
@@ -22979,6 +23557,10 @@ struct recurrent {
         std::conditional_t<options.mean, sequential<entry<Index>..., mean_over_positions>, sequential<entry<Index>...>>;
   };
   using unfolds_to = typename stack<std::make_index_sequence<layer_count>>::type;
+  /// As PyTorch names the parameters of a layer's direction.
+  [[nodiscard]] static std::string part_name(std::size_t number) {
+    return "*_l" + std::to_string(number / directions) + (number % directions == 0 ? "" : "_reverse");
+  }
 };
 
 }  // namespace pergrad::inline v0_1::detail
@@ -23115,6 +23697,18 @@ struct row_norm {
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept {
     return (options.affine ? row_size(in) : 0) + (shifts ? row_size(in) : 0);
   }
+  [[nodiscard]] static constexpr block_list<2> blocks(shape in) noexcept {
+    block_list<2> list{{{"weight"}, {"bias"}}};
+    for (std::size_t i = 0; i < options.axes; ++i) {
+      const std::size_t size = in[in.rank() - options.axes + i];
+      list[0].extents[i] = size;
+      list[1].extents[i] = shifts ? size : 0;
+    }
+    return list;
+  }
+  [[nodiscard]] static constexpr auto settings() noexcept {
+    return std::array{static_cast<double>(options.axes), options.epsilon, options.epsilon_given ? 1.0 : 0.0};
+  }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size() + row_count(in); }
   [[nodiscard]] static constexpr auto factors(shape in) noexcept {
     const std::size_t size = row_size(in);
@@ -23250,6 +23844,7 @@ namespace pergrad::inline v0_1 {
 struct learned_positions : detail::added_table {
   static constexpr const char* name = "learned_positions";
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.size(); }
+  [[nodiscard]] static constexpr block_list<1> blocks(shape in) noexcept { return {{{"weight", {in.e0, in.e1}}}}; }
   [[nodiscard]] static constexpr auto factors(shape in) noexcept {
     return list_factors(elementwise_sum(1, in.size(), {source::backprop}));
   }
@@ -23317,6 +23912,7 @@ struct scale {
   static constexpr bool on_device = true;
   static constexpr bool on_vectors = true;
   static constexpr bool derivative_from_output = true;
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Ratio::num, Ratio::den}; }
 
   [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
     return detail::is_ratio<Ratio> ? detail::mistake::none : detail::mistake::option_not_offered;
@@ -23378,6 +23974,10 @@ requires(Rank > 0 && is_ratio<Alpha>) struct low_rank_adapter<Rank, linear<Outpu
 template <std::size_t Rank, class Layer, class Alpha = std::ratio<static_cast<std::intmax_t>(Rank)>>
 struct lora {
   using unfolds_to = typename detail::low_rank_adapter<Rank, Layer, Alpha>::type;
+  /// The frozen layer keeps the names that it has without an adapter.
+  [[nodiscard]] static const char* part_name(std::size_t number) noexcept {
+    return number == 0 ? "lora_A.*" : number == 1 ? "lora_B.*" : "*";
+  }
 };
 
 }  // namespace pergrad::inline v0_1
@@ -23533,6 +24133,17 @@ struct multihead_attention {
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return lay_out(in).parameter_count; }
+  [[nodiscard]] static constexpr block_list<6> blocks(shape in) noexcept {
+    const std::size_t biases = options.bias ? in.e1 : 0;
+    const std::size_t learned = options.kv_bias ? 1 : 0;
+    return {{{"in_proj_weight", {3 * in.e1, in.e1}},
+             {"in_proj_bias", {3 * biases}},
+             {"bias_k", {learned, 1, in.e1}},
+             {"bias_v", {learned, 1, in.e1}},
+             {"out_proj.weight", {in.e1, in.e1}},
+             {"out_proj.bias", {biases}}}};
+  }
+  [[nodiscard]] static constexpr auto settings() noexcept { return options.settings(Heads); }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
@@ -23667,8 +24278,8 @@ namespace detail {
 
 template <bool Relu>
 struct rnn_cell {
-  static constexpr const char* name = "rnn";
-  static constexpr const char* name_reversed = "rnn_reversed";
+  static constexpr const char* name = Relu ? "rnn_relu" : "rnn";
+  static constexpr const char* name_reversed = Relu ? "rnn_relu_reversed" : "rnn_reversed";
   static constexpr std::size_t gates = 1;
   static constexpr std::size_t area = 1;
   static constexpr std::size_t states = 1;
@@ -23741,6 +24352,7 @@ struct scaled_dot_product_attention {
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
+  [[nodiscard]] static constexpr auto settings() noexcept { return options.settings(Heads); }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (options.wrong_given || !options.bias || options.kv_bias) return detail::mistake::option_not_offered;
     if (in.rank() != 2) return detail::mistake::needs_a_sequence;
@@ -23839,6 +24451,7 @@ struct sequence_bias {
     return length + 1;
   }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.e1; }
+  [[nodiscard]] static constexpr block_list<1> blocks(shape in) noexcept { return {{{"bias", {in.e1}}}}; }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.e1; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     return in.rank() == 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
@@ -23965,6 +24578,7 @@ template <std::size_t First, std::size_t Count>
 struct slice {
   static constexpr const char* name = "slice";
   static constexpr bool on_tiles = true;
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{First}; }
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Count}; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
@@ -24028,6 +24642,7 @@ template <std::size_t First, std::size_t Count>
 struct take_positions {
   static constexpr const char* name = "take_positions";
   static constexpr bool on_tiles = true;
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{First}; }
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
     shape out{Count, in.e1};
@@ -24124,6 +24739,10 @@ struct feed_forward_end {
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in, shape second) noexcept {
     return second.e1 * (in.e1 + 1);
   }
+  [[nodiscard]] static constexpr block_list<2> blocks(shape in, shape second) noexcept {
+    return {{{"weight", {second.e1, in.e1}}, {"bias", {second.e1}}}};
+  }
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Probability::num, Probability::den}; }
   [[nodiscard]] static constexpr std::size_t saved_count(shape /*in*/, shape second) noexcept {
     return drops ? second.size() : 0;
   }
@@ -24246,6 +24865,11 @@ struct transformer_block {
   // The norms' parameters come last. Nodes behind norm1, norm behind: hidden, activation, dropout, end; norm first:
   // attention, dropout, sum, norm2, hidden, activation, dropout, end.
   static constexpr std::size_t dropped = drops ? 1 : 0;
+  [[nodiscard]] static const char* part_name(std::size_t number) noexcept {
+    constexpr const char* parts[2][5]{{"self_attn.*", "norm1.*", "linear1.*", "linear2.*", "norm2.*"},
+                                      {"norm1.*", "self_attn.*", "norm2.*", "linear1.*", "linear2.*"}};
+    return parts[Options::norm_first ? 1 : 0][number];
+  }
   using after =
       sequential<residual<attention, drop>, parameters_later<3 + dropped, layer_norm<>>,
                  merge<feed_forward_end<rate>, sequential<linear<FeedForward>, activation, drop>, sequential<>>,
@@ -24272,8 +24896,9 @@ struct transformer_block<Heads, FeedForward, Options> {
 /// linear2, norm1, norm2.
 template <std::size_t Heads, std::size_t FeedForward, class... Options>
 struct transformer_encoder_layer {
-  using unfolds_to =
-      typename detail::transformer_block<Heads, FeedForward, detail::transformer_options<Options...>>::type;
+  using block = detail::transformer_block<Heads, FeedForward, detail::transformer_options<Options...>>;
+  using unfolds_to = typename block::type;
+  [[nodiscard]] static const char* part_name(std::size_t number) noexcept { return block::part_name(number); }
 };
 
 }  // namespace pergrad::inline v0_1
@@ -24362,6 +24987,16 @@ struct state {};
 /// c_0))`. Parameters: the sequence's layers, the state's layers, the recurrent layer.
 template <class Recurrent, class Sequence, class State>
 struct with_state {};
+template <class Recurrent, class... First, class... Second>
+struct with_state<Recurrent, sequence<First...>, state<Second...>> {
+  template <class Names>
+  static void name_parts(Names& names) {
+    const std::size_t first = names.size();
+    names.template list_at<First...>("sequence.");
+    names.template list_at<Second...>("state.");
+    names.template named_parts<Recurrent, with_state>(first);
+  }
+};
 
 namespace detail {
 
@@ -24370,6 +25005,7 @@ template <std::size_t Hidden, std::size_t Kinds, std::size_t Index, std::size_t 
 struct state_part {
   static constexpr const char* name = "state";
   static constexpr bool on_tiles = true;
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Index}; }
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Kinds * Hidden}; }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
@@ -24723,6 +25359,13 @@ struct optimizer_access {
   [[nodiscard]] static auto state(Optimizer& optimizer) noexcept {
     return optimizer.state();
   }
+  /// Its name in files, and those of the arrays.
+  template <class Optimizer>
+  [[nodiscard]] static const char* kind(const Optimizer& optimizer) noexcept {
+    return optimizer.kind();
+  }
+  template <class Optimizer>
+  static constexpr auto state_names = Optimizer::state_names;
   template <class Optimizer>
   [[nodiscard]] static std::uint64_t* count(Optimizer& optimizer) noexcept {
     return optimizer.count();
@@ -25080,6 +25723,8 @@ class adam : public optimizer_steps<adam<Network>, Network> {
 
  private:
   friend struct optimizer_access;
+  static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
+  [[nodiscard]] const char* kind() const noexcept { return "adam"; }
   [[nodiscard]] std::array<std::span<scalar>, 2> state() noexcept { return {first_.span(), second_.span()}; }
   [[nodiscard]] std::uint64_t* count() noexcept { return &steps_; }
   [[nodiscard]] auto begin(Network& network, double scale) {
@@ -25143,6 +25788,8 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
 
  private:
   friend struct optimizer_access;
+  static constexpr std::array<const char*, 1> state_names{"momentum_buffer"};  // PyTorch's
+  [[nodiscard]] const char* kind() const noexcept { return momentum_ > 0 ? "sgd with momentum" : "sgd"; }
   [[nodiscard]] std::array<std::span<scalar>, 1> state() noexcept { return {velocity_.span()}; }
   [[nodiscard]] std::uint64_t* count() noexcept { return nullptr; }
   [[nodiscard]] auto begin(Network& network, double scale) {
@@ -25819,17 +26466,19 @@ class privacy_accountant {
   /// Whether one more step of this kind keeps to the budget; always true without one.
   [[nodiscard]] bool within(const sampled_gaussian_event& event) const {
     if (!budget_) return true;
-    if (order_ == 0) return !accountant_.would_exceed(*budget_, event);
-    return accountant_.epsilon_at_order(order_, event, 1, budget_->delta) <= budget_->max_epsilon.value();
+    if (!is_filter()) return !accountant_.would_exceed(*budget_, event);
+    const double order = order_ != 0 ? order_ : rdp_accountant::order_for(*budget_, event);
+    return accountant_.epsilon_at_order(order, event, 1, budget_->delta) <= budget_->max_epsilon.value();
   }
 
   /// Enters one step. Throws budget_exhausted, entering nothing, when it would exceed the budget.
   void spend(const sampled_gaussian_event& event) {
+    if (is_filter()) prepare(event);
     if (!budget_) {
       accountant_.record(event);
-    } else if (order_ == 0 ? !accountant_.record_within(*budget_, event) : !within(event)) {
+    } else if (is_filter() ? !within(event) : !accountant_.record_within(*budget_, event)) {
       refuse();
-    } else if (order_ != 0) {
+    } else if (is_filter()) {
       accountant_.record(event);
     }
   }
@@ -25852,6 +26501,7 @@ class privacy_accountant {
   [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
 
  private:
+  [[nodiscard]] bool is_filter() const noexcept { return order_ != 0 || plan_ == run_plan::on_the_way; }
   [[noreturn]] void refuse() const {
     char text[160];
     std::snprintf(
@@ -25971,16 +26621,320 @@ namespace detail {
 }
 
 }  // namespace pergrad::inline v0_1
-// pergrad/train/checkpoint.hpp - parameters to and from a file: NumPy's .npy format, PyTorch's order
+// pergrad/train/checkpoint.hpp - parameters to and from a file, and from one network to another, by their names
 //
-// A run that is to go on in another process needs more than parameters: see resume.hpp.
+// Files are safetensors (data/safetensors.hpp) with PyTorch's names (detail/parameter_names.hpp). NumPy's .npy, which
+// former versions wrote, is still read: the flat vector of `torch.nn.utils.parameters_to_vector`.
 //
-// `numpy.load(path)` gives the flat vector of `torch.nn.utils.parameters_to_vector`. Keys and generator states are
+// A run that is to go on in another process needs more than parameters: see resume.hpp. Keys and generator states are
 // never written: who has them can subtract the noise.
 
-namespace pergrad::inline v0_1 {
+// pergrad/detail/parameter_names.hpp - the names that a network's parameters have in files, and a text of its structure
+//
+// Names are those of PyTorch's `nn.Sequential`: `3.weight` of layer 3, `3.0.weight` of the first layer of a
+// `sequential` there. `frozen`, `tied`, `parameter_group` and `repeat` count as if their layers stood in the list
+// themselves. A residual's projection is `projection`, branches are numbered. A composition of layers names its own:
+// by `part_name(number)` for its nodes that have parameters, or by `name_parts(names)`; `*` stands for the block.
+//
+// Everything here is compiled only for networks that meet a file, and but for the walk through the types once.
 
-namespace detail {
+namespace pergrad::inline v0_1::detail {
+
+/// Walks through the layers as a user wrote them, in the order in which they unfold, and names every node. Text is
+/// std::string: a template is compiled where it is used only.
+template <class Text>
+class node_names {
+ public:
+  explicit node_names(std::span<const std::size_t> parameter_counts) : counts_{parameter_counts} {}
+  [[nodiscard]] std::size_t size() const noexcept { return names_.size(); }
+  [[nodiscard]] const Text& operator[](std::size_t node) const noexcept { return names_[node]; }
+
+  /// The layers as a list of its own, numbered from 0.
+  template <class... Layers>
+  void list_at(const Text& where) {
+    const std::size_t outer = std::exchange(next_, 0);
+    inside(where, [&] { splice<Layers...>(); });
+    next_ = outer;
+  }
+  /// Branches `0`, `1`, ..., and behind each but the first a node that joins it.
+  template <class... Branches>
+  void branches() {
+    std::size_t number = 0;
+    const auto branch = [&](auto type) {
+      inside(std::to_string(number) + ".", [&] { one(type); });
+      if (number++ > 0) rest(1);
+    };
+    const int expand[]{0, (branch(std::type_identity<Branches>{}), 0)...};
+    static_cast<void>(expand);
+  }
+  /// The nodes of a composition that are not named yet; those with parameters are named by `Layer`.
+  template <class Layer, class Composition = Layer>
+  void named_parts(std::size_t first) {
+    const std::size_t end = first + unfold<Composition>::type::size;
+    for (std::size_t number = 0; names_.size() < end;) {
+      const bool has_parameters = counts_[names_.size()] > 0;
+      names_.push_back(path_ + (has_parameters ? Layer::part_name(number++) : Text{}));
+    }
+  }
+  /// So many nodes whose blocks stand right here.
+  void rest(std::size_t count) { names_.insert(names_.end(), count, path_ + "*"); }
+
+ private:
+  template <class Function>
+  void inside(const Text& where, const Function& f) {
+    const std::size_t before = path_.size();
+    path_ += where;
+    f();
+    path_.resize(before);
+  }
+
+  template <class... Layers>
+  void splice() {
+    const int expand[]{0, (entry(std::type_identity<Layers>{}), 0)...};
+    static_cast<void>(expand);
+  }
+  /// The next entries of a list.
+  template <class Layer>
+  void entry(std::type_identity<Layer> layer) {
+    inside(std::to_string(next_++) + ".", [&] { one(layer); });
+  }
+  template <class... Layers>
+  void entry(std::type_identity<frozen<Layers...>> /*transparent*/) {
+    splice<Layers...>();
+  }
+  template <std::size_t Key, class... Layers>
+  void entry(std::type_identity<tied<Key, Layers...>> /*transparent*/) {
+    splice<Layers...>();
+  }
+  template <std::size_t Group, class... Layers>
+  void entry(std::type_identity<parameter_group<Group, Layers...>> /*transparent*/) {
+    splice<Layers...>();
+  }
+  template <std::size_t Count, class... Layers>
+  void entry(std::type_identity<repeat<Count, Layers...>> /*transparent*/) {
+    for (std::size_t i = 0; i < Count; ++i) splice<Layers...>();
+  }
+
+  /// What stands where one layer may: a layer, a list, a composition.
+  template <class Layer>
+  void one(std::type_identity<Layer> /*type*/) {
+    if constexpr (requires { Layer::name_parts(*this); }) {
+      Layer::name_parts(*this);
+    } else if constexpr (requires { Layer::part_name(0); }) {
+      named_parts<Layer>(names_.size());
+    } else if constexpr (requires { typename Layer::unfolds_to; }) {
+      one(std::type_identity<typename Layer::unfolds_to>{});
+    } else {
+      rest(unfold<Layer>::type::size);
+    }
+  }
+  template <class... Layers>
+  void one(std::type_identity<sequential<Layers...>> /*type*/) {
+    list_at<Layers...>("");
+  }
+  template <class Layer>
+  void one(std::type_identity<frozen<Layer>> /*transparent*/) {
+    one(std::type_identity<Layer>{});
+  }
+  template <class... Layers>
+  void one(std::type_identity<frozen<Layers...>> /*type*/) {
+    list_at<Layers...>("");
+  }
+  template <std::size_t Key, class... Layers>
+  void one(std::type_identity<tied<Key, Layers...>> /*type*/) {
+    one(std::type_identity<frozen<Layers...>>{});
+  }
+  template <std::size_t Group, class... Layers>
+  void one(std::type_identity<parameter_group<Group, Layers...>> /*type*/) {
+    one(std::type_identity<frozen<Layers...>>{});
+  }
+  template <std::size_t Count, class... Layers>
+  void one(std::type_identity<repeat<Count, Layers...>> /*type*/) {
+    list_at<repeat<Count, Layers...>>("");
+  }
+  template <class Layer, class First, class Second>
+  void one(std::type_identity<merge<Layer, First, Second>> /*type*/) {
+    branches<First, Second>();
+  }
+  template <class... Layers>
+  void one(std::type_identity<residual<Layers...>> /*type*/) {
+    using split = split_residual<sequential<>, Layers...>;
+    one(std::type_identity<typename split::body>{});
+    inside("projection.", [&] { one(std::type_identity<typename split::shortcut>{}); });
+    rest(1);
+  }
+
+  std::span<const std::size_t> counts_;
+  std::vector<Text> names_;
+  Text path_;
+  std::size_t next_ = 0;
+};
+
+/// A layer's blocks; those of a layer with two inputs may depend on both.
+template <class Layer>
+[[nodiscard]] auto blocks_of(shape in, [[maybe_unused]] shape second) {
+  if constexpr (requires { Layer::blocks(in, second); }) {
+    return Layer::blocks(in, second);
+  } else if constexpr (requires { Layer::blocks(in); }) {
+    return Layer::blocks(in);
+  } else if constexpr (has_affine<Layer>) {
+    const affine_map map = Layer::affine(in);
+    block_list<2> list{{{"weight", {map.out_channels, map.view_width()}}, {"bias", {map.bias_count()}}}};
+    if constexpr (requires { Layer::kernel_axes; }) {
+      const std::size_t kernel[]{map.kernel.depth, map.kernel.height, map.kernel.width};
+      list[0].extents[1] = map.in_channels / map.groups;
+      for (std::size_t axis = 0; axis < Layer::kernel_axes; ++axis) {
+        list[0].extents[2 + axis] = kernel[Layer::kernel_axes == 3 ? axis : axis + 1];
+      }
+    }
+    return list;
+  } else {
+    const auto factors = factors_of<Layer>(in, second);
+    static constexpr const char* numbers[]{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+    static_assert(factors.size() <= 10, "a layer with more blocks names them: blocks(shape)");
+    block_list<factors.size()> list;
+    for (std::size_t i = 0; i < factors.size(); ++i) {
+      const bool is_matrix = factors[i].outer || factors[i].sparse;
+      list[i] = {numbers[i], {factors[i].rows, is_matrix ? factors[i].columns : 0}};
+    }
+    return list;
+  }
+}
+
+/// Appends a node's blocks, which begin at a byte of the network's parameters.
+template <class = void>
+void append_blocks(std::vector<safetensors::tensor>& list, std::span<const parameter_block> blocks,
+                   const std::string& name, std::size_t width, std::size_t begin, std::size_t size) {
+  const std::size_t end = begin + size;
+  for (const parameter_block& block : blocks) {
+    if (block.extents[0] == 0) continue;
+    safetensors::tensor made;
+    made.name = name;
+    made.name.replace(name.find('*'), 1, block.name);
+    if (made.name.find_first_of("\"\\\n\t") != std::string::npos || safetensors::find(list, made.name) != nullptr) {
+      throw std::logic_error("pergrad: the name " + made.name + " is none for a tensor, or another one has it");
+    }
+    made.type = width == 4 ? "F32" : "F64";
+    made.begin = begin;
+    made.size = width;
+    for (const std::size_t extent : block.extents) {
+      if (extent == 0) break;
+      made.shape.push_back(extent);
+      made.size *= extent;
+    }
+    begin += made.size;
+    list.push_back(std::move(made));
+  }
+  if (begin != end) {
+    throw std::logic_error("pergrad: the blocks of the layer " + name + " are " + std::to_string(size + begin - end) +
+                           " bytes, its parameters are " + std::to_string(size));
+  }
+}
+
+template <class Names, class Scalar, shape Input, class... Layers>
+void name_layers(Names& names, std::type_identity<static_network<Scalar, Input, Layers...>> /*network*/) {
+  names.template list_at<Layers...>("");
+}
+template <shape Input, class... Nodes, class... Layers>
+[[nodiscard]] std::vector<std::size_t> later_places(
+    std::type_identity<unfolded<Input, node_list<Nodes...>, Layers...>> /*structure*/) {
+  return {Nodes::later...};
+}
+
+/// A network's parameters, frozen or not, each with its place in `all_parameters()`, in the order of PyTorch's
+/// `parameters_to_vector`: layer after layer.
+template <class Network>
+[[nodiscard]] std::vector<safetensors::tensor> parameter_tensors() {
+  using structure = typename Network::structure;
+  node_names<std::string> names{structure::parameter_counts};
+  name_layers(names, std::type_identity<Network>{});
+  const std::vector<std::size_t> later = later_places(std::type_identity<structure>{});
+  std::vector<safetensors::tensor> list;
+  // Behind a node stand those that were put off until it.
+  for (std::size_t place = 0; place < 2 * later.size(); ++place) {
+    for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (may_have_parameters<Layer>) {
+        if (place != 2 * (i + later[i]) + (later[i] == 0 ? 0 : 1) || structure::owners[i] != i ||
+            structure::parameter_counts[i] == 0) {
+          return;
+        }
+        constexpr std::size_t width = sizeof(typename Network::scalar);
+        const auto blocks =
+            blocks_of<Layer>(structure::shapes[structure::inputs[i]], structure::shapes[structure::inputs2[i]]);
+        append_blocks(list, blocks, names[i], width, width * structure::parameter_offsets[i],
+                      width * structure::parameter_counts[i]);
+      }
+    });
+  }
+  return list;
+}
+
+/// The hash of what a network computes: every node's layer, its settings, its shapes and where its inputs lie. With
+/// `frozen_too` also of what is trained. What layers call themselves is all that is known of the users' own.
+template <class Network>
+[[nodiscard]] std::string structure_hash(bool frozen_too) {
+  using structure = typename Network::structure;
+  safetensors::checksum sum;
+  sum.add(bytes_of(&structure::shapes[0], 1));
+  for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+    constexpr const char* name = name_of_layer<Layer>();
+    sum.add(bytes_of(name, std::strlen(name) + 1));
+    if constexpr (requires { Layer::settings(); }) {
+      const auto settings = Layer::settings();
+      sum.add(bytes_of(settings.data(), settings.size()));
+    }
+    if constexpr (has_affine<Layer>) {
+      const affine_map map = Layer::affine(structure::shapes[structure::inputs[i]]);
+      const extent geometry[]{map.kernel, map.stride, map.padding, map.dilation, map.groups};
+      sum.add(bytes_of(geometry, 5));
+    }
+    const std::size_t numbers[]{structure::inputs[i], structure::inputs2[i], structure::owners[i],
+                                frozen_too ? structure::trained_counts[i] : 0};
+    sum.add(bytes_of(numbers, 4));
+    sum.add(bytes_of(&structure::shapes[i + 1], 1));
+  });
+  return sum.text();
+}
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/train/older_files.hpp - what is read from files before anything is changed, and NumPy's .npy files, which
+// version 0.1 wrote
+//
+// A .npy file of parameters is the flat vector of `torch.nn.utils.parameters_to_vector`. A checkpoint of version 0.1 is
+// five .npy arrays one after the other: uint64 [1, number of parameters, values of the optimizer's state, its steps,
+// steps given out by the generator, entries of the ledger]; all parameters, frozen ones last; the optimizer's state;
+// probability and noise multiplier of every entry; its steps.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Bytes that were read and looked at, and where they go: nothing is changed before all is known to be right.
+struct loaded_bytes {
+  struct move {
+    std::size_t array;  ///< 0: the network's parameters, then the optimizer's arrays
+    std::size_t from;
+    std::size_t to;
+    std::size_t size;
+  };
+  std::vector<std::byte> bytes;
+  std::vector<move> moves;
+  void put(std::span<std::byte* const> arrays) const noexcept {
+    for (const move& each : moves) std::memcpy(arrays[each.array] + each.to, bytes.data() + each.from, each.size);
+  }
+};
+
+/// The numbers of a run.
+struct run_numbers {
+  std::vector<rdp_accountant::entry> ledger;
+  run_plan plan = run_plan::beforehand;
+  double order = 0;
+  std::uint64_t optimizer_steps = 0;
+  std::uint64_t generator_steps = 0;
+};
+template <class Text>
+void require_entries(const Text& path, std::uint64_t entries) {
+  constexpr std::uint64_t most = std::uint64_t{1} << 20U;  // nobody changes sigma as often
+  if (entries > most) fail_with_file(path, "has a ledger of " + std::to_string(entries) + " kinds of steps");
+}
 
 template <class Scalar>
 [[nodiscard]] std::string npy_header(std::size_t count) {
@@ -25997,93 +26951,277 @@ template <class Scalar>
   return header + dictionary;
 }
 
-/// Bytes of a file, where they lie.
-using byte_stretch = std::span<const std::byte>;
-
-// Not std::as_bytes(std::span{...}): to deduce its type costs every program that includes the library, 4 % of the
-// header.
-template <class Value>
-[[nodiscard]] byte_stretch bytes_of(const Value* values, std::size_t count) noexcept {
-  return {reinterpret_cast<const std::byte*>(values), count * sizeof(Value)};
-}
-[[nodiscard]] inline byte_stretch bytes_of(const std::string& text) noexcept {
-  return bytes_of(text.data(), text.size());
+template <class Text>
+[[nodiscard]] bool is_npy(const Text& path) {
+  const file stream = open_file(path, "rb");
+  char magic[6];
+  return stream != nullptr && std::fread(magic, 1, sizeof magic, stream.get()) == sizeof magic &&
+         std::memcmp(magic, "\x93NUMPY", sizeof magic) == 0;
 }
 
-/// Writes the stretches one after another, each from where it lies. The file appears whole or not at all: what was
-/// there before stays until the new one is complete. Throws std::runtime_error that names it and says what failed.
-inline void write_whole_file(const std::string& path, std::span<const byte_stretch> stretches) {
-  const std::string unfinished = path + ".unfinished";
-  const auto fail = [&](const char* what, int reason) {
-    throw std::runtime_error("pergrad: " + path + ": " + what + ": " + std::generic_category().message(reason));
+/// Reads a .npy file with the values of these tensors one after another.
+template <class Text>
+loaded_bytes read_npy(const Text& path, std::span<const safetensors::tensor> list) {
+  loaded_bytes made;
+  const file stream = open_file(path, "rb");
+  if (stream == nullptr) fail_with_file(path, "cannot be opened");
+  std::size_t size = 0;
+  for (const safetensors::tensor& each : list) size += each.size;
+  const std::size_t width = list.empty() || list[0].type == "F32" ? 4 : 8;
+  constexpr std::size_t longest_header = 10 + 0xFFFF;
+  std::vector<std::byte>& bytes = made.bytes;
+  bytes.resize(longest_header + size + 1);  // one more than any right file has
+  bytes.resize(std::fread(bytes.data(), 1, bytes.size(), stream.get()));
+  if (std::ferror(stream.get()) != 0) fail_with_file(path, "cannot be read");
+  if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY\x01\x00", 8) != 0) {
+    fail_with_file(path, "not a .npy file of version 1.0");
+  }
+  const std::size_t start = 10 + std::to_integer<std::size_t>(bytes[8]) + 256 * std::to_integer<std::size_t>(bytes[9]);
+  const Text dictionary{reinterpret_cast<const char*>(bytes.data()) + 10, std::min(bytes.size(), start) - 10};
+  const Text type = width == 4 ? "'<f4'" : "'<f8'";
+  const Text extent = "(" + std::to_string(size / width) + ",)";
+  if (dictionary.find("'descr': " + type) == Text::npos || dictionary.find(extent) == Text::npos ||
+      dictionary.find("'fortran_order': False") == Text::npos) {
+    fail_with_file(path, "expected an array of type " + type + " and shape " + extent + ", found " +
+                             dictionary.substr(0, dictionary.find_last_of('}') + 1));
+  }
+  const std::size_t found = bytes.size() - std::min(bytes.size(), start);
+  if (found != size) {
+    fail_with_file(path, "expected " + std::to_string(size) + " bytes of values at byte " + std::to_string(start) +
+                             ", found " + (found > size ? "more" : std::to_string(found)));
+  }
+  std::size_t from = start;
+  for (const safetensors::tensor& each : list) {
+    made.moves.push_back({0, from, each.begin, each.size});
+    from += each.size;
+  }
+  return made;
+}
+
+/// Reads the five .npy arrays of version 0.1: sizes; parameters, frozen ones last; the optimizer's state; events;
+/// steps.
+template <class Text>
+[[nodiscard]] std::pair<loaded_bytes, run_numbers> read_older_run(const Text& path, std::span<const std::size_t> sizes,
+                                                                  std::size_t width) {
+  std::pair<loaded_bytes, run_numbers> made;
+  loaded_bytes& loaded = made.first;
+  run_numbers& run = made.second;
+  const file stream = open_file(path, "rb");
+  if (stream == nullptr) fail_with_file(path, "cannot be opened");
+  const auto array = [&](void* values, std::size_t value_size, const Text& header, std::size_t count,
+                         const char* what) {
+    Text found(header.size(), '\0');
+    if (std::fread(found.data(), 1, found.size(), stream.get()) != found.size() || found != header) {
+      fail_with_file(path, Text{"not a checkpoint of version 0.1: no array of "} + what);
+    }
+    if (std::fread(values, value_size, count, stream.get()) != count) {
+      fail_with_file(path, Text{"ends within the "} + what);
+    }
   };
-  file stream = open_file(unfinished, "wb");
-  if (stream == nullptr) fail("cannot be written", errno);
-  const char* what = "cannot be written";
-  bool done = std::ranges::all_of(stretches, [&](byte_stretch each) {
-    return each.empty() || std::fwrite(each.data(), 1, each.size(), stream.get()) == each.size();
-  });
-  int reason = errno;  // of the first failure
-  if (std::fclose(stream.release()) != 0 && done) {
-    done = false;
-    reason = errno;
+  std::array<std::uint64_t, 6> head{};
+  array(head.data(), 8, npy_header<std::uint64_t>(6), 6, "sizes");
+  if (head[0] != 1) fail_with_file(path, "a checkpoint of format " + std::to_string(head[0]) + ", expected 1");
+  std::size_t state_size = 0;
+  for (const std::size_t each : sizes.subspan(1)) state_size += each;
+  const auto require = [&](std::uint64_t found, std::size_t wanted, const char* what, const char* of) {
+    if (found == wanted) return;
+    fail_with_file(path, "has " + std::to_string(found) + what + ", " + of + " has " + std::to_string(wanted));
+  };
+  require(head[1], sizes[0] / width, " parameters", "the network");
+  require(head[2], state_size / width, " values of an optimizer's state", "this optimizer");
+  require_entries(path, head[5]);
+  loaded.bytes.resize(sizes[0] + state_size);
+  const auto header = [&](std::size_t size) {
+    return width == 4 ? npy_header<float>(size / width) : npy_header<double>(size / width);
+  };
+  array(loaded.bytes.data(), width, header(sizes[0]), sizes[0] / width, "parameters");
+  array(loaded.bytes.data() + sizes[0], width, header(state_size), state_size / width, "optimizer's state");
+  std::vector<double> events(2 * head[5]);
+  std::vector<std::uint64_t> steps(head[5]);
+  array(events.data(), 8, npy_header<double>(events.size()), events.size(), "events");
+  array(steps.data(), 8, npy_header<std::uint64_t>(steps.size()), steps.size(), "steps");
+  if (std::fgetc(stream.get()) != EOF) fail_with_file(path, "is longer than a checkpoint");
+  std::size_t from = 0;
+  for (std::size_t i = 0; i < sizes.size(); from += sizes[i++]) {
+    if (sizes[i] > 0) loaded.moves.push_back({i, from, 0, sizes[i]});
   }
-  if (done && std::rename(unfinished.c_str(), path.c_str()) != 0) {
-    done = false;
-    reason = errno;
-    what = "cannot be put in place";
+  for (std::size_t i = 0; i < steps.size(); ++i) run.ledger.push_back({{events[2 * i], events[2 * i + 1]}, steps[i]});
+  run.optimizer_steps = head[3];
+  run.generator_steps = head[4];
+  return made;
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// Which of two networks' parameters, or of a file's and a network's, must fit together.
+enum class matching {
+  all,    ///< all of both, in name, shape and type
+  common  ///< at least one; what fits is taken over, and what does not stays: a new head, an adapter's base
+};
+/// How a flat vector of parameters is ordered if some are frozen.
+enum class parameter_order {
+  by_layer,    ///< layer after layer, frozen or not: PyTorch's `parameters_to_vector`
+  frozen_last  ///< all that are trained, then the frozen ones: `all_parameters()`, and .npy files of version 0.1
+};
+
+namespace detail {
+
+/// What a file is, and of which version.
+inline constexpr const char* parameter_format = "parameters 1";
+inline constexpr const char* run_format = "checkpoint 1";
+
+template <class = void>
+[[nodiscard]] std::vector<safetensors::tensor> in_memory_order(std::vector<safetensors::tensor> list) {
+  std::sort(list.begin(), list.end(), [](const auto& left, const auto& right) { return left.begin < right.begin; });
+  return list;
+}
+
+template <class Text>
+void write_parameters(const Text& path, std::span<const safetensors::tensor> list, const Text& structure,
+                      const std::byte* parameters) {
+  if (path.ends_with(".npy")) fail_with_file(path, "save_parameters writes safetensors, and a .npy is none");
+  std::vector<const std::byte*> values;
+  for (const safetensors::tensor& each : list) values.push_back(parameters + each.begin);
+  safetensors::write(path, {{"pergrad", parameter_format}, {"structure", structure}}, list, values);
+}
+
+/// Throws std::runtime_error unless the file says of itself that it is that, or nothing.
+template <class = void>
+void require_format(const safetensors::reader& opened, const std::string& wanted) {
+  const std::string* const found = opened.metadata("pergrad");
+  if (found == nullptr || *found == wanted) return;
+  opened.fail("is a file of pergrad: " + found->substr(0, 80) + ", expected: " + wanted +
+              (*found == run_format ? "; load_checkpoint reads it" : ""));
+}
+template <class = void>
+void require_structure(const safetensors::reader& opened, const std::string& structure, const char* instead) {
+  const std::string* const found = opened.metadata("structure");
+  if (found == nullptr || *found == structure) return;
+  opened.fail("is of a network with the same parameters but another structure: its hash is " + found->substr(0, 80) +
+              ", the network's " + structure + instead);
+}
+
+/// `kept` gets the names of the network's tensors that the file has nothing for.
+template <class Text>
+loaded_bytes read_parameters(const Text& path, std::span<const safetensors::tensor> list, const Text& structure,
+                             matching which, std::vector<Text>& kept) {
+  if (is_npy(path)) {
+    const auto memory_order = in_memory_order({list.begin(), list.end()});
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (list[i].begin == memory_order[i].begin) continue;
+      fail_with_file(
+          path,
+          "a .npy file does not say whether frozen parameters are last, as in version 0.1, or in their places: "
+          "unprotected::load_parameters takes a parameter_order");
+    }
+    return read_npy(path, list);
   }
-  if (done) return;
-  static_cast<void>(std::remove(unfinished.c_str()));
-  fail(what, reason);
+  safetensors::reader opened{path};
+  require_format(opened, parameter_format);
+  const Text differences = safetensors::differences(opened.tensors(), "the file", list, "the network", true);
+  if (which == matching::all) {
+    if (!differences.empty()) opened.fail("does not fit the network: " + differences);
+    require_structure(opened, structure, "; copy_parameters goes by names alone");
+  }
+  loaded_bytes made;
+  for (const safetensors::tensor& each : list) {
+    const safetensors::tensor* const found = safetensors::find(opened.tensors(), each.name);
+    if (found != nullptr && found->shape == each.shape && found->type == each.type) {
+      made.moves.push_back({0, found->begin, each.begin, each.size});
+    } else {
+      kept.push_back(each.name);
+    }
+  }
+  if (made.moves.empty()) opened.fail("has nothing in common with the network: " + differences);
+  made.bytes = opened.read_values();
+  return made;
+}
+
+template <class Network>
+void put_parameters(Network& network, const loaded_bytes& loaded) {
+  std::byte* const parameters[]{reinterpret_cast<std::byte*>(network.all_parameters().data())};
+  loaded.put(parameters);
 }
 
 }  // namespace detail
 
-/// Writes all parameters, frozen ones last, from where they lie: memory does not grow with them. The file appears whole
-/// or not at all. Throws std::runtime_error that names the file and says what failed.
+/// Writes all parameters, frozen or not, by name, with a hash of the network's structure and a checksum, from where
+/// they lie: memory does not grow with them. The file appears whole or not at all, and is on the disk when this
+/// returns. Throws std::runtime_error that names the file and says what failed.
 template <class Network>
 void save_parameters(const Network& network, const std::string& path) {
-  const auto values = network.all_parameters();
-  const std::string header = detail::npy_header<typename Network::scalar>(values.size());
-  const detail::byte_stretch stretches[]{detail::bytes_of(header), detail::bytes_of(values.data(), values.size())};
-  detail::write_whole_file(path, stretches);
+  if constexpr (!detail::is_explained<Network>) {
+    detail::write_parameters(path, detail::parameter_tensors<Network>(), detail::structure_hash<Network>(false),
+                             reinterpret_cast<const std::byte*>(network.all_parameters().data()));
+  }
 }
 
-/// Reads all parameters; the network is unchanged if anything is wrong. Throws std::runtime_error that says what and
-/// where.
+/// Reads parameters by name; returns the names of the network's tensors that keep their values, none with
+/// `matching::all`. Files of Python's safetensors have neither hash nor checksum and are read as well; .npy files are
+/// flat vectors in PyTorch's order. The network is unchanged if anything is wrong. Throws std::runtime_error that says
+/// what and where, and lists both sides where names, shapes or types differ.
 template <class Network>
-void load_parameters(Network& network, const std::string& path) {
-  using scalar = typename Network::scalar;
-  const detail::file file = detail::open_file(path, "rb");
-  if (file == nullptr) throw std::runtime_error("pergrad: " + path + ": cannot be opened");
-  const std::span<scalar> values = network.all_parameters();
-  constexpr std::size_t longest_header = 10 + 0xFFFF;
-  std::vector<char> bytes(longest_header + values.size_bytes() + 1);  // one more than any right file has
-  bytes.resize(std::fread(bytes.data(), 1, bytes.size(), file.get()));
-  if (std::ferror(file.get()) != 0) throw std::runtime_error("pergrad: " + path + ": cannot be read");
-  if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY\x01\x00", 8) != 0) {
-    throw std::runtime_error("pergrad: " + path + ": not a .npy file of version 1.0");
+// NOLINTNEXTLINE(modernize-use-nodiscard): nothing with the default
+std::vector<std::string> load_parameters(Network& network, const std::string& path, matching which = matching::all) {
+  std::vector<std::string> kept;
+  if constexpr (!detail::is_explained<Network>) {
+    detail::put_parameters(network, detail::read_parameters(path, detail::parameter_tensors<Network>(),
+                                                            detail::structure_hash<Network>(false), which, kept));
   }
-  const auto byte = [&](std::size_t i) { return static_cast<std::size_t>(static_cast<unsigned char>(bytes[i])); };
-  const std::size_t start = 10 + byte(8) + 256 * byte(9);
-  const std::string dictionary{bytes.data() + 10, std::min(bytes.size(), start) - 10};
-  const std::string type = sizeof(scalar) == 4 ? "'<f4'" : "'<f8'";
-  const std::string extent = "(" + std::to_string(values.size()) + ",)";
-  if (dictionary.find("'descr': " + type) == std::string::npos || dictionary.find(extent) == std::string::npos ||
-      dictionary.find("'fortran_order': False") == std::string::npos) {
-    throw std::runtime_error("pergrad: " + path + ": expected an array of type " + type + " and shape " + extent +
-                             ", found " + dictionary.substr(0, dictionary.find_last_of('}') + 1));
-  }
-  const std::size_t found = bytes.size() - std::min(bytes.size(), start);
-  if (found != values.size_bytes()) {
-    throw std::runtime_error("pergrad: " + path + ": expected " + std::to_string(values.size_bytes()) +
-                             " bytes of values at byte " + std::to_string(start) + ", found " +
-                             (found > values.size_bytes() ? "more" : std::to_string(found)));
-  }
-  std::memcpy(values.data(), bytes.data() + start, values.size_bytes());
+  return kept;
 }
 
+/// Copies parameters by name between networks of any two types, frozen or not; other scalar types are converted.
+/// Returns the names of the tensors of `to` that keep their values. Throws std::invalid_argument that lists both sides
+/// where names or shapes differ; nothing is changed then.
+template <class From, class To>
+std::vector<std::string> copy_parameters(const From& from, To& to, matching which = matching::all) {
+  std::vector<std::string> kept;
+  if constexpr (!detail::is_explained<From> && !detail::is_explained<To>) {
+    const auto source = detail::parameter_tensors<From>();
+    const auto target = detail::parameter_tensors<To>();
+    const std::string differences = detail::safetensors::differences(source, "the source", target, "the target", false);
+    if (which == matching::all && !differences.empty()) {
+      throw std::invalid_argument("pergrad: copy_parameters: the networks differ: " + differences);
+    }
+    for (const auto& each : target) {
+      const auto* const found = detail::safetensors::find(source, each.name);
+      if (found == nullptr || found->shape != each.shape) kept.push_back(each.name);
+    }
+    if (kept.size() == target.size() && !kept.empty()) {
+      throw std::invalid_argument("pergrad: copy_parameters: the networks have nothing in common: " + differences);
+    }
+    const auto values = from.all_parameters();
+    const auto places = to.all_parameters();
+    for (const auto& each : target) {
+      const auto* const found = detail::safetensors::find(source, each.name);
+      if (found == nullptr || found->shape != each.shape) continue;
+      const std::size_t first = found->begin / sizeof(typename From::scalar);
+      const std::size_t place = each.begin / sizeof(typename To::scalar);
+      for (std::size_t i = 0; i < each.size / sizeof(typename To::scalar); ++i) {
+        places[place + i] = static_cast<typename To::scalar>(values[first + i]);
+      }
+    }
+  }
+  return kept;
+}
+
+namespace unprotected {
+
+/// Reads a .npy file whose order the caller vouches for, as nothing in it says which one it is. Throws as
+/// `load_parameters` of the library does.
+template <class Network>
+void load_parameters(Network& network, const std::string& path, parameter_order order) {
+  if constexpr (!detail::is_explained<Network>) {
+    const auto list = detail::parameter_tensors<Network>();
+    detail::put_parameters(
+        network, detail::read_npy(path, order == parameter_order::by_layer ? list : detail::in_memory_order(list)));
+  }
+}
+
+}  // namespace unprotected
 }  // namespace pergrad::inline v0_1
 // pergrad/train/classifier.hpp - accuracy and loss of a classifier on public data
 
@@ -26986,6 +28124,9 @@ namespace pergrad::inline v0_1 {
 
 template <class Network, class Loss, random_generator Generator, executor Executor>
 class private_loop;
+namespace detail {
+struct checkpoint_access;
+}
 
 /// One step of a `private_loop`: its records, in physical batches, and its sum. Movable, not copyable; a loop has one
 /// at a time, and one that is given up ends with its destructor. The step is in the ledger, whatever becomes of it.
@@ -27116,6 +28257,7 @@ class private_loop : private detail::private_run {
  private:
   template <class>
   friend class private_step;
+  friend struct detail::checkpoint_access;
   enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
 
   private_loop(const private_options& options, const Executor& executor, const Network& network, Loss loss,
@@ -27202,206 +28344,331 @@ void evaluate_into(const Executor& /*executor*/, released_gradient<Network, IsPr
 // of its last part. Keys are not written, so the next part draws a new one and no noise is ever used twice. Everything
 // in the file follows from released values and public numbers.
 //
-// The file is five .npy arrays one after the other, as `numpy.load` reads them from one open file: uint64 [1, number of
-// parameters, values of the optimizer's state, its steps, steps given out by the generator, entries of the ledger]; all
-// parameters, frozen ones last; the optimizer's state; probability and noise multiplier of every entry; its steps.
+// The file is a safetensors file. Tensors: `ledger.events`, a sampling probability and a noise multiplier for every
+// kind of step; `ledger.steps`, how many there were; `ledger.order`, that of a Renyi filter, or 0; `optimizer.steps`;
+// `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
+// parameters. Metadata: the optimizer, the run's plan, and a hash of the network's structure.
 
 namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-inline constexpr std::size_t run_head_size = 6;
-inline constexpr std::uint64_t run_format = 1;
+/// What a run's file must fit: the tensors that it has but for its ledger, in arrays 0, 1, ... of memory.
+struct run_layout {
+  std::vector<safetensors::tensor> tensors;
+  std::vector<std::size_t> arrays;  ///< of each tensor
+  std::string structure;
+  std::string optimizer;
+};
+[[nodiscard]] inline const char* name_of(run_plan plan) noexcept {
+  return plan == run_plan::beforehand ? "beforehand" : "on the way";
+}
+/// The tensors of these numbers, ledger first; `run_values` has their bytes.
+template <class = void>
+[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries) {
+  return {{"ledger.events", "F64", {entries, 2}, 0, 16 * entries},
+          {"ledger.steps", "U64", {entries}, 0, 8 * entries},
+          {"ledger.order", "F64", {}, 0, 8},
+          {"optimizer.steps", "U64", {}, 0, 8},
+          {"generator.steps", "U64", {}, 0, 8}};
+}
 
 /// Writes a checkpoint. Parameters and the optimizer's state stay where they lie: memory does not grow with them.
-template <class Scalar>
-void write_run(const std::string& path, std::span<const Scalar> parameters,
-               std::span<const std::span<Scalar>> optimizer, std::uint64_t optimizer_steps,
-               std::uint64_t generator_steps, std::span<const rdp_accountant::entry> ledger) {
+template <class Text>
+void write_run(const Text& path, const run_layout& layout, std::span<const std::byte* const> arrays,
+               const run_numbers& run) {
   std::vector<double> events;
-  std::vector<std::uint64_t> counts;
-  for (const rdp_accountant::entry& entry : ledger) {
+  std::vector<std::uint64_t> steps;
+  for (const rdp_accountant::entry& entry : run.ledger) {
     if (entry.count == 0) continue;
     events.push_back(entry.event.sampling_probability);
     events.push_back(entry.event.noise_multiplier);
-    counts.push_back(entry.count);
+    steps.push_back(entry.count);
   }
-  std::size_t state_count = 0;
-  for (const std::span<Scalar> part : optimizer) state_count += part.size();
-  const std::uint64_t head[run_head_size]{run_format,      parameters.size(), state_count,
-                                          optimizer_steps, generator_steps,   counts.size()};
-  const std::string headers[]{npy_header<std::uint64_t>(run_head_size), npy_header<Scalar>(parameters.size()),
-                              npy_header<Scalar>(state_count), npy_header<double>(events.size()),
-                              npy_header<std::uint64_t>(counts.size())};
-  std::vector<byte_stretch> stretches;
-  stretches.push_back(bytes_of(headers[0]));
-  stretches.push_back(bytes_of(head, run_head_size));
-  stretches.push_back(bytes_of(headers[1]));
-  stretches.push_back(bytes_of(parameters.data(), parameters.size()));
-  stretches.push_back(bytes_of(headers[2]));
-  for (const std::span<Scalar> part : optimizer) stretches.push_back(bytes_of(part.data(), part.size()));
-  stretches.push_back(bytes_of(headers[3]));
-  stretches.push_back(bytes_of(events.data(), events.size()));
-  stretches.push_back(bytes_of(headers[4]));
-  stretches.push_back(bytes_of(counts.data(), counts.size()));
-  write_whole_file(path, stretches);
+  std::vector<safetensors::tensor> tensors = run_tensors(steps.size());
+  std::vector<const std::byte*> values;
+  for (const void* each : {static_cast<const void*>(events.data()), static_cast<const void*>(steps.data()),
+                           static_cast<const void*>(&run.order), static_cast<const void*>(&run.optimizer_steps),
+                           static_cast<const void*>(&run.generator_steps)}) {
+    values.push_back(static_cast<const std::byte*>(each));
+  }
+  for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
+    tensors.push_back(layout.tensors[i]);
+    values.push_back(arrays[layout.arrays[i]] + layout.tensors[i].begin);
+  }
+  safetensors::write(path,
+                     {{"pergrad", run_format},
+                      {"structure", layout.structure},
+                      {"optimizer", layout.optimizer},
+                      {"plan", name_of(run.plan)}},
+                     tensors, values);
 }
 
-/// A checkpoint's numbers, before they are taken over.
-template <class Scalar>
-struct run_state {
-  std::vector<Scalar> parameters, optimizer;
-  std::uint64_t optimizer_steps = 0, generator_steps = 0;
-  std::vector<rdp_accountant::entry> ledger;
-
-  /// Reads a file for a network and an optimizer of these sizes. Throws std::runtime_error that says what and where.
-  [[nodiscard]] static run_state read(const std::string& path, std::size_t parameter_count, std::size_t state_count) {
-    const auto fail = [&](const std::string& what) { throw std::runtime_error("pergrad: " + path + ": " + what); };
-    const file stream = open_file(path, "rb");
-    if (stream == nullptr) fail("cannot be opened");
-    const auto array = [&]<class Value>(std::vector<Value>& values, std::size_t count, const char* what) {
-      const std::string wanted = npy_header<Value>(count);
-      std::string found(wanted.size(), '\0');
-      if (std::fread(found.data(), 1, found.size(), stream.get()) != found.size() || found != wanted) {
-        fail(std::string{"not a checkpoint of a run: no array of "} + what);
-      }
-      values.resize(count);
-      if (std::fread(values.data(), sizeof(Value), count, stream.get()) != count) {
-        fail(std::string{"ends within the "} + what);
-      }
-    };
-    std::vector<std::uint64_t> head;
-    array(head, run_head_size, "sizes");
-    if (head[0] != run_format) fail("a checkpoint of format " + std::to_string(head[0]) + ", this version reads 1");
-    const auto require = [&](std::uint64_t found, std::size_t wanted, const char* what, const char* of) {
-      if (found != wanted) {
-        fail("has " + std::to_string(found) + what + ", " + of + " has " + std::to_string(wanted));
-      }
-    };
-    require(head[1], parameter_count, " parameters", "the network");
-    require(head[2], state_count, " values of an optimizer's state", "this optimizer");
-    constexpr std::uint64_t most_entries = std::uint64_t{1} << 20U;  // nobody changes sigma as often
-    if (head[5] > most_entries) fail("has a ledger of " + std::to_string(head[5]) + " kinds of steps");
-
-    run_state state;
-    state.optimizer_steps = head[3];
-    state.generator_steps = head[4];
-    std::vector<double> events;
-    std::vector<std::uint64_t> counts;
-    array(state.parameters, parameter_count, "parameters");
-    array(state.optimizer, state_count, "optimizer's state");
-    array(events, 2 * head[5], "events");
-    array(counts, head[5], "steps");
-    if (std::fgetc(stream.get()) != EOF) fail("is longer than a checkpoint");
-    std::uint64_t steps = 0;
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-      if (!sampling_probability::holds(events[2 * i]) || !noise_multiplier::holds(events[2 * i + 1]) ||
-          counts[i] > std::numeric_limits<std::uint64_t>::max() - steps) {
-        fail("entry " + std::to_string(i) + " of its ledger is none");
-      }
-      steps += counts[i];
-      state.ledger.push_back({{events[2 * i], events[2 * i + 1]}, counts[i]});
+/// Throws std::runtime_error unless a ledger of this can be.
+template <class Text>
+void require_ledger(const Text& path, const run_numbers& run) {
+  std::uint64_t steps = 0;
+  for (std::size_t i = 0; i < run.ledger.size(); ++i) {
+    const auto& [event, count] = run.ledger[i];
+    if (!sampling_probability::holds(event.sampling_probability) || !noise_multiplier::holds(event.noise_multiplier) ||
+        count > std::numeric_limits<std::uint64_t>::max() - steps) {
+      fail_with_file(path, "entry " + std::to_string(i) + " of its ledger is none");
     }
-    return state;
+    steps += count;
   }
-};
+  const bool is_fixed = run.order > 1 && std::isfinite(run.order);
+  if (run.plan == run_plan::beforehand ? run.order != 0 : !is_fixed && (run.order != 0 || steps != 0)) {
+    fail_with_file(path, "the order of its ledger is none for a run that is planned " + Text{name_of(run.plan)});
+  }
+}
+
+/// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
+template <class Text>
+[[nodiscard]] std::pair<loaded_bytes, run_numbers> read_run(const Text& path, const run_layout& layout, run_plan plan) {
+  if (is_npy(path)) {
+    fail_with_file(path,
+                   "a checkpoint of version 0.1, which neither names nor a checksum protect: "
+                   "unprotected::load_older_checkpoint reads it, save_checkpoint writes it anew");
+  }
+  safetensors::reader opened{path};
+  require_format(opened, run_format);
+  const auto require = [&](const char* key, const Text& wanted, const char* whose) {
+    const Text* const found = opened.metadata(key);
+    if (found == nullptr) opened.fail(Text{"not a checkpoint of a run: its metadata have no "} + key);
+    if (*found != wanted) {
+      opened.fail(Text{"its "} + key + " is " + found->substr(0, 80) + ", " + whose + " is " + wanted);
+    }
+  };
+  require("pergrad", run_format, "this version's");
+  require("optimizer", layout.optimizer, "this one's");
+  require("plan", name_of(plan), "this run's");
+  const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
+  const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
+  require_entries(path, entries);
+  std::vector<safetensors::tensor> wanted = run_tensors(entries);
+  wanted.insert(wanted.end(), layout.tensors.begin(), layout.tensors.end());
+  const Text differences = safetensors::differences(opened.tensors(), "the file", wanted, "this run", true);
+  if (!differences.empty()) opened.fail("does not fit the network and its optimizer: " + differences);
+  if (opened.metadata("structure") == nullptr) opened.fail("not a checkpoint of a run: its metadata have no structure");
+  require_structure(opened, layout.structure, "");
+
+  std::pair<loaded_bytes, run_numbers> made;
+  loaded_bytes& loaded = made.first;
+  run_numbers& run = made.second;
+  loaded.bytes = opened.read_values();
+  const auto value = [&]<class Value>(Value& to, const char* name, std::size_t index) {
+    const std::size_t begin = safetensors::find(opened.tensors(), name)->begin;
+    std::memcpy(&to, loaded.bytes.data() + begin + index * sizeof to, sizeof to);
+  };
+  run.plan = plan;
+  run.ledger.resize(entries);
+  for (std::size_t i = 0; i < entries; ++i) {
+    value(run.ledger[i].event.sampling_probability, "ledger.events", 2 * i);
+    value(run.ledger[i].event.noise_multiplier, "ledger.events", 2 * i + 1);
+    value(run.ledger[i].count, "ledger.steps", i);
+  }
+  value(run.order, "ledger.order", 0);
+  value(run.optimizer_steps, "optimizer.steps", 0);
+  value(run.generator_steps, "generator.steps", 0);
+  for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
+    const safetensors::tensor& each = layout.tensors[i];
+    loaded.moves.push_back(
+        {layout.arrays[i], safetensors::find(opened.tensors(), each.name)->begin, each.begin, each.size});
+  }
+  return made;
+}
 
 struct checkpoint_access {
+  /// The network's memory, then the optimizer's arrays; `Byte` is std::byte, or const.
+  template <class Byte, class Network, class Optimizer>
+  [[nodiscard]] static std::vector<Byte*> arrays(Network& network, Optimizer& optimizer) {
+    std::vector<Byte*> all{reinterpret_cast<Byte*>(network.all_parameters().data())};
+    for (const auto part : optimizer_access::state(optimizer)) all.push_back(reinterpret_cast<Byte*>(part.data()));
+    return all;
+  }
   template <class Network, class Optimizer>
-  static void save(const Network& network, Optimizer& optimizer, const rdp_accountant& accountant,
-                   std::uint64_t generator_steps, const std::string& path) {
-    using scalar = typename Network::scalar;
-    const auto state = optimizer_access::state(optimizer);
-    const std::uint64_t* const steps = optimizer_access::count(optimizer);
-    write_run<scalar>(path, network.all_parameters(), state, steps != nullptr ? *steps : 0, generator_steps,
-                      accountant.ledger());
+  [[nodiscard]] static run_layout layout(Optimizer& optimizer) {
+    run_layout made;
+    made.structure = structure_hash<Network>(true);
+    made.optimizer = optimizer_access::kind(optimizer);
+    made.tensors = parameter_tensors<Network>();
+    const std::size_t count = made.tensors.size();
+    made.arrays.resize(count);
+    std::size_t array = 0;
+    for (const auto part : optimizer_access::state(optimizer)) {
+      const std::string prefix = std::string{"optimizer."} + optimizer_access::state_names<Optimizer>[array++] + ".";
+      for (std::size_t i = 0; i < count; ++i) {
+        if (made.tensors[i].begin >= part.size_bytes()) continue;  // not trained, or nothing is remembered
+        made.tensors.push_back(made.tensors[i]);
+        made.tensors.back().name.insert(0, prefix);
+        made.arrays.push_back(array);
+      }
+    }
+    return made;
   }
 
-  /// Reads first and changes then: nothing is changed if anything is wrong.
   template <class Network, class Optimizer, class Accountant>
-  [[nodiscard]] static std::uint64_t restore(Network& network, Optimizer& optimizer, Accountant& accountant,
-                                             const std::string& path) {
-    using scalar = typename Network::scalar;
+  static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
+                   std::uint64_t generator_steps, const std::string& path) {
+    const std::uint64_t* const steps = optimizer_access::count(optimizer);
+    run_numbers run;
+    if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
+      run.plan = accountant.plan();
+      run.order = accountant.order();
+      run.ledger.assign(accountant.accountant().ledger().begin(), accountant.accountant().ledger().end());
+    } else {
+      run.ledger.assign(accountant.ledger().begin(), accountant.ledger().end());
+    }
+    run.optimizer_steps = steps != nullptr ? *steps : 0;
+    run.generator_steps = generator_steps;
+    write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
+  }
+
+  /// Reads first and changes then: nothing is changed if anything is wrong. Returns the steps given out.
+  template <class Network, class Optimizer, class Accountant>
+  static std::uint64_t restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
+                               bool older) {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
     }
-    const auto parts = optimizer_access::state(optimizer);
-    std::size_t state_count = 0;
-    for (const std::span<scalar> part : parts) state_count += part.size();
-    const auto run = run_state<scalar>::read(path, network.all_parameters().size(), state_count);
-    for (const rdp_accountant::entry& entry : run.ledger) accountant.record(entry.event, entry.count);
-    std::ranges::copy(run.parameters, network.all_parameters().begin());
-    auto next = run.optimizer.begin();
-    for (const std::span<scalar> part : parts) {
-      std::copy_n(next, part.size(), part.begin());
-      next += static_cast<std::ptrdiff_t>(part.size());
+    run_plan plan = run_plan::beforehand;
+    if constexpr (std::is_same_v<Accountant, privacy_accountant>) plan = accountant.plan();
+    if (older && plan != run_plan::beforehand) {
+      fail_with_file(path, "a run of version 0.1 was planned beforehand, and this one is planned on the way");
     }
+    const auto [loaded, run] =
+        older ? read_older<Network>(optimizer, path) : read_run(path, layout<Network>(optimizer), plan);
+    require_ledger(path, run);
+    Accountant goes_on = accountant;
+    for (const rdp_accountant::entry& entry : run.ledger) goes_on.record(entry.event, entry.count);
+    if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
+      if (run.order != 0) goes_on.fix_order(run.order);
+    }
+    const auto places = arrays<std::byte>(network, optimizer);
+    accountant = std::move(goes_on);
+    loaded.put(places);
     if (std::uint64_t* const count = optimizer_access::count(optimizer)) *count = run.optimizer_steps;
     return run.generator_steps;
+  }
+  template <class Network, class Optimizer>
+  [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
+    constexpr std::size_t width = sizeof(typename Network::scalar);
+    std::vector<std::size_t> sizes{width * (Network::parameter_count + Network::frozen_parameter_count)};
+    for (const auto part : optimizer_access::state(optimizer)) sizes.push_back(part.size_bytes());
+    return read_older_run(path, sizes, width);
+  }
+  /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise.
+  template <class Generator>
+  static void go_on(Generator& generator, std::uint64_t given_out) {
+    if constexpr (std::is_same_v<Generator, seeded_generator>) {
+      generator = seeded_generator{generator.seed(), std::max(generator.step(), given_out)};
+    } else if constexpr (!Generator::is_private) {
+      while (generator.step() < given_out) static_cast<void>(generator.next_step());
+    }
   }
 
   template <class Trainer>
   static void save(const Trainer& trainer, const std::string& path) {
     std::visit(
         [&](auto& optimizer) {
-          save(*trainer.network_, optimizer, trainer.accountant_.accountant(), trainer.generator_.step(), path);
+          save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path);
         },
         trainer.part_->optimizer);
   }
   template <class Trainer>
-  static void load(Trainer& trainer, const std::string& path) {
-    const std::uint64_t given_out =
-        std::visit([&](auto& optimizer) { return restore(*trainer.network_, optimizer, trainer.accountant_, path); },
-                   trainer.part_->optimizer);
-    // A new key has no step behind it; a seed that is given again has, and must not repeat their noise.
-    auto& generator = trainer.generator_;
-    if constexpr (std::is_same_v<std::remove_reference_t<decltype(generator)>, seeded_generator>) {
-      generator = seeded_generator{generator.seed(), std::max(generator.step(), given_out)};
-    } else if constexpr (!Trainer::is_private) {
-      while (generator.step() < given_out) static_cast<void>(generator.next_step());
-    }
+  static void load(Trainer& trainer, const std::string& path, bool older) {
+    go_on(trainer.generator_,
+          std::visit(
+              [&](auto& optimizer) { return restore(*trainer.network_, optimizer, trainer.accountant_, path, older); },
+              trainer.part_->optimizer));
+  }
+  template <class Network, class Optimizer, class Loop>
+  static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
+    require_its_network(network, loop);
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), path);
+  }
+  template <class Network, class Optimizer, class Loop>
+  static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
+    require_its_network(network, loop);
+    go_on(loop.generator_, restore(network, optimizer, loop.accountant_, path, false));
+  }
+  template <class Network, class Loop>
+  static void require_its_network(const Network& network, const Loop& loop) {
+    if (&network != loop.network_) throw std::logic_error("pergrad: a checkpoint of a loop is one of its own network");
   }
 };
 
 }  // namespace detail
 
-/// Writes a run: the network's parameters, frozen ones last, the optimizer's state, and what was spent. No key is
-/// written, and nothing that is private. Memory does not grow with the network. The file appears whole or not at all.
-/// Throws std::runtime_error that names the file and says what failed. Trainers on a device cannot be saved yet.
+/// Writes a run: the network's parameters and the optimizer's state by name, and what was spent: ledger, plan, and the
+/// order of a Renyi filter. No key is written, and nothing that is private. Memory does not grow with the network. The
+/// file appears whole or not at all, and is on the disk when this returns. Throws std::runtime_error that names the
+/// file and says what failed. Trainers on a device cannot be saved yet.
 template <class Network, class Loss, class Generator, class Executor>
 requires(!dp_sgd<Network, Loss, Generator, Executor>::on_a_device) void save_checkpoint(
     const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
   detail::checkpoint_access::save(trainer, path);
 }
 
-/// Lets a trainer that has taken no step go on with a saved run: steps, epsilon and budget count both parts. Its
-/// options may be others but for the kind of optimizer; each step costs what its own options say. The noise's key is a
-/// new one; a seeded generator goes on behind the steps that it had given out, so that a run in two parts has the bits
-/// of one.
+/// Lets a trainer that has taken no step go on with a saved run: steps, epsilon and budget count both parts, and a
+/// filter keeps its order. Its options may be others but for the plan and the kind of optimizer; each step costs what
+/// its own options say. The noise's key is a new one; a seeded generator goes on behind the steps that it had given
+/// out, so that a run in two parts has the bits of one.
 ///
 /// Steps that were taken after the file was written are in no ledger: nothing of them may have been released.
 ///
-/// Throws std::runtime_error that says what is wrong with the file, std::logic_error if steps were taken; nothing is
-/// changed then.
+/// Throws std::runtime_error that says what is wrong with the file, or that it is of another network, scalar type,
+/// optimizer or plan; std::logic_error if steps were taken; nothing is changed then.
 template <class Network, class Loss, class Generator, class Executor>
 requires(!dp_sgd<Network, Loss, Generator, Executor>::on_a_device) void load_checkpoint(
     dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
-  detail::checkpoint_access::load(trainer, path);
+  detail::checkpoint_access::load(trainer, path, false);
 }
 
-/// The same for a training loop by hand. A seeded generator is not in the file: `seeded_generator{seed, steps}` goes on
-/// behind so many steps.
-template <class Network, class Optimizer>
-void save_checkpoint(const Network& network, Optimizer& optimizer, const rdp_accountant& accountant,
+/// The same for a `private_loop`, with its own network and the optimizer that takes its steps. A step that has begun is
+/// in the ledger, whether it was released or not. Throws std::logic_error for another network.
+template <class Network, class Optimizer, class Loss, class Generator, class Executor>
+void save_checkpoint(const Network& network, Optimizer& optimizer,
+                     const private_loop<Network, Loss, Generator, Executor>& loop, const std::string& path) {
+  detail::checkpoint_access::save_loop(network, optimizer, loop, path);
+}
+template <class Network, class Optimizer, class Loss, class Generator, class Executor>
+void load_checkpoint(Network& network, Optimizer& optimizer, private_loop<Network, Loss, Generator, Executor>& loop,
                      const std::string& path) {
+  detail::checkpoint_access::load_loop(network, optimizer, loop, path);
+}
+
+/// The same for a training loop by hand, with an `rdp_accountant` or a `privacy_accountant`. A seeded generator is not
+/// in the file: `seeded_generator{seed, steps}` goes on behind so many steps.
+template <class Network, class Optimizer, class Accountant>
+requires(std::is_same_v<Accountant, rdp_accountant> ||
+         std::is_same_v<Accountant, privacy_accountant>) void save_checkpoint(const Network& network,
+                                                                              Optimizer& optimizer,
+                                                                              const Accountant& accountant,
+                                                                              const std::string& path) {
   detail::checkpoint_access::save(network, optimizer, accountant, 0, path);
 }
-template <class Network, class Optimizer>
-void load_checkpoint(Network& network, Optimizer& optimizer, rdp_accountant& accountant, const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path));
+template <class Network, class Optimizer, class Accountant>
+requires(std::is_same_v<Accountant, rdp_accountant> ||
+         std::is_same_v<Accountant, privacy_accountant>) void load_checkpoint(Network& network, Optimizer& optimizer,
+                                                                              Accountant& accountant,
+                                                                              const std::string& path) {
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false));
 }
 
+namespace unprotected {
+
+/// Reads a checkpoint of version 0.1, five .npy arrays, into a trainer as `load_checkpoint` does; `save_checkpoint`
+/// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
+/// damage to its ledger may go unnoticed: the caller vouches for both.
+template <class Network, class Loss, class Generator, class Executor>
+requires(!dp_sgd<Network, Loss, Generator, Executor>::on_a_device) void load_older_checkpoint(
+    dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+  detail::checkpoint_access::load(trainer, path, true);
+}
+
+}  // namespace unprotected
 }  // namespace pergrad::inline v0_1
 // pergrad/version.hpp - the version of the library; the build reads it from here and from nowhere else.
 

@@ -22,9 +22,7 @@ struct sliding_windows {
   static constexpr window_options options = gather_options<Options...>().on(Axes);
   static constexpr extent kernel = on_axes(GivenKernel, Axes, 1);
   static constexpr extent step = options.stride_given ? options.stride : kernel;
-  [[nodiscard]] static constexpr auto settings() noexcept {
-    return std::array{kernel, step, options.padding};
-  }
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{kernel, step, options.padding}; }
   static constexpr bool channels_first = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {

@@ -84,14 +84,14 @@ struct matrix {
 template <std::size_t Count>
 using factor_list = std::array<factor, Count>;
 
-/// A tensor among a layer's parameters: its name in files, and its extents there, as PyTorch's module has them. One whose
-/// first extent is 0 is not there.
+/// A tensor among a layer's parameters: its name in files, and its extents there, as PyTorch's module has them. One
+/// whose first extent is 0 is not there.
 struct parameter_block {
   const char* name = "";
   std::array<std::size_t, 5> extents{};  ///< 0: no further axis
 };
-/// What a layer's `blocks(shape)` returns, in the order of its parameters. A layer without it has `weight` and `bias` if
-/// it is affine, else its factors by number.
+/// What a layer's `blocks(shape)` returns, in the order of its parameters. A layer without it has `weight` and `bias`
+/// if it is affine, else its factors by number.
 template <std::size_t Count>
 using block_list = std::array<parameter_block, Count>;
 
