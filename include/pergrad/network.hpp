@@ -16,7 +16,7 @@
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/detail/gate.hpp>
 #include <pergrad/detail/graph.hpp>
-#include <pergrad/detail/remote.hpp>
+#include <pergrad/detail/executors.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/shape.hpp>
 

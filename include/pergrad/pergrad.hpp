@@ -21,7 +21,6 @@
 #include <pergrad/data/part.hpp>
 #include <pergrad/data/safetensors.hpp>
 #include <pergrad/data/sequences.hpp>
-#include <pergrad/describe.hpp>
 #include <pergrad/gradients/clip.hpp>
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/gradients/factors.hpp>
@@ -32,6 +31,7 @@
 #include <pergrad/gradients/scalars.hpp>
 #include <pergrad/gradients/sums.hpp>
 #include <pergrad/gradients/totals.hpp>
+#include <pergrad/host/describe.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/layers/adaptive_avg_pool1d.hpp>

@@ -15,7 +15,7 @@
 #include <pergrad/cuda/layout.hpp>
 #include <pergrad/cuda/plan.hpp>
 #include <pergrad/cuda/program.hpp>
-#include <pergrad/describe.hpp>
+#include <pergrad/detail/shape_text.hpp>
 #include <pergrad/errors.hpp>
 
 namespace pergrad::inline v0_1 {

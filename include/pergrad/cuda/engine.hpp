@@ -21,7 +21,7 @@
 #include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/launches.hpp>
 #include <pergrad/cuda/memory.hpp>
-#include <pergrad/host/request.hpp>
+#include <pergrad/gradients/request.hpp>
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -39,7 +39,7 @@ struct sample_feed {
 template <class Scalar, class Device>
 class engine {
  public:
-  using request_type = on_host::run_request<Scalar>;
+  using request_type = detail::run_request<Scalar>;
 
   engine(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options, const network_facts& net,
          const window_tables<Scalar>& windows)
@@ -129,21 +129,21 @@ class engine {
       parts_[i] = {norms_[i].squared, norms_[i].error, norms_[i].slack, norms_[i].spread};
     }
   }
-  [[nodiscard]] on_host::sample_facts<Scalar> facts_of(const request_type& request, std::size_t b,
+  [[nodiscard]] detail::sample_facts<Scalar> facts_of(const request_type& request, std::size_t b,
                                                        bool facts_wanted) const {
-    on_host::sample_facts<Scalar> facts;
+    detail::sample_facts<Scalar> facts;
     facts.sample = b;
     facts.loss = losses_[b];
     facts.output = std::span{outputs_}.subspan(b * net().output_size, net().output_size);
     if (facts_wanted) {
       facts.layers = std::span{parts_}.subspan(b * net().layers(), net().layers());
-      for (const on_host::norm_part& each : facts.layers) facts.norm += each;
+      for (const norm_bound& each : facts.layers) facts.norm += each;
       if (request.direction != nullptr) facts.projection = projections_[b];
     }
     return facts;
   }
   /// Asks the host's expression for the weights and sends them to the device, [layer][sample].
-  void send_weights(const request_type& request, const on_host::sum_request<Scalar>& sum) {
+  void send_weights(const request_type& request, const detail::sum_request<Scalar>& sum) {
     const std::size_t count = sum.per_layer ? net().layers() : 1;
     for (std::size_t b = 0; b < request.count; ++b) {
       sum.weigh(sum.weigher, facts_of(request, b, true), sum.unit, weights_of_sample_.data());
@@ -154,7 +154,7 @@ class engine {
     memory_.put(memory_.places().weights, weights_.data(), count * memory_.max_batch());
   }
   template <class Launcher>
-  void form_sum(const request_type& request, const on_host::sum_request<Scalar>& sum, const Launcher& launch,
+  void form_sum(const request_type& request, const detail::sum_request<Scalar>& sum, const Launcher& launch,
                 const method_choice& method) {
     const arena_layout& places = memory_.places();
     if (!sum.is_plain) send_weights(request, sum);
@@ -218,7 +218,7 @@ class engine {
   std::vector<double> losses_;
   std::vector<Scalar> outputs_;
   std::vector<norm_bound> norms_;
-  std::vector<on_host::norm_part> parts_;
+  std::vector<norm_bound> parts_;
   std::vector<double> projections_;
   std::vector<Scalar> weights_;
   std::vector<Scalar> weights_of_sample_;

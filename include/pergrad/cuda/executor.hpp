@@ -13,8 +13,9 @@
 #include <pergrad/cuda/device.hpp>
 #include <pergrad/cuda/engine.hpp>
 #include <pergrad/detail/executors.hpp>
-#include <pergrad/host/executor.hpp>
-#include <pergrad/host/request.hpp>
+#include <pergrad/detail/thread_pool.hpp>
+#include <pergrad/gradients/request.hpp>
+#include <pergrad/privacy/release.hpp>
 #include <pergrad/tape.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -31,7 +32,7 @@ class trainer;
 template <on_device::device Device>
 class basic_device_executor {
  public:
-  static constexpr bool is_device_executor = true;
+  static constexpr bool is_executor = true;
   using device_type = Device;
 
   /// Throws what the device throws where there is none.
@@ -54,7 +55,7 @@ class basic_device_executor {
   [[nodiscard]] Device& device() const noexcept { return *device_; }
   [[nodiscard]] const std::shared_ptr<Device>& shared_device() const noexcept { return device_; }
   /// The host thread that finishes what the device began.
-  [[nodiscard]] const host& crew() const noexcept { return crew_; }
+  [[nodiscard]] const detail::thread_pool& pool() const noexcept { return pool_; }
 
   /// The library's own: what is wrong with a network or a loss on a device, as a class that says so; else `char`.
   template <class Network>
@@ -64,9 +65,12 @@ class basic_device_executor {
   /// The library's own: what a trainer keeps on the device.
   template <class Network, class Loss>
   using trainer = on_device::trainer<Network, Loss, Device>;
+  /// The library's own: sums take turns in one place, so there is room for any number.
+  template <class Network>
+  static constexpr std::size_t usual_sums = detail::most_sums;
   /// The library's own: the memory of a tape. Throws std::invalid_argument for batches that no device could count.
   template <class Network>
-  [[nodiscard]] detail::remote_memory make_tape(std::size_t max_batch) const {
+  [[nodiscard]] detail::executor_memory make_tape(std::size_t max_batch, std::size_t /*max_sums*/) const {
     using engine = on_device::engine<typename Network::scalar, Device>;
     if (max_batch > on_device::most_batch<Network>) {
       throw std::invalid_argument("pergrad: tape: max_batch is " + std::to_string(max_batch) +
@@ -76,16 +80,17 @@ class basic_device_executor {
     auto made = std::make_shared<engine>(device_, max_batch, options_, on_device::facts_of<Network>,
                                          on_device::program<Network>::windows());
     const std::size_t bytes = made->bytes();
-    return {std::move(made), &detail::kind_mark<engine>, bytes};
+    // Clipped sums are sums of integers here: no way in floating point is short enough.
+    return {std::move(made), &detail::kind_mark<engine>, bytes, {summation::most_additions + 1, 0}};
   }
   /// The library's own: an evaluation. Throws std::invalid_argument for a tape of another executor's.
-  template <bool Backward, class Network, class Loss>
-  void run(const Network& network, const batch<Network, Loss>& samples, tape<Network>& tape,
-           const on_host::run_request<typename Network::scalar>& request) const {
+  template <detail::evaluation_needs Needs, class Network, class Loss>
+  void run(const Network& network, const Loss& /*loss*/, const batch<Network, Loss>& samples, tape<Network>& tape,
+           const detail::run_request<typename Network::scalar>& request) const {
     using scalar = typename Network::scalar;
     using target = target_of<Loss, scalar>;
     using samples_type = batch<Network, Loss>;
-    if (request.strategy != on_host::strategy_kind::book_keeping) {
+    if (request.strategy != detail::strategy_kind::book_keeping) {
       throw std::invalid_argument("pergrad: a device evaluates with the strategy book_keeping, not with another one");
     }
     if (request.randomness.is_random()) {
@@ -104,14 +109,13 @@ class basic_device_executor {
     };
     feed.target_count = target_count;
     feed.launch = on_device::sample_launcher_of<Device, Network, Loss>;
-    engine_of(tape).template run<Backward, on_device::layered_of<Network>>(network.all_parameters(), feed, request);
+    engine_of(tape).template run<Needs.backward, on_device::layered_of<Network>>(network.all_parameters(), feed, request);
   }
   /// The library's own: what a tape is on this device.
   template <class Network>
   [[nodiscard]] on_device::engine<typename Network::scalar, Device>& engine_of(tape<Network>& tape) const {
     using engine = on_device::engine<typename Network::scalar, Device>;
-    const detail::remote_memory& remote = on_host::tape_access::remote(tape);
-    engine* found = remote.kind == &detail::kind_mark<engine> ? static_cast<engine*>(remote.memory.get()) : nullptr;
+    engine* const found = tape.template memory<engine>();
     if (found == nullptr || &found->memory().device() != device_.get()) {
       throw std::invalid_argument("pergrad: the tape was made for another executor than the one it is evaluated by");
     }
@@ -121,7 +125,7 @@ class basic_device_executor {
  private:
   std::shared_ptr<Device> device_;
   device_options options_;
-  host crew_{threads{1}};
+  detail::thread_pool pool_{threads{1}};
 };
 
 /// A device that the host plays, as an executor: for tests, and for programs on machines without a GPU.

@@ -24,12 +24,13 @@
 #include <pergrad/cuda/executor.hpp>
 #include <pergrad/cuda/kernels/release.hpp>
 #include <pergrad/cuda/launches.hpp>
-#include <pergrad/detail/remote.hpp>
+#include <pergrad/detail/executors.hpp>
 #include <pergrad/gradients/clip.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/optim/rules.hpp>
 #include <pergrad/privacy/release.hpp>
-#include <pergrad/train/dp_sgd_base.hpp>
+#include <pergrad/train/step_by_verbs.hpp>
+#include <pergrad/train/step_notes.hpp>
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -48,6 +49,9 @@ class network_trainer {
   using records_type = dataset<Scalar, Target>;
   using launch_type = sample_launcher<Device, Scalar, Target>;
   using noise_stream = pergrad::detail::secret_stream<pergrad::detail::randomness::noise>;
+  /// Records are copied to the device when a step sees them first.
+  static constexpr bool trains_on_a_copy = true;
+  static constexpr bool can_be_saved = false;
 
   network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
                   network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
@@ -192,6 +196,7 @@ class network_trainer {
       std::ranges::fill(to, Scalar{0});
     }
   }
+  [[nodiscard]] std::size_t max_batch() const noexcept { return memory_->max_batch(); }
   /// Kernels and copies of one physical batch.
   [[nodiscard]] std::size_t node_count() const { return Device::node_count(graph_); }
 
@@ -296,7 +301,7 @@ class trainer : public network_trainer<typename Network::scalar, target_of<Loss,
   using scalar = typename Network::scalar;
 
  public:
-  trainer(const basic_device_executor<Device>& executor, Network& network, tape<Network>& tape,
+  trainer(const basic_device_executor<Device>& executor, Network& network, Loss /*loss*/, tape<Network>& tape,
           const dp_sgd_options& options, double sensitivity)
       : network_trainer<scalar, target_of<Loss, scalar>, layered_of<Network>, Device>{
             executor.shared_device(),
@@ -307,6 +312,30 @@ class trainer : public network_trainer<typename Network::scalar, target_of<Loss,
             Loss::target_count(Network::output_shape),
             options,
             sensitivity} {}
+
+  /// All of a step. The last physical batch brings the noise along, and an empty one is a batch as well.
+  template <class Noise, class NextNoise, class Memory>
+  void step(const pergrad::detail::step_records<Network, Loss>& records, const Noise& /*noise*/,
+            const NextNoise& next_noise, Memory& /*update*/) {
+    const auto noise = next_noise();
+    this->prepare(*records.records, noise);
+    std::span<const std::uint32_t> drawn = records.next();
+    while (drawn.size() == this->max_batch()) {
+      chunk(records, drawn, nullptr);
+      drawn = records.next();
+    }
+    chunk(records, drawn, &noise);
+  }
+
+ private:
+  void chunk(const pergrad::detail::step_records<Network, Loss>& records, std::span<const std::uint32_t> drawn,
+             const typename trainer::noise_stream* noise) {
+    this->run(drawn, noise);
+    pergrad::detail::step_notes<scalar>& notes = *records.notes;
+    if (!notes.wanted()) return;
+    this->fetch_facts(notes.losses(drawn.size()), notes.norms(drawn.size()));
+    notes.note(drawn.size());
+  }
 };
 
 }  // namespace pergrad::inline v0_1::on_device

@@ -1,36 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/detail/executors.hpp - what the verbs ask of an executor
+// pergrad/detail/executors.hpp - what the library asks of an executor, whatever it runs on
 //
-// There are two kinds: the host (host/executor.hpp), and executors of devices (cuda/executor.hpp).
+// An executor is a door. Nobody outside of its folder asks which one it is, or includes what is behind it:
+//
+//   make_tape<Network>(max_batch, max_sums)           the working memory of a tape
+//   run<Needs>(network, loss, samples, tape, request) an evaluation (gradients/request.hpp)
+//   trainer<Network, Loss>                            what a `dp_sgd` keeps and does there
+//   pool()                                            host threads, for what is done once a step
+//   usual_sums<Network>                               sums that a tape has room for unless it is told
+//   explanation<Network>, loss_explanation<Loss>      why it cannot run one, as a class that says so; else `char`
 #pragma once
 
+#include <cstddef>
+#include <memory>
 #include <type_traits>
-
-#include <pergrad/detail/remote.hpp>
-#include <pergrad/host/executor.hpp>
 
 namespace pergrad::inline v0_1 {
 
+/// The CPU (host/executor.hpp).
+class host;
+
+/// What the verbs take: `pergrad::host`, or the executor of a device.
+template <class Type>
+concept executor = requires {
+  requires std::remove_cvref_t<Type>::is_executor;
+};
+
 namespace detail {
 
-template <class Type>
-concept host_executor = std::is_convertible_v < const std::remove_cvref_t<Type>
-&, const host& > ;
+/// How an evaluation adds up in floating point.
+struct addition_way {
+  std::size_t inside = 0;  ///< additions on the longest way of an addend to a sum that is added to a total
+  std::size_t onto = 0;    ///< how many such sums there are
+};
 
-/// The host's threads that finish what an executor began.
-template <class Executor>
-[[nodiscard]] const host& crew_of(const Executor& executor) {
-  if constexpr (device_executor<Executor>) {
-    return executor.crew();
-  } else {
-    return executor;
+template <class Type>
+inline constexpr char kind_mark{};
+
+/// Memory of a type that only its executor knows. The same in every translation unit.
+struct executor_memory {
+  std::shared_ptr<void> memory;
+  const void* kind = nullptr;  ///< &kind_mark<the memory's type>
+  std::size_t bytes = 0;
+  addition_way way;
+
+  /// The memory, if it is of this type; else null.
+  template <class Memory>
+  [[nodiscard]] Memory* as() const noexcept {
+    return kind == &kind_mark<Memory> ? static_cast<Memory*>(memory.get()) : nullptr;
   }
-}
+};
+
+/// Who has the newest parameters of a network while another executor than the host trains them.
+struct remote_parameters {
+  void* context = nullptr;
+  void (*pull)(void* context, void* parameters) = nullptr;
+  bool newer = false;   ///< than the host's
+  bool changed = true;  ///< the host's may have been written since they were sent
+};
 
 }  // namespace detail
-
-/// What the verbs take: `pergrad::host` or the executor of a device.
-template <class Type>
-concept executor = detail::host_executor<Type> || detail::device_executor<Type>;
-
 }  // namespace pergrad::inline v0_1

@@ -3,7 +3,7 @@
 //
 // Bounds and factors are proven for IEEE's default: to nearest, subnormal numbers kept. A program may have set its
 // thread otherwise, and a processor may take longer over subnormal numbers, so both are set where they matter: in every
-// task of an executor's crew, and in every verb that computes on its caller's thread.
+// task of an executor's threads, and in every verb that computes on its caller's thread.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-[[nodiscard]] inline norm_bound bound_of(const on_host::norm_part& part) noexcept {
+[[nodiscard]] inline norm_bound bound_of(const norm_bound& part) noexcept {
   return {part.squared, part.error, part.slack, part.spread};
 }
 
@@ -70,7 +70,7 @@ struct flat_clip {
   double bound;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
-  void weigh(const on_host::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
+  void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
     weights[0] = clip_factor<Scalar>(bound_of(facts.norm), Network::parameter_count, bound, unit);
   }
 };
@@ -82,7 +82,7 @@ struct flat_normalise {
   double stability;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
-  void weigh(const on_host::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
+  void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
     weights[0] = normalise_factor<Scalar>(bound_of(facts.norm), Network::parameter_count, bound, stability, unit);
   }
 };
@@ -100,7 +100,7 @@ struct layer_clip {
     return std::sqrt(sum) * (1 + static_cast<double>(Layers + 4) * std::numeric_limits<double>::epsilon());
   }
   template <class Network, class Scalar>
-  void weigh(const on_host::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
+  void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
     const bool finite = is_finite_norm<Scalar>(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
     for (std::size_t layer = 0; layer < Layers; ++layer) {
       weights[layer] =
@@ -118,9 +118,9 @@ struct group_clip {
   /// sqrt(sum C_k²), rounded up.
   [[nodiscard]] double sensitivity() const noexcept { return layer_clip<Groups>{bounds}.sensitivity(); }
   template <class Network, class Scalar>
-  void weigh(const on_host::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
+  void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
     constexpr const auto& groups = group_of_layer<Network>;
-    std::array<on_host::norm_part, Groups> norms{};
+    std::array<norm_bound, Groups> norms{};
     for (std::size_t layer = 0; layer != groups.size(); ++layer) norms[groups[layer]] += facts.layers[layer];
     const bool finite = is_finite_norm<Scalar>(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
     for (std::size_t layer = 0; layer != groups.size(); ++layer) {
@@ -153,29 +153,29 @@ class clipped_gradients final : public detail::expression_tag {
   [[nodiscard]] gradient_row<clipped_gradients, true> operator[](std::size_t sample) const;
 
   /// Fills in the weights part of a request; the rule must live until the evaluation is over.
-  void weigh_into(on_host::sum_request<scalar>& request) const noexcept {
+  void weigh_into(detail::sum_request<scalar>& request) const noexcept {
     request.is_plain = false;
     request.per_layer = Rule::per_layer;
     request.weigher = &rule_;
-    request.weigh = [](const void* rule, const on_host::sample_facts<scalar>& facts, int unit, scalar* weights) {
+    request.weigh = [](const void* rule, const detail::sample_facts<scalar>& facts, int unit, scalar* weights) {
       static_cast<const Rule*>(rule)->template weigh<typename Leaf::network_type>(facts, unit, weights);
     };
   }
 
  private:
   // The only ways to clipped gradients.
-  template <class Network, class Loss>
-  friend auto clip(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound);
-  template <class Network, class Loss>
-  friend auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss>& gradients,
+  template <class Network, class Loss, detail::algorithms Which>
+  friend auto clip(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound);
+  template <class Network, class Loss, detail::algorithms Which>
+  friend auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
                              std::span<const l2_clip_norm> bounds);
-  template <class Network, class Loss>
-  friend auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound);
-  template <class Network, class Loss>
-  friend auto clip_per_group(const per_sample_gradient_leaf<Network, Loss>& gradients,
+  template <class Network, class Loss, detail::algorithms Which>
+  friend auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound);
+  template <class Network, class Loss, detail::algorithms Which>
+  friend auto clip_per_group(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
                              std::span<const l2_clip_norm> bounds);
-  template <class Network, class Loss>
-  friend auto normalise(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound, double stability);
+  template <class Network, class Loss, detail::algorithms Which>
+  friend auto normalise(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound, double stability);
 
   clipped_gradients(Leaf leaf, Rule rule) : leaf_{leaf}, rule_{rule} {}
 
@@ -184,15 +184,15 @@ class clipped_gradients final : public detail::expression_tag {
 };
 
 /// g_b min(1, C / ‖g_b‖): the norm of what is added is at most C exactly, in the numbers that are added.
-template <class Network, class Loss>
-[[nodiscard]] auto clip(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound) {
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto clip(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound) {
   return clipped_gradients{gradients, detail::flat_clip{bound.value()}};
 }
 
 /// Every layer with parameters clipped on its own: `bounds` has one C_l a layer, in order. Sensitivity sqrt(sum C_l²).
 /// Throws std::invalid_argument for another number of bounds.
-template <class Network, class Loss>
-[[nodiscard]] auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss>& gradients,
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
                                   std::span<const l2_clip_norm> bounds) {
   constexpr std::size_t layers = detail::layer_groups<Network>;
   if (bounds.size() != layers) {
@@ -204,8 +204,8 @@ template <class Network, class Loss>
   return clipped_gradients{gradients, rule};
 }
 /// Every layer with parameters clipped to C / sqrt(layers), so that the whole has sensitivity C.
-template <class Network, class Loss>
-[[nodiscard]] auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound) {
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound) {
   constexpr std::size_t layers = detail::layer_groups<Network>;
   const detail::float_environment proven;
   detail::layer_clip<layers> rule{};
@@ -215,8 +215,8 @@ template <class Network, class Loss>
 
 /// Every clipping group clipped on its own: group k is what `parameter_group<k, ...>` holds, group 0 all the rest;
 /// `bounds` has one C_k a group. Sensitivity sqrt(sum C_k²). Throws std::invalid_argument for another number of bounds.
-template <class Network, class Loss>
-[[nodiscard]] auto clip_per_group(const per_sample_gradient_leaf<Network, Loss>& gradients,
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto clip_per_group(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
                                   std::span<const l2_clip_norm> bounds) {
   constexpr std::size_t groups = detail::clipping_groups<Network>;
   if (bounds.size() != groups) {
@@ -230,8 +230,8 @@ template <class Network, class Loss>
 
 /// g_b C / (‖g_b‖ + stability): automatic clipping (Bu et al. 2022, arXiv:2206.07136). Sensitivity C.
 /// Throws std::invalid_argument unless stability is finite and at least 1e-100: below, squares that vanish would count.
-template <class Network, class Loss>
-[[nodiscard]] auto normalise(const per_sample_gradient_leaf<Network, Loss>& gradients,
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto normalise(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
                              l2_clip_norm bound = l2_clip_norm{1.0}, double stability = 0.01) {
   if (!(stability >= 1e-100) || !std::isfinite(stability)) {
     detail::throw_invalid_argument(

@@ -25,7 +25,6 @@
 #include <pergrad/gradients/noise.hpp>
 #include <pergrad/gradients/scalars.hpp>
 #include <pergrad/gradients/sums.hpp>
-#include <pergrad/host/executor.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -105,8 +104,17 @@ class assignment {
     }
   }
 
-  template <executor Executor, class Scalar>
-  void attach(const Executor& /*executor*/, on_host::run_request<Scalar>& request) {
+  /// May it ask for materialised gradients?
+  [[nodiscard]] static constexpr bool needs_rows() {
+    if constexpr (requires { Expression::needs_rows; }) {
+      return Expression::needs_rows;
+    } else {
+      return false;
+    }
+  }
+
+  template <class Scalar>
+  void attach(detail::run_request<Scalar>& request) {
     if constexpr (per_sample_scalar<Expression>) {
       request.backward = request.backward || Expression::needs.backward;
       request.norms = request.norms || Expression::needs.norms;
@@ -116,7 +124,7 @@ class assignment {
         }
         request.direction = direction;
       }
-      new_observer(request) = {this, [](void* self, const on_host::sample_facts<Scalar>& facts) {
+      new_observer(request) = {this, [](void* self, const detail::sample_facts<Scalar>& facts) {
                                  auto* mine = static_cast<assignment*>(self);
                                  const double value = mine->expression_.at(facts);
                                  double& to = mine->out_[facts.sample];
@@ -126,8 +134,8 @@ class assignment {
       expression_.attach(request, out_, accumulate_);
     }
   }
-  void finish(const host& crew) {
-    if constexpr (requires { expression_.finish(crew, out_); }) expression_.finish(crew, out_);
+  void finish(const thread_pool& pool) {
+    if constexpr (requires { expression_.finish(pool, out_); }) expression_.finish(pool, out_);
   }
   void abandon() noexcept {}
 
@@ -148,6 +156,7 @@ class chunk_of_total {
   [[nodiscard]] auto leaf() const { return sum_.leaf(); }
   [[nodiscard]] static constexpr bool whole_batch() { return true; }
   [[nodiscard]] static constexpr bool needs_backward() { return true; }
+  [[nodiscard]] static constexpr bool needs_rows() { return false; }
 
  private:
   friend struct evaluation;
@@ -156,8 +165,7 @@ class chunk_of_total {
   template <class Noised, class AnyNetwork, bool IsPrivate, class Begin>
   friend class release_of_sum;
 
-  template <executor Executor>
-  void attach(const Executor& executor, on_host::run_request<scalar>& request) {
+  void attach(detail::run_request<scalar>& request) {
     if (total_access::floating(*total_).size() != Network::parameter_count) {
       throw std::invalid_argument("pergrad: a total or private gradient that was moved from cannot take a sum");
     }
@@ -172,13 +180,13 @@ class chunk_of_total {
     state.admit(samples.source(), samples.size(), [&](std::size_t i) { return samples.record(i); });
     const bool had_floating = state.has_floating();
     const bool had_integers = state.has_integers();
-    const bool as_integers = state.next_as_integers(most, way_of_additions(executor, sum_.leaf().working_memory()));
+    const bool as_integers = state.next_as_integers(most, sum_.leaf().way_of_additions());
     state.is_being_written();
     writes_ = true;
     std::int64_t* const integers = as_integers ? total_access::integers(*total_, !had_integers) : nullptr;
     sum_.attach(request, grid, total_access::floating(*total_).data(), integers, as_integers || had_floating);
   }
-  void finish(const host& /*crew*/) {
+  void finish(const thread_pool& /*pool*/) {
     total_access::state(*total_).is_written();
     writes_ = false;
   }
@@ -198,13 +206,12 @@ template <class Sum, class Network, class Step>
 class chunk_of_step : public chunk_of_total<Sum, Network> {
  public:
   chunk_of_step(Step& step, const Sum& sum) : chunk_of_total<Sum, Network>{step.total(), sum, false}, step_{&step} {}
-  template <executor Executor>
-  void attach(const Executor& executor, on_host::run_request<typename Sum::scalar>& request) {
+  void attach(detail::run_request<typename Sum::scalar>& request) {
     step_->admit(&this->leaf().samples());
-    chunk_of_total<Sum, Network>::attach(executor, request);
+    chunk_of_total<Sum, Network>::attach(request);
   }
-  void finish(const host& crew) {
-    chunk_of_total<Sum, Network>::finish(crew);
+  void finish(const thread_pool& pool) {
+    chunk_of_total<Sum, Network>::finish(pool);
     step_->is_in_the_sum();
   }
   void abandon() noexcept { chunk_of_total<Sum, Network>::abandon(); }
@@ -224,12 +231,12 @@ class release_of_sum {
   [[nodiscard]] auto leaf() const { return noised_.leaf(); }
   [[nodiscard]] static constexpr bool whole_batch() { return true; }
   [[nodiscard]] static constexpr bool needs_backward() { return true; }
+  [[nodiscard]] static constexpr bool needs_rows() { return false; }
 
  private:
   friend struct evaluation;
 
-  template <executor Executor>
-  void attach(const Executor& executor, on_host::run_request<scalar>& request) {
+  void attach(detail::run_request<scalar>& request) {
     if (total_access::values(*update_).size() != Network::parameter_count) {
       throw std::invalid_argument(
           "pergrad: a private gradient that was moved from, or that gets another sum of this evaluation, takes none");
@@ -237,11 +244,11 @@ class release_of_sum {
     total_.emplace(total_access::total_without_memory<Network>({noised_.leaf().capacity()}));
     total_access::exchange_memory(*total_, total_access::memory(*update_));
     chunk_.emplace(*total_, noised_.sum(), false);
-    chunk_->attach(executor, request);
+    chunk_->attach(request);
   }
-  void finish(const host& crew) {
+  void finish(const thread_pool& pool) {
     total_access::state(*total_).is_written();
-    total_release::of_total(crew, *total_, noised_.noise(), noised_.divisor(), total_access::floating(*total_).data(),
+    total_release::of_total(pool, *total_, noised_.noise(), noised_.divisor(), total_access::floating(*total_).data(),
                             begin_);
     total_access::exchange_memory(*total_, total_access::memory(*update_));
     total_.reset();
@@ -309,9 +316,8 @@ struct evaluation {
     static_assert(is_assignment<First>::value && (is_assignment<Rest>::value && ...));
     const float_environment proven;
     const auto leaf = first.leaf();
-    if constexpr (device_executor<Executor>) {  // here and not where it runs: a short way back to the user's line
-      static_assert(sizeof(typename Executor::template loss_explanation<typename decltype(leaf)::loss_type>) != 0);
-    }
+    // Here and not where it runs: a short way back to the user's line.
+    static_assert(sizeof(typename Executor::template loss_explanation<typename decltype(leaf)::loss_type>) != 0);
     if ((!leaf.same_as(rest.leaf()) || ...)) {
       throw std::invalid_argument("pergrad: expressions evaluated together must be over the same per-sample gradients");
     }
@@ -319,13 +325,15 @@ struct evaluation {
       throw std::invalid_argument("pergrad: one sample's gradient g[b] is evaluated on its own");
     }
     try {
-      on_host::run_request<typename decltype(leaf)::scalar> request;
+      run_request<typename decltype(leaf)::scalar> request;
       request.count = leaf.size();
-      first.attach(executor, request);
-      (rest.attach(executor, request), ...);
-      leaf.template run<(First::needs_backward() || ... || Rest::needs_backward())>(executor, request);
-      first.finish(crew_of(executor));
-      (rest.finish(crew_of(executor)), ...);
+      first.attach(request);
+      (rest.attach(request), ...);
+      constexpr evaluation_needs needs{(First::needs_backward() || ... || Rest::needs_backward()),
+                                       (First::needs_rows() || ... || Rest::needs_rows())};
+      leaf.template run<needs>(executor, request);
+      first.finish(executor.pool());
+      (rest.finish(executor.pool()), ...);
     } catch (...) {
       first.abandon();
       (rest.abandon(), ...);
@@ -451,7 +459,7 @@ void total_release::into(const Executor& executor, released_gradient<Network, Is
   if (out.size() != Network::parameter_count) {
     throw std::invalid_argument("pergrad: a private_gradient that was moved from cannot take a noised sum");
   }
-  of_total(crew_of(executor), *noised.total, noised.noise, 1, out.data(), begin);
+  of_total(executor.pool(), *noised.total, noised.noise, 1, out.data(), begin);
 }
 template <executor Executor, class Network, bool IsPrivate, class Sum, class Generator, class Begin>
 void total_release::into(const Executor& executor, released_gradient<Network, IsPrivate>& update,

@@ -15,12 +15,10 @@
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/executors.hpp>
+#include <pergrad/detail/graph.hpp>
 #include <pergrad/detail/stand_ins.hpp>
 #include <pergrad/errors.hpp>
-#include <pergrad/host/engine.hpp>
-#include <pergrad/host/every_way.hpp>
-#include <pergrad/host/other_ways.hpp>
-#include <pergrad/host/request.hpp>
+#include <pergrad/gradients/request.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/tape.hpp>
@@ -28,7 +26,7 @@
 namespace pergrad::inline v0_1 {
 
 /// How the papers arrange the work; all give the same sums to rounding. `book_keeping` is the default.
-using strategy = on_host::strategy_kind;
+using strategy = detail::strategy_kind;
 
 template <class Leaf, bool Clipped>
 class gradient_row;
@@ -39,6 +37,25 @@ namespace detail {
 struct expression_tag {};
 struct per_sample_scalar_tag : expression_tag {};
 struct evaluation;
+
+/// The most positions of an outer-product block of an entry of the unfolded list; 1 if it has none.
+template <class Network>
+[[nodiscard]] constexpr std::size_t most_positions(std::size_t entry) {
+  using structure = typename Network::structure;
+  std::size_t most = 1;
+  for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+    if (i != entry || structure::parameter_counts[i] == 0) return;
+    const shape in = structure::shapes[structure::inputs[i]];
+    if constexpr (has_affine<Layer>) {
+      most = Layer::affine(in).out_size.size();
+    } else if constexpr (has_factors<Layer>) {
+      for (const factor& each : factors_of<Layer>(in, structure::shapes[structure::inputs2[i]])) {
+        if (each.outer) most = std::max(most, each.positions);
+      }
+    }
+  });
+  return most;
+}
 
 [[noreturn]] inline void throw_larger_than_tape(std::size_t samples, std::size_t capacity) {
   throw_invalid_argument({"pergrad: a batch of ", samples, " samples on a tape for ", capacity,
@@ -51,7 +68,7 @@ struct evaluation;
 ///
 /// A light value: copies are free, and evaluating twice gives the same bits. The network, batch and tape must outlive
 /// it.
-template <class Network, class Loss>
+template <class Network, class Loss, detail::algorithms Which = detail::algorithms::planned>
 class per_sample_gradient_leaf : public detail::expression_tag {
  public:
   using network_type = Network;
@@ -72,7 +89,8 @@ class per_sample_gradient_leaf : public detail::expression_tag {
   [[nodiscard]] const batch<Network, Loss>& samples() const noexcept { return *batch_; }
   /// The most samples that the tape takes.
   [[nodiscard]] std::size_t capacity() const noexcept { return tape_->capacity(); }
-  [[nodiscard]] const tape<Network>& working_memory() const noexcept { return *tape_; }
+  /// How evaluations on this tape add up in floating point.
+  [[nodiscard]] const detail::addition_way& way_of_additions() const noexcept { return tape_->way_of_additions(); }
   [[nodiscard]] norm_method method() const noexcept { return method_; }
   [[nodiscard]] pergrad::strategy strategy() const noexcept { return strategy_; }
 
@@ -86,56 +104,32 @@ class per_sample_gradient_leaf : public detail::expression_tag {
   friend struct detail::evaluation;
 
   /// Carries out a request, but for a batch with ids, lengths or targets that do not fit: then it throws before
-  /// anything is computed. `count` samples from `first` on. `Backward`: whether it may ask for more than losses and
-  /// outputs; a device compiles no kernels of gradients for one that cannot.
-  template <bool Backward = true, executor Executor>
-  void run(const Executor& executor, on_host::run_request<scalar>& request) const {
+  /// anything is computed. `count` samples from `first` on. An executor compiles what `Needs` names, and no more.
+  template <detail::evaluation_needs Needs, executor Executor>
+  void run(const Executor& executor, detail::run_request<scalar>& request) const {
     batch_->require_valid(request.first, request.count);
     request.method = method_;
     request.method_layers = method_layers_;
     request.strategy = strategy_;
     request.randomness = randomness_;
-    if constexpr (detail::device_executor<Executor>) {
-      if constexpr (std::is_same_v<typename Executor::template explanation<Network>, char> &&
-                    std::is_same_v<typename Executor::template loss_explanation<Loss>, char>) {
-        executor.template run<Backward>(*network_, *batch_, *tape_, request);
-      }
-    } else {
-      run_on_host(executor, request);
+    if constexpr (std::is_same_v<typename Executor::template explanation<Network>, char> &&
+                  std::is_same_v<typename Executor::template loss_explanation<Loss>, char>) {
+      constexpr detail::evaluation_needs needs{Needs.backward, Needs.rows, Which == detail::algorithms::any};
+      executor.template run<needs>(*network_, loss_, *batch_, *tape_, request);
     }
   }
 
-  void run_on_host(const host& executor, on_host::run_request<scalar>& request) const {
-    on_host::sample_source<scalar> source;
-    source.context = this;
-    source.input = [](const void* self, std::size_t sample) -> const void* {
-      return static_cast<const per_sample_gradient_leaf*>(self)->batch_->input(sample);
-    };
-    source.record = [](const void* self, std::size_t sample) {
-      return static_cast<std::uint32_t>(static_cast<const per_sample_gradient_leaf*>(self)->batch_->record(sample));
-    };
-    source.length = [](const void* self, std::size_t sample) {
-      return static_cast<const per_sample_gradient_leaf*>(self)->batch_->length(sample);
-    };
-    source.loss = [](const void* self, std::size_t sample, std::span<const scalar> y, std::span<scalar> dy) {
-      const auto* leaf = static_cast<const per_sample_gradient_leaf*>(self);
-      return leaf->loss_.evaluate(y, leaf->batch_->targets(sample), dy);
-    };
-    on_host::engine<Network>::run(executor, *network_, *tape_, source, request, other_ways_);
-  }
-
  public:
-  [[nodiscard]] per_sample_gradient_leaf with(norm_method method, std::uint64_t layers) const noexcept {
-    per_sample_gradient_leaf result = *this;
+  /// With another method or strategy than the plan's: only then are the others compiled.
+  [[nodiscard]] auto with(norm_method method, std::uint64_t layers) const noexcept {
+    auto result = with_any_algorithm();
     result.method_ = method;
     result.method_layers_ = layers;
-    result.other_ways_ = &on_host::every_way<Network>;
     return result;
   }
-  [[nodiscard]] per_sample_gradient_leaf with(pergrad::strategy strategy) const noexcept {
-    per_sample_gradient_leaf result = *this;
+  [[nodiscard]] auto with(pergrad::strategy strategy) const noexcept {
+    auto result = with_any_algorithm();
     result.strategy_ = strategy;
-    result.other_ways_ = &on_host::every_way<Network>;
     return result;
   }
   [[nodiscard]] per_sample_gradient_leaf with(layer_randomness randomness) const noexcept {
@@ -145,6 +139,17 @@ class per_sample_gradient_leaf : public detail::expression_tag {
   }
 
  private:
+  template <class, class, detail::algorithms>
+  friend class per_sample_gradient_leaf;
+  [[nodiscard]] auto with_any_algorithm() const noexcept {
+    per_sample_gradient_leaf<Network, Loss, detail::algorithms::any> result{*network_, loss_, *batch_, *tape_};
+    result.method_ = method_;
+    result.method_layers_ = method_layers_;
+    result.strategy_ = strategy_;
+    result.randomness_ = randomness_;
+    return result;
+  }
+
   const Network* network_;
   const batch<Network, Loss>* batch_;
   tape<Network>* tape_;
@@ -152,7 +157,6 @@ class per_sample_gradient_leaf : public detail::expression_tag {
   norm_method method_ = norm_method::automatic;
   std::uint64_t method_layers_ = ~std::uint64_t{0};
   pergrad::strategy strategy_ = pergrad::strategy::book_keeping;
-  const on_host::other_ways<Network>* other_ways_ = nullptr;  // for another method or strategy than by default
   layer_randomness randomness_;
 };
 
@@ -160,8 +164,8 @@ namespace detail {
 
 template <class Type>
 struct is_leaf : std::false_type {};
-template <class Network, class Loss>
-struct is_leaf<per_sample_gradient_leaf<Network, Loss>> : std::true_type {};
+template <class Network, class Loss, algorithms Which>
+struct is_leaf<per_sample_gradient_leaf<Network, Loss, Which>> : std::true_type {};
 
 /// An expression, or what stands in for one. Each function of expressions has an overload for expressions that it does
 /// not take: it explains.
@@ -206,14 +210,9 @@ template <class Network, class Loss, class Batch, class Tape>
 /// The same gradients, with the norms of all outer-product blocks found by `Method`, or of the listed entries of the
 /// unfolded list (see `describe`) only. `product` is exact for one position only: blocks with more keep their own
 /// method unless they are listed, which is an error.
-template <norm_method Method, std::size_t... Entries, class Network, class Loss>
-[[nodiscard]] auto with_method(const per_sample_gradient_leaf<Network, Loss>& gradients) {
-  constexpr auto positions = [](std::size_t entry) -> std::size_t {
-    for (const on_host::outer_leaf& leaf : on_host::program<Network>::table.outer) {
-      if (leaf.node == entry && leaf.positions() != 1) return static_cast<std::size_t>(leaf.positions());
-    }
-    return 1;
-  };
+template <norm_method Method, std::size_t... Entries, class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto with_method(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
+  constexpr auto positions = [](std::size_t entry) { return detail::most_positions<Network>(entry); };
   using method_type = std::integral_constant<norm_method, Method>;
   if constexpr (Method == norm_method::elementwise || !((Entries < 64 && Entries < Network::structure::size) && ...)) {
     static_cast<void>(error::method_not_offered<method_type, error::entries<Entries...>>{});
@@ -230,15 +229,15 @@ template <norm_method Method, std::size_t... Entries, class Network, class Loss>
   }
 }
 /// The same gradients by another strategy of the papers.
-template <strategy Strategy, class Network, class Loss>
-[[nodiscard]] auto with_strategy(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+template <strategy Strategy, class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto with_strategy(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
   return gradients.with(Strategy);
 }
 /// The same gradients in training, where layers such as dropout are random; without this they behave as in evaluation.
 /// The bits are a function of the generator's key, of the step that is drawn here, of record, layer and element: tiles,
 /// chunks and threads do not matter, and evaluating twice gives the same. The generator is referred to.
-template <class Network, class Loss, random_generator Generator>
-[[nodiscard]] auto with_randomness(const per_sample_gradient_leaf<Network, Loss>& gradients, Generator& generator) {
+template <class Network, class Loss, detail::algorithms Which, random_generator Generator>
+[[nodiscard]] auto with_randomness(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, Generator& generator) {
   return gradients.with(layer_randomness::of_next_step(generator));
 }
 }  // namespace pergrad::inline v0_1

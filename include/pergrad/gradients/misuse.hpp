@@ -47,8 +47,8 @@ inline constexpr bool is_noised<noised_total<Network, Generator>> = true;
 
 }  // namespace detail
 
-template <class Network, class Loss, random_generator Generator>
-[[nodiscard]] error::explained with_randomness(const per_sample_gradient_leaf<Network, Loss>& /*gradients*/,
+template <class Network, class Loss, detail::algorithms Which, random_generator Generator>
+[[nodiscard]] error::explained with_randomness(const per_sample_gradient_leaf<Network, Loss, Which>& /*gradients*/,
                                                const Generator&& /*generator*/) {
   static_cast<void>(error::temporary_operand<Generator>{});
   return {};

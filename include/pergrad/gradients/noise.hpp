@@ -20,7 +20,7 @@
 #include <pergrad/errors.hpp>
 #include <pergrad/gradients/sums.hpp>
 #include <pergrad/gradients/totals.hpp>
-#include <pergrad/host/executor.hpp>
+#include <pergrad/detail/thread_pool.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/types.hpp>
@@ -93,14 +93,14 @@ struct total_release {
   friend class release_of_sum;
   template <class Optimizer, class Network>
   friend class pergrad::optimizer_steps;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
-  friend class pergrad::dp_sgd;
+  template <class Network, class Loss, executor Executor>
+  friend class step_by_verbs;
 
   /// Releases a total: its noised values, divided by a public constant, go to `out` (which may be the total's own
   /// memory, or null), and to what `begin` returns, use(first, values, count), in short stretches and from several
   /// threads. `begin` is called once nothing can fail any more. Throws what the gate throws.
   template <class Network, class Generator, class Begin>
-  static void of_total(const host& crew, const bounded_total<Network>& total, const noise_of<Generator>& noise,
+  static void of_total(const thread_pool& pool, const bounded_total<Network>& total, const noise_of<Generator>& noise,
                        double divisor, typename Network::scalar* out, const Begin& begin) {
     using scalar = typename Network::scalar;
     using gate_type = release_gate<scalar>;
@@ -118,7 +118,7 @@ struct total_release {
     auto use = begin();
     const element_update<scalar> update = as_update<scalar>(use);
     const unreleased_sum<scalar> sum = total_access::sum_of(total);
-    crew.parallel(gate.stretches(), [&](std::size_t number, std::size_t) { gate.release(number, sum, out, update); });
+    pool.parallel(gate.stretches(), [&](std::size_t number, std::size_t) { gate.release(number, sum, out, update); });
   }
 };
 

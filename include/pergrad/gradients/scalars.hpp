@@ -38,7 +38,7 @@ struct loss_of : per_sample_scalar_tag {
   Leaf leaf;
   static constexpr scalar_needs needs{};
   template <class Scalar>
-  [[nodiscard]] double at(const on_host::sample_facts<Scalar>& facts) const noexcept {
+  [[nodiscard]] double at(const detail::sample_facts<Scalar>& facts) const noexcept {
     return facts.loss;
   }
   explicit loss_of(Leaf of) : leaf{of} {}
@@ -49,7 +49,7 @@ struct norm_of : per_sample_scalar_tag {
   Leaf leaf;
   static constexpr scalar_needs needs{true, true};
   template <class Scalar>
-  [[nodiscard]] double at(const on_host::sample_facts<Scalar>& facts) const noexcept {
+  [[nodiscard]] double at(const detail::sample_facts<Scalar>& facts) const noexcept {
     return Squared ? facts.norm.squared : std::sqrt(facts.norm.squared);
   }
   explicit norm_of(Leaf of) : leaf{of} {}
@@ -61,7 +61,7 @@ struct projection_of : per_sample_scalar_tag {
   std::span<const typename Leaf::scalar> direction;
   static constexpr scalar_needs needs{true, true};
   template <class Scalar>
-  [[nodiscard]] double at(const on_host::sample_facts<Scalar>& facts) const noexcept {
+  [[nodiscard]] double at(const detail::sample_facts<Scalar>& facts) const noexcept {
     return facts.projection;
   }
   projection_of(Leaf of, std::span<const typename Leaf::scalar> along) : leaf{of}, direction{along} {}
@@ -85,13 +85,13 @@ struct scalar_pair : per_sample_scalar_tag {
     }
   }
   template <class Scalar>
-  [[nodiscard]] double at(const on_host::sample_facts<Scalar>& facts) const noexcept {
+  [[nodiscard]] double at(const detail::sample_facts<Scalar>& facts) const noexcept {
     return Operation{}(value(left, facts), value(right, facts));
   }
 
  private:
   template <class Operand, class Scalar>
-  [[nodiscard]] static double value(const Operand& operand, const on_host::sample_facts<Scalar>& facts) noexcept {
+  [[nodiscard]] static double value(const Operand& operand, const detail::sample_facts<Scalar>& facts) noexcept {
     if constexpr (per_sample_scalar<Operand>) {
       return operand.at(facts);
     } else {
@@ -161,30 +161,30 @@ concept scalar_pairing = (per_sample_scalar<Left> && scalar_operand<Right>) ||
 }  // namespace detail
 
 /// The loss of every sample.
-template <class Network, class Loss>
-[[nodiscard]] auto losses(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto losses(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
   return detail::loss_of{gradients};
 }
 /// The L2 norm of every sample's gradient.
-template <class Network, class Loss>
-[[nodiscard]] auto l2_norms(const per_sample_gradient_leaf<Network, Loss>& gradients) {
-  return detail::norm_of<per_sample_gradient_leaf<Network, Loss>, false>{gradients};
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto l2_norms(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
+  return detail::norm_of<per_sample_gradient_leaf<Network, Loss, Which>, false>{gradients};
 }
 /// The squared L2 norm of every sample's gradient.
-template <class Network, class Loss>
-[[nodiscard]] auto squared_l2_norms(const per_sample_gradient_leaf<Network, Loss>& gradients) {
-  return detail::norm_of<per_sample_gradient_leaf<Network, Loss>, true>{gradients};
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto squared_l2_norms(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
+  return detail::norm_of<per_sample_gradient_leaf<Network, Loss, Which>, true>{gradients};
 }
 /// The inner product of every sample's gradient with `direction`, parameter_count values in PyTorch's order that must
 /// live until the evaluation. Throws std::invalid_argument for another size.
-template <class Network, class Loss>
-[[nodiscard]] auto dot(const per_sample_gradient_leaf<Network, Loss>& gradients,
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto dot(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
                        std::type_identity_t<std::span<const typename Network::scalar>> direction) {
   if (direction.size() != Network::parameter_count) {
     detail::throw_invalid_argument(
         {"pergrad: dot: a direction of ", direction.size(), " values for ", Network::parameter_count, " parameters"});
   }
-  return detail::projection_of<per_sample_gradient_leaf<Network, Loss>>{gradients, direction};
+  return detail::projection_of<per_sample_gradient_leaf<Network, Loss, Which>>{gradients, direction};
 }
 
 /// Arithmetic on per-sample scalars and numbers, in double.

@@ -18,7 +18,7 @@
 #include <pergrad/gradients/clip.hpp>
 #include <pergrad/gradients/leaf.hpp>
 #include <pergrad/gradients/scalars.hpp>
-#include <pergrad/host/rows.hpp>
+#include <pergrad/detail/thread_pool.hpp>
 #include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/types.hpp>
 
@@ -27,17 +27,17 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 template <class Scalar>
-on_host::sum_request<Scalar>& new_sum(on_host::run_request<Scalar>& request) {
-  if (request.sum_count == on_host::most_sums) {
-    throw_invalid_argument({"pergrad: one evaluation forms at most ", on_host::most_sums, " sums"});
+detail::sum_request<Scalar>& new_sum(detail::run_request<Scalar>& request) {
+  if (request.sum_count == detail::most_sums) {
+    throw_invalid_argument({"pergrad: one evaluation forms at most ", detail::most_sums, " sums"});
   }
   request.backward = true;
   return request.sums[request.sum_count++];
 }
 template <class Scalar>
-on_host::observer<Scalar>& new_observer(on_host::run_request<Scalar>& request) {
-  if (request.observer_count == on_host::most_observers) {
-    throw_invalid_argument({"pergrad: one evaluation serves at most ", on_host::most_observers, " per-sample results"});
+detail::observer<Scalar>& new_observer(detail::run_request<Scalar>& request) {
+  if (request.observer_count == detail::most_observers) {
+    throw_invalid_argument({"pergrad: one evaluation serves at most ", detail::most_observers, " per-sample results"});
   }
   return request.observers[request.observer_count++];
 }
@@ -53,7 +53,7 @@ class plain_sum : public detail::expression_tag {
   plain_sum(Leaf leaf, double scale) : leaf_{leaf}, scale_{scale} {}
   [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
   [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
-  void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
+  void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
     auto& sum = detail::new_sum(request);
     sum.out = out.data();
     sum.scale = scale_;
@@ -74,7 +74,7 @@ class weighted_gradient_sum : public detail::expression_tag {
   weighted_gradient_sum(Leaf leaf, Weights weights) : leaf_{leaf}, weights_{weights} {}
   [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
   [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
-  void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
+  void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
     auto& sum = detail::new_sum(request);
     sum.is_plain = false;
     sum.weigher = &weights_;
@@ -88,11 +88,11 @@ class weighted_gradient_sum : public detail::expression_tag {
         }
         request.direction = direction;
       }
-      sum.weigh = [](const void* weights, const on_host::sample_facts<scalar>& facts, int /*unit*/, scalar* weight) {
+      sum.weigh = [](const void* weights, const detail::sample_facts<scalar>& facts, int /*unit*/, scalar* weight) {
         *weight = static_cast<scalar>(static_cast<const Weights*>(weights)->at(facts));
       };
     } else {
-      sum.weigh = [](const void* weights, const on_host::sample_facts<scalar>& facts, int /*unit*/, scalar* weight) {
+      sum.weigh = [](const void* weights, const detail::sample_facts<scalar>& facts, int /*unit*/, scalar* weight) {
         *weight = (*static_cast<const Weights*>(weights))[facts.sample];
       };
     }
@@ -120,13 +120,13 @@ class bounded_sum final : public detail::expression_tag {
   [[nodiscard]] double sensitivity() const noexcept { return exchanged * clipped_.sensitivity(); }
   [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
   /// The sum's own values, for unprotected evaluation.
-  void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
+  void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
     auto& sum = attached(request);
     sum.out = out.data();
     sum.accumulate = accumulate;
   }
   /// A chunk of a total on `grid`: in floating point to `out`, or to `integers` if that is not null.
-  void attach(on_host::run_request<scalar>& request, const release_grid& grid, scalar* out, std::int64_t* integers,
+  void attach(detail::run_request<scalar>& request, const release_grid& grid, scalar* out, std::int64_t* integers,
               bool accumulate) const {
     auto& sum = attached(request);
     sum.unit = grid.unit;
@@ -137,7 +137,7 @@ class bounded_sum final : public detail::expression_tag {
   }
 
  private:
-  auto& attached(on_host::run_request<scalar>& request) const {
+  auto& attached(detail::run_request<scalar>& request) const {
     auto& sum = detail::new_sum(request);
     clipped_.weigh_into(sum);
     request.norms = true;
@@ -155,7 +155,7 @@ class second_moment_of : public detail::expression_tag {
   explicit second_moment_of(Leaf leaf) : leaf_{leaf} {}
   [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
   [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
-  void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
+  void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
     auto& sum = detail::new_sum(request);
     sum.squares = true;
     sum.scale = 1 / static_cast<double>(leaf_.size());
@@ -176,13 +176,13 @@ class variance_of : public detail::expression_tag {
   explicit variance_of(Leaf leaf) : leaf_{leaf} {}
   [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
   [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
-  void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
+  void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
     if (accumulate) throw std::invalid_argument("pergrad: a variance cannot be accumulated over chunks");
     mean_.resize(out.size());
     plain_sum<Leaf>{leaf_, 1 / static_cast<double>(leaf_.size())}.attach(request, mean_, false);
     second_moment_of<Leaf>{leaf_}.attach(request, out, false);
   }
-  void finish(const host&, std::span<scalar> out) const {
+  void finish(const detail::thread_pool&, std::span<scalar> out) const {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::max(scalar{0}, out[i] - mean_[i] * mean_[i]);
   }
 
@@ -196,6 +196,7 @@ class variance_of : public detail::expression_tag {
 template <class Gradients, bool Clipped>
 class materialised_gradients : public detail::expression_tag {
  public:
+  static constexpr bool needs_rows = true;
   using scalar = typename Gradients::scalar;
   using value_type = scalar;
   explicit materialised_gradients(Gradients gradients, std::size_t first, std::size_t count)
@@ -210,14 +211,13 @@ class materialised_gradients : public detail::expression_tag {
   [[nodiscard]] std::size_t value_count(const auto& leaf) const {
     return std::remove_cvref_t<decltype(leaf)>::network_type::parameter_count * count_;
   }
-  void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
+  void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
     if (accumulate || request.rows != nullptr) {
       throw std::invalid_argument("pergrad: one evaluation materialises gradients once, and never adds to them");
     }
     request.backward = true;
     request.norms = true;
     request.rows = out.data();
-    request.write_rows = &on_host::write_rows<typename std::remove_cvref_t<decltype(leaf())>::network_type>;
     if constexpr (Clipped) {
       gradients_.weigh_into(weights_);
       request.row_weights = &weights_;
@@ -226,7 +226,7 @@ class materialised_gradients : public detail::expression_tag {
   }
 
  protected:
-  void narrow(on_host::run_request<scalar>& request) const {
+  void narrow(detail::run_request<scalar>& request) const {
     request.first = first_;
     request.count = count_;
   }
@@ -235,7 +235,7 @@ class materialised_gradients : public detail::expression_tag {
   Gradients gradients_;
   std::size_t first_;
   std::size_t count_;
-  on_host::sum_request<scalar> weights_{};
+  detail::sum_request<scalar> weights_{};
 };
 
 /// One sample's gradient, `[parameter_count]`. Evaluates only that sample.
@@ -261,10 +261,10 @@ class outputs_of : public detail::expression_tag {
   explicit outputs_of(Leaf leaf) : leaf_{leaf} {}
   [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
   [[nodiscard]] static std::size_t value_count(const Leaf& leaf) { return leaf.size() * width; }
-  void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
+  void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
     if (accumulate) throw std::invalid_argument("pergrad: outputs cannot be accumulated");
     out_ = out.data();
-    detail::new_observer(request) = {this, [](void* self, const on_host::sample_facts<scalar>& facts) {
+    detail::new_observer(request) = {this, [](void* self, const detail::sample_facts<scalar>& facts) {
                                        std::copy(facts.output.begin(), facts.output.end(),
                                                  static_cast<outputs_of*>(self)->out_ + facts.sample * width);
                                      }};
@@ -281,24 +281,24 @@ class outputs_of : public detail::expression_tag {
 template <class Leaf>
 class gram_of : public detail::expression_tag {
  public:
+  static constexpr bool needs_rows = true;
   using scalar = typename Leaf::scalar;
   using value_type = double;
   explicit gram_of(Leaf leaf) : leaf_{leaf} {}
   [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
   [[nodiscard]] static std::size_t value_count(const Leaf& leaf) { return leaf.size() * leaf.size(); }
-  void attach(on_host::run_request<scalar>& request, std::span<double> /*out*/, bool accumulate) {
+  void attach(detail::run_request<scalar>& request, std::span<double> /*out*/, bool accumulate) {
     if (accumulate) throw std::invalid_argument("pergrad: a Gram matrix cannot be accumulated over chunks");
     if (request.rows != nullptr) throw std::invalid_argument("pergrad: one evaluation materialises gradients once");
     rows_.resize(leaf_.size() * Leaf::network_type::parameter_count);
     request.backward = true;
     request.norms = true;
     request.rows = rows_.data();
-    request.write_rows = &on_host::write_rows<typename Leaf::network_type>;
   }
-  void finish(const host& executor, std::span<double> out) const {
+  void finish(const detail::thread_pool& pool, std::span<double> out) const {
     constexpr std::size_t width = Leaf::network_type::parameter_count;
     const std::size_t count = leaf_.size();
-    executor.parallel(count, [&](std::size_t a, std::size_t) {
+    pool.parallel(count, [&](std::size_t a, std::size_t) {
       for (std::size_t b = 0; b <= a; ++b) {
         const double value =
             on_host::dot(rows_.data() + a * width, rows_.data() + b * width, static_cast<on_host::index>(width));
@@ -313,8 +313,8 @@ class gram_of : public detail::expression_tag {
   std::vector<scalar> rows_;
 };
 
-template <class Network, class Loss>
-gradient_row<per_sample_gradient_leaf<Network, Loss>, false> per_sample_gradient_leaf<Network, Loss>::operator[](
+template <class Network, class Loss, detail::algorithms Which>
+gradient_row<per_sample_gradient_leaf<Network, Loss, Which>, false> per_sample_gradient_leaf<Network, Loss, Which>::operator[](
     std::size_t sample) const {
   return {*this, sample};
 }
@@ -324,13 +324,13 @@ gradient_row<clipped_gradients<Leaf, Rule>, true> clipped_gradients<Leaf, Rule>:
 }
 
 /// sum_b g_b: the ordinary, non-private gradient of the summed loss.
-template <class Network, class Loss>
-[[nodiscard]] auto sum(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto sum(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
   return plain_sum{gradients, 1.0};
 }
 /// (1/B) sum_b g_b: the ordinary gradient of the mean loss. B is the size of this batch, so never private.
-template <class Network, class Loss>
-[[nodiscard]] auto mean(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto mean(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
   if (gradients.size() == 0) throw std::invalid_argument("pergrad: mean: an empty batch has none");
   const detail::float_environment proven;
   return plain_sum{gradients, 1 / static_cast<double>(gradients.size())};
@@ -341,53 +341,53 @@ template <neighbouring Relation = neighbouring::add_or_remove_one, class Leaf, c
   return bounded_sum<Leaf, Rule, Relation>{clipped};
 }
 /// sum_b w_b g_b; weights: any per-sample scalar expression over the same gradients.
-template <class Network, class Loss, per_sample_scalar Weights>
-[[nodiscard]] auto weighted_sum(const per_sample_gradient_leaf<Network, Loss>& gradients, const Weights& weights) {
+template <class Network, class Loss, detail::algorithms Which, per_sample_scalar Weights>
+[[nodiscard]] auto weighted_sum(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, const Weights& weights) {
   if (!detail::leaf_of(weights).same_as(gradients)) {
     throw std::invalid_argument("pergrad: weighted_sum: the weights belong to other per-sample gradients");
   }
-  return weighted_gradient_sum<per_sample_gradient_leaf<Network, Loss>, Weights>{gradients, weights};
+  return weighted_gradient_sum<per_sample_gradient_leaf<Network, Loss, Which>, Weights>{gradients, weights};
 }
 /// sum_b w_b g_b; weights: one number a sample, read when evaluated. Throws std::invalid_argument for another count.
-template <class Network, class Loss>
-[[nodiscard]] auto weighted_sum(const per_sample_gradient_leaf<Network, Loss>& gradients,
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto weighted_sum(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
                                 std::type_identity_t<std::span<const typename Network::scalar>> weights) {
   if (weights.size() != gradients.size()) {
     detail::throw_invalid_argument(
         {"pergrad: weighted_sum: ", weights.size(), " weights for ", gradients.size(), " samples"});
   }
-  return weighted_gradient_sum<per_sample_gradient_leaf<Network, Loss>, std::span<const typename Network::scalar>>{
+  return weighted_gradient_sum<per_sample_gradient_leaf<Network, Loss, Which>, std::span<const typename Network::scalar>>{
       gradients, weights};
 }
 /// (1/B) sum_b g_b² (BackPACK's second moment).
-template <class Network, class Loss>
-[[nodiscard]] auto second_moment(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto second_moment(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
   if (gradients.size() == 0) throw std::invalid_argument("pergrad: second_moment: an empty batch has none");
   return second_moment_of{gradients};
 }
 /// Population variance over the batch, element by element (BackPACK's variance).
-template <class Network, class Loss>
-[[nodiscard]] auto variance(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto variance(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
   if (gradients.size() == 0) throw std::invalid_argument("pergrad: variance: an empty batch has none");
   return variance_of{gradients};
 }
 /// All gradients as rows: batch times `parameter_count` values.
-template <class Network, class Loss>
-[[nodiscard]] auto materialise(const per_sample_gradient_leaf<Network, Loss>& gradients) {
-  return materialised_gradients<per_sample_gradient_leaf<Network, Loss>, false>{gradients, 0, gradients.size()};
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto materialise(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
+  return materialised_gradients<per_sample_gradient_leaf<Network, Loss, Which>, false>{gradients, 0, gradients.size()};
 }
 template <class Leaf, class Rule>
 [[nodiscard]] auto materialise(const clipped_gradients<Leaf, Rule>& clipped) {
   return materialised_gradients<clipped_gradients<Leaf, Rule>, true>{clipped, 0, clipped.size()};
 }
 /// The network's outputs.
-template <class Network, class Loss>
-[[nodiscard]] auto outputs(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto outputs(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
   return outputs_of{gradients};
 }
 /// All inner products <g_a, g_b>, in double.
-template <class Network, class Loss>
-[[nodiscard]] auto gram(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto gram(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
   return gram_of{gradients};
 }
 

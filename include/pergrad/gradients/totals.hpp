@@ -46,7 +46,7 @@ class chunk_of_total;
 template <class Noised, class Network, bool IsPrivate, class Begin>
 class release_of_sum;
 template <class Network, class Loss, executor Executor>
-class dp_sgd_base;
+class step_by_verbs;
 
 /// Memory of a sum: floating point, and integers once they are needed.
 template <class Scalar>
@@ -253,7 +253,7 @@ struct total_access {
   template <class Noised, class Network, bool IsPrivate, class Begin>
   friend class release_of_sum;
   template <class Network, class Loss, executor Executor>
-  friend class dp_sgd_base;
+  friend class step_by_verbs;
   template <class Network, class Loss, random_generator Generator, executor Executor>
   friend class pergrad::dp_sgd;
   template <class Network, class Loss, random_generator Generator, executor Executor>

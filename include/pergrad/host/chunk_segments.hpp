@@ -13,13 +13,13 @@
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/sparse.hpp>
 #include <pergrad/host/tables.hpp>
-#include <pergrad/tape.hpp>
+#include <pergrad/host/working_memory.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
 /// Where the weights of one sum and one table lie, one a sample of the chunk.
 template <class Network>
-[[nodiscard]] auto* segment_weights(pergrad::tape<Network>& tape, std::size_t sum, std::size_t leaf) noexcept {
+[[nodiscard]] auto* segment_weights(working_memory<Network>& tape, std::size_t sum, std::size_t leaf) noexcept {
   return tape_access::weights(tape) +
          static_cast<index>(sum * program<Network>::table.sparse_count + leaf) * chunk_samples<Network>;
 }
@@ -29,7 +29,7 @@ template <class Network>
 struct chunk_segments {
   using scalar = typename Network::scalar;
   using program = on_host::program<Network>;
-  using tape_type = pergrad::tape<Network>;
+  using tape_type = working_memory<Network>;
   static constexpr const auto& table = program::table;
 
   tape_type& tape;

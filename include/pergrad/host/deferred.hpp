@@ -20,20 +20,20 @@
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/detail/vector.hpp>
 #include <pergrad/host/deferred_rows.hpp>
-#include <pergrad/host/executor.hpp>
+#include <pergrad/detail/thread_pool.hpp>
 #include <pergrad/host/leaves.hpp>
 #include <pergrad/host/product.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/request.hpp>
 #include <pergrad/host/tables.hpp>
-#include <pergrad/tape.hpp>
+#include <pergrad/host/working_memory.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
 /// Puts the deltas of a node's blocks into their samples' rows, from `first` of the chunk on, for samples [begin, end)
 /// of a tile: the forward pass has left x there.
 template <class Network>
-void keep_deltas(pergrad::tape<Network>& tape, const typename Network::scalar* workspace, std::size_t node, index first,
+void keep_deltas(working_memory<Network>& tape, const typename Network::scalar* workspace, std::size_t node, index first,
                  index begin, index end) noexcept {
   constexpr const auto& table = program<Network>::table;
   if constexpr (table.deferred_count > 0) {
@@ -50,7 +50,7 @@ void keep_deltas(pergrad::tape<Network>& tape, const typename Network::scalar* w
 }
 /// Where the weights of one sum and one block lie, one a sample of the chunk. `number` counts deferred blocks.
 template <class Network>
-[[nodiscard]] auto* deferred_weights(pergrad::tape<Network>& tape, std::size_t sum, std::size_t number) noexcept {
+[[nodiscard]] auto* deferred_weights(working_memory<Network>& tape, std::size_t sum, std::size_t number) noexcept {
   return tape_access::row_weights(tape) +
          static_cast<index>(sum * program<Network>::table.deferred_count + number) * chunk_samples<Network>;
 }
@@ -184,7 +184,7 @@ inline void clear_left_out(const outer_leaf& leaf, const deferred_rows<Scalar>& 
 
 /// Adds the rows of a chunk's samples to all sums.
 template <class Network>
-void sum_deferred(const host& executor, pergrad::tape<Network>& tape,
+void sum_deferred(const detail::thread_pool& pool, working_memory<Network>& tape,
                   const run_request<typename Network::scalar>& request, index chunk_first, index samples) {
   using scalar = typename Network::scalar;
   constexpr const auto& table = program<Network>::table;
@@ -207,7 +207,7 @@ void sum_deferred(const host& executor, pergrad::tape<Network>& tape,
         if (!leaf.deferred) continue;
         clear_left_out(leaf, rows, samples, static_cast<const scalar*>(deferred_weights(tape, s, leaf.number)));
       }
-      executor.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t worker) {
+      pool.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t worker) {
         auto task = static_cast<index>(task_number);
         std::size_t k = 0;
         for (; task >= stretches(table.outer[k]); ++k) task -= stretches(table.outer[k]);

@@ -28,7 +28,7 @@
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/host/chunk_segments.hpp>
 #include <pergrad/host/deferred.hpp>
-#include <pergrad/host/executor.hpp>
+#include <pergrad/detail/thread_pool.hpp>
 #include <pergrad/host/gather.hpp>
 #include <pergrad/host/lane_ring.hpp>
 #include <pergrad/host/leaves.hpp>
@@ -38,7 +38,7 @@
 #include <pergrad/host/request.hpp>
 #include <pergrad/host/sparse.hpp>
 #include <pergrad/host/worker.hpp>
-#include <pergrad/tape.hpp>
+#include <pergrad/host/working_memory.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -59,17 +59,14 @@ class engine {
  public:
   using scalar = typename Network::scalar;
   using program = on_host::program<Network>;
-  using tape_type = pergrad::tape<Network>;
+  using tape_type = working_memory<Network>;
   static constexpr const auto& table = program::table;
 
-  static void run(const host& executor, const Network& network, tape_type& tape, const sample_source<scalar>& source,
+  static void run(const detail::thread_pool& pool, const Network& network, tape_type& tape, const sample_source<scalar>& source,
                   const run_request<scalar>& request, const other_ways<Network>* others = nullptr) {
     if (request.sum_count > tape.sum_capacity()) throw_too_many_sums(request.sum_count, tape.sum_capacity());
-    if (tape_access::remote(tape).memory != nullptr) {
-      throw std::invalid_argument("pergrad: the tape was made for a device, this evaluation is asked of the host");
-    }
-    if (executor.thread_count() > tape.worker_count()) {
-      throw_too_many_threads(executor.thread_count(), tape.worker_count());
+    if (pool.thread_count() > tape.worker_count()) {
+      throw_too_many_threads(pool.thread_count(), tape.worker_count());
     }
     const auto count = static_cast<index>(request.count);
     const bool one_by_one = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi;
@@ -77,23 +74,23 @@ class engine {
     const index most = worker<Network>::forms_deferred(request) ? table.cache_tile : table.tile;
     const index tile = request.strategy == strategy_kind::naive ? 1 : std::min(most, tile_of_batch<Network>(count));
     const index chunk =
-        std::max(tile, std::min(chunk_samples<Network>, request.most_samples_of_integers()) / tile * tile);
+        std::max(tile, std::min(chunk_samples<Network>, most_samples_of_integers(request)) / tile * tile);
     const lane_plan plan{request.sum_count > 0, request.has_weights(), tile, tape.capacity()};
 
-    pack_panels(executor, network, tape_access::panels(tape), request.backward);
+    pack_panels(pool, network, tape_access::panels(tape), request.backward);
     if (request.direction != nullptr) to_native(request.direction, tape_access::direction(tape));
 
     index chunk_first = 0;
     do {
       const index samples = std::min(chunk, count - chunk_first);
-      ring lanes{plan.lanes(samples), lane_buffers(lane_count<Network>, executor.thread_count())};
-      run_chunk(executor, network, tape, source, request, others, plan, lanes, chunk_first, samples, one_by_one);
-      for (std::size_t k = 0; k < request.sum_count; ++k) gather(executor, tape, request, k, lanes, chunk_first > 0);
+      ring lanes{plan.lanes(samples), lane_buffers(lane_count<Network>, pool.thread_count())};
+      run_chunk(pool, network, tape, source, request, others, plan, lanes, chunk_first, samples, one_by_one);
+      for (std::size_t k = 0; k < request.sum_count; ++k) gather(pool, tape, request, k, lanes, chunk_first > 0);
       if constexpr (table.sparse_count > 0) {
-        sum_tables(executor, tape, request, chunk_first, samples);
+        sum_tables(pool, tape, request, chunk_first, samples);
       }
       if constexpr (table.deferred_count > 0) {
-        sum_deferred(executor, tape, request, chunk_first, samples);
+        sum_deferred(pool, tape, request, chunk_first, samples);
       }
       chunk_first += samples;
     } while (chunk_first < count);
@@ -119,13 +116,13 @@ class engine {
   };
 
   /// The lanes' part of one chunk.
-  static void run_chunk(const host& executor, const Network& network, tape_type& tape,
+  static void run_chunk(const detail::thread_pool& pool, const Network& network, tape_type& tape,
                         const sample_source<scalar>& source, const run_request<scalar>& request,
                         const other_ways<Network>* others, const lane_plan& plan, ring& ring_of_lanes,
                         index chunk_first, index count, bool one_by_one) {
     const index lanes = plan.lanes(count);
     const index tiles = plan.tiles(count);
-    executor.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t thread) {
+    pool.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t thread) {
       const auto lane = static_cast<index>(lane_number);
       worker<Network> state{
           network, tape, source, request, others, thread, static_cast<std::size_t>(chunk_first) + request.first};
@@ -169,7 +166,7 @@ class engine {
   }
   /// Sets the sums over tables to zero, in long stretches: row by row, as buckets have them, it takes longer than
   /// all that follows.
-  static void clear_tables(const host& executor, tape_type& tape, const run_request<scalar>& request) {
+  static void clear_tables(const detail::thread_pool& pool, tape_type& tape, const run_request<scalar>& request) {
     constexpr index stretch = (index{1} << 17) / static_cast<index>(sizeof(scalar));
     constexpr auto stretches = [](const sparse_leaf& leaf) {
       return leaf.use.first ? (leaf.size() + stretch - 1) / stretch : 0;
@@ -179,7 +176,7 @@ class engine {
       for (std::size_t k = 0; k != table.sparse_count; ++k) count += stretches(table.sparse[k]);
       return count;
     }();
-    executor.parallel(request.sum_count * static_cast<std::size_t>(tasks), [&](std::size_t number, std::size_t) {
+    pool.parallel(request.sum_count * static_cast<std::size_t>(tasks), [&](std::size_t number, std::size_t) {
       const std::size_t which = number / static_cast<std::size_t>(tasks);
       auto task = static_cast<index>(number % static_cast<std::size_t>(tasks));
       std::size_t k = 0;
@@ -197,12 +194,12 @@ class engine {
   }
 
   /// Adds the segments of a chunk's samples up, sample after sample, in buckets of rows.
-  static void sum_tables(const host& executor, tape_type& tape, const run_request<scalar>& request, index chunk_first,
+  static void sum_tables(const detail::thread_pool& pool, tape_type& tape, const run_request<scalar>& request, index chunk_first,
                          index count) {
-    if (chunk_first == 0) clear_tables(executor, tape, request);
+    if (chunk_first == 0) clear_tables(pool, tape, request);
     const bool is_last = chunk_first + count == static_cast<index>(request.count);
     constexpr std::size_t tasks = table.sparse_count * static_cast<std::size_t>(sparse_buckets);
-    executor.parallel(request.sum_count * tasks, [&](std::size_t task, std::size_t) {
+    pool.parallel(request.sum_count * tasks, [&](std::size_t task, std::size_t) {
       const sum_request<scalar>& sum = request.sums[task / tasks];
       const std::size_t number = task % tasks / static_cast<std::size_t>(sparse_buckets);
       const auto bucket = static_cast<index>(task % static_cast<std::size_t>(sparse_buckets));
@@ -279,7 +276,7 @@ class engine {
   }
   /// Adds the total and the lanes that are left up in order and puts the sum into PyTorch's order; with `onto` it is
   /// added to what is there.
-  static void gather(const host& executor, tape_type& tape, const run_request<scalar>& request, std::size_t number,
+  static void gather(const detail::thread_pool& pool, tape_type& tape, const run_request<scalar>& request, std::size_t number,
                      const ring& lanes, bool onto) {
     const sum_request<scalar>& sum = request.sums[number];
     std::array<const scalar*, static_cast<std::size_t>(lane_count<Network>)> used{};
@@ -295,7 +292,7 @@ class engine {
     const lane_sum_of_integers<scalar> sum_of_integers{lane_sum.lanes, sum.integers};
     index chunks = 0;
     for (std::size_t k = 0; k != table.outer_count; ++k) chunks += chunks_of(table.outer[k]);
-    executor.parallel(
+    pool.parallel(
         static_cast<std::size_t>(chunks) + (table.elementwise_count > 0 ? 1 : 0), [&](std::size_t task, std::size_t) {
           auto chunk = static_cast<index>(task);
           for (std::size_t k = 0; k != table.outer_count; ++k) {

@@ -1,184 +1,105 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/executor.hpp - the host executor: a fixed crew of threads that share out numbered tasks
-//
-// Which thread runs which task is left to chance; callers give every task its own place for its result, so that nothing
-// that is computed depends on it.
+// pergrad/host/executor.hpp - the host: everything on the CPU
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
-#include <mutex>
+#include <span>
 #include <stdexcept>
-#include <thread>
-#include <type_traits>
 #include <utility>
-#include <vector>
 
-#include <pergrad/detail/float_environment.hpp>
+#include <pergrad/batch.hpp>
+#include <pergrad/detail/executors.hpp>
+#include <pergrad/detail/thread_pool.hpp>
+#include <pergrad/gradients/request.hpp>
+#include <pergrad/host/engine.hpp>
+#include <pergrad/host/every_way.hpp>
+#include <pergrad/host/rows.hpp>
+#include <pergrad/host/working_memory.hpp>
+#include <pergrad/tape.hpp>
 
 namespace pergrad::inline v0_1 {
 
-/// A number of threads; 0 means all that the machine has.
-struct threads {
-  std::size_t count = 0;
-};
+namespace detail {
+template <class Network, class Loss, executor Executor>
+class step_by_verbs;
+}
 
 /// Runs everything on the CPU. Give the same executor to the network, the tape and every evaluation.
 ///
 /// Results do not depend on the number of threads, bit for bit. Not copyable: it owns its threads.
 class host {
  public:
+  static constexpr bool is_executor = true;
+
+  /// As many threads as the machine has.
   host() : host{threads{}} {}
-  explicit host(threads wanted) : crew_{std::make_unique<crew>()} {
-    std::size_t count = wanted.count == 0 ? std::thread::hardware_concurrency() : wanted.count;
-    count = count == 0 ? 1 : count;
-    if (count > most_threads) throw std::invalid_argument("pergrad: threads must be at most 1024");
-    crew_->members.reserve(count - 1);
-    for (std::size_t worker = 1; worker < count; ++worker) {
-      crew_->members.emplace_back([shared = crew_.get(), worker] { serve(*shared, worker); });
-    }
-  }
+  /// Throws std::invalid_argument for more than 1024 threads.
+  explicit host(threads wanted) : pool_{wanted} {}
 
   /// Threads that work, the caller's included.
-  [[nodiscard]] std::size_t thread_count() const noexcept { return crew_->members.size() + 1; }
-
-  /// Calls f(task, worker) for every task < count, on any thread; worker < thread_count(). Returns when all are done.
-  /// The first exception thrown by a task is thrown again here, after all others are done. Allocates nothing.
-  /// Tasks round to nearest and keep subnormal numbers, whatever the caller's thread is set to.
-  /// Calls from several threads wait for each other. Throws std::logic_error when called from one of its own tasks.
+  [[nodiscard]] std::size_t thread_count() const noexcept { return pool_.thread_count(); }
+  /// Calls f(task, worker) for every task < count, on any thread: see `detail::thread_pool`.
   template <class Function>
   void parallel(std::size_t count, Function&& f) const {
-    using function_type = std::remove_reference_t<Function>;
-    run(count, const_cast<void*>(static_cast<const void*>(std::addressof(f))),
-        [](void* context, std::size_t task, std::size_t worker) {
-          (*static_cast<function_type*>(context))(task, worker);
-        });
+    pool_.parallel(count, std::forward<Function>(f));
+  }
+
+  // The rest is the library's own: see detail/executors.hpp.
+  template <class Network>
+  using explanation = char;
+  template <class Loss>
+  using loss_explanation = char;
+  template <class Network, class Loss>
+  using trainer = detail::step_by_verbs<Network, Loss, host>;
+  template <class Network>
+  static constexpr std::size_t usual_sums = on_host::usual_sums<Network>;
+
+  [[nodiscard]] const detail::thread_pool& pool() const noexcept { return pool_; }
+  template <class Network>
+  [[nodiscard]] detail::executor_memory make_tape(std::size_t max_batch, std::size_t max_sums) const {
+    using memory = on_host::working_memory<Network>;
+    auto made = std::make_shared<memory>(thread_count(), max_batch, max_sums);
+    const std::size_t bytes = made->bytes();
+    return {std::move(made), &detail::kind_mark<memory>, bytes, on_host::way_of_additions<Network>(max_batch)};
+  }
+  /// Throws std::invalid_argument for a tape of another executor's, or for fewer threads or sums.
+  template <detail::evaluation_needs Needs, class Network, class Loss>
+  void run(const Network& network, const Loss& loss, const batch<Network, Loss>& samples, tape<Network>& tape,
+           const detail::run_request<typename Network::scalar>& request) const {
+    auto* const memory = tape.template memory<on_host::working_memory<Network>>();
+    if (memory == nullptr) {
+      throw std::invalid_argument("pergrad: the tape was made for another executor than the one it is evaluated by");
+    }
+    using scalar = typename Network::scalar;
+    struct source_type {
+      const batch<Network, Loss>* samples;
+      const Loss* loss;
+    } const from{&samples, &loss};
+    on_host::sample_source<scalar> source;
+    source.context = &from;
+    source.input = [](const void* self, std::size_t sample) -> const void* {
+      return static_cast<const source_type*>(self)->samples->input(sample);
+    };
+    source.record = [](const void* self, std::size_t sample) {
+      return static_cast<std::uint32_t>(static_cast<const source_type*>(self)->samples->record(sample));
+    };
+    source.length = [](const void* self, std::size_t sample) {
+      return static_cast<const source_type*>(self)->samples->length(sample);
+    };
+    source.loss = [](const void* self, std::size_t sample, std::span<const scalar> y, std::span<scalar> dy) {
+      const auto* all = static_cast<const source_type*>(self);
+      return all->loss->evaluate(y, all->samples->targets(sample), dy);
+    };
+    const on_host::other_ways<Network>* others = nullptr;
+    if constexpr (Needs.rows) source.write_rows = &on_host::write_rows<Network>;
+    if constexpr (Needs.every_algorithm) others = &on_host::every_way<Network>;
+    on_host::engine<Network>::run(pool_, network, *memory, source, request, others);
   }
 
  private:
-  using task_function = void (*)(void* context, std::size_t task, std::size_t worker);
-
-  void run(std::size_t count, void* context, task_function call) const {
-    if (count == 0) return;
-    if (employer() == crew_.get()) {
-      throw std::logic_error("pergrad: host: a task cannot start tasks on its own executor, it would wait for itself");
-    }
-    const std::lock_guard lock{crew_->one_job_at_a_time};
-    crew& shared = *crew_;
-    shared.context = context;
-    shared.call = call;
-    shared.count = count;
-    shared.next.store(0, std::memory_order_relaxed);
-    const bool alone = count == 1 || shared.members.empty();
-    if (!alone) {
-      shared.busy.store(0, std::memory_order_release);
-      shared.job.fetch_add(1, std::memory_order_release);
-      shared.job.notify_all();
-    }
-    work(shared, 0);
-    if (!alone) {
-      // Only for those who have begun: a member that another program keeps off its core finds the job closed.
-      for (std::size_t waiting = shared.busy.fetch_or(closed, std::memory_order_acq_rel) | closed; waiting != closed;
-           waiting = shared.busy.load(std::memory_order_acquire)) {
-        if (!spin([&] { return shared.busy.load(std::memory_order_acquire) == closed; })) {
-          shared.busy.wait(waiting, std::memory_order_acquire);
-        }
-      }
-    }
-    if (shared.failure) std::rethrow_exception(std::exchange(shared.failure, nullptr));
-  }
-
-  static constexpr std::size_t most_threads = 1024;
-  static constexpr std::size_t closed = std::size_t{1} << 16U;
-
-  struct crew {
-    std::vector<std::thread> members;
-    std::mutex one_job_at_a_time;
-    std::mutex failure_mutex;
-    std::exception_ptr failure;
-    void* context = nullptr;
-    task_function call = nullptr;
-    std::size_t count = 0;
-    std::atomic<std::size_t> next{0};
-    std::atomic<std::size_t> busy{closed};  // members at work on the job; with `closed`, no other may begin
-    std::atomic<std::uint32_t> job{0};
-    std::atomic<bool> stop{false};
-
-    crew() = default;
-    crew(const crew&) = delete;
-    crew& operator=(const crew&) = delete;
-    ~crew() {
-      stop.store(true, std::memory_order_relaxed);
-      job.fetch_add(1, std::memory_order_release);
-      job.notify_all();
-      for (std::thread& member : members) member.join();
-    }
-  };
-
-  /// Waits a few microseconds for `done`, as steps follow each other closely; then a sleep is cheaper.
-  template <class Condition>
-  static bool spin(Condition done) noexcept {
-    constexpr int rounds = 4000;
-    for (int round = 0; round < rounds; ++round) {
-      if (done()) return true;
-#if defined(__x86_64__) || defined(__i386__)
-      __builtin_ia32_pause();
-#endif
-    }
-    return false;
-  }
-
-  /// Whose task this thread is working on, if any.
-  [[nodiscard]] static const crew*& employer() noexcept {
-    thread_local const crew* current = nullptr;
-    return current;
-  }
-
-  static void work(crew& shared, std::size_t worker) noexcept {
-    const detail::float_environment proven;
-    const crew* const before = std::exchange(employer(), &shared);
-    for (std::size_t task = shared.next.fetch_add(1, std::memory_order_relaxed); task < shared.count;
-         task = shared.next.fetch_add(1, std::memory_order_relaxed)) {
-      try {
-        shared.call(shared.context, task, worker);
-      } catch (...) {
-        const std::lock_guard lock{shared.failure_mutex};
-        if (!shared.failure) shared.failure = std::current_exception();
-      }
-    }
-    employer() = before;
-  }
-
-  static void serve(crew& shared, std::size_t worker) noexcept {
-    std::uint32_t seen = 0;
-    while (true) {
-      if (!spin([&] { return shared.job.load(std::memory_order_acquire) != seen; })) {
-        shared.job.wait(seen, std::memory_order_acquire);
-      }
-      const std::uint32_t current = shared.job.load(std::memory_order_acquire);
-      if (current == seen) continue;
-      seen = current;
-      if (shared.stop.load(std::memory_order_relaxed)) return;
-      if (!begin(shared)) continue;
-      work(shared, worker);
-      if (shared.busy.fetch_sub(1, std::memory_order_acq_rel) == closed + 1) shared.busy.notify_all();
-    }
-  }
-
-  /// Joins those at work, unless the job is closed: then nothing that belongs to it may be read.
-  static bool begin(crew& shared) noexcept {
-    std::size_t busy = shared.busy.load(std::memory_order_acquire);
-    while ((busy & closed) == 0) {
-      if (shared.busy.compare_exchange_weak(busy, busy + 1, std::memory_order_acq_rel, std::memory_order_acquire))
-        return true;
-    }
-    return false;
-  }
-
-  std::unique_ptr<crew> crew_;
+  detail::thread_pool pool_;
 };
 
 }  // namespace pergrad::inline v0_1

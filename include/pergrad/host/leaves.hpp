@@ -14,7 +14,7 @@
 #include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/host/dot_block.hpp>
-#include <pergrad/host/norm_part.hpp>
+#include <pergrad/privacy/clip.hpp>
 #include <pergrad/host/parts.hpp>
 #include <pergrad/host/positions.hpp>
 #include <pergrad/host/product.hpp>
@@ -96,8 +96,8 @@ struct leaf_kernel {
   }
 
   /// ‖G_b‖² without keeping G_b, and what `rounding` says.
-  [[nodiscard]] norm_part direct(index sample) const noexcept {
-    norm_part result = rounding(sample);
+  [[nodiscard]] norm_bound direct(index sample) const noexcept {
+    norm_bound result = rounding(sample);
     for (index g = 0; g < leaf.groups; ++g) {
       epilogue::squares_only<Scalar> squares_of;
       product(leaf.one_sample, x(sample, g), delta(sample, g), static_cast<Scalar*>(nullptr), squares_of);
@@ -107,8 +107,8 @@ struct leaf_kernel {
   }
 
   /// ‖x‖² ‖delta‖² for one position.
-  [[nodiscard]] norm_part by_product(index sample) const noexcept {
-    norm_part result;
+  [[nodiscard]] norm_bound by_product(index sample) const noexcept {
+    norm_bound result;
     for (index g = 0; g < leaf.groups; ++g) {
       const double x_squared = view_squares(x(sample, g));
       const double delta_squared = delta_squares(delta(sample, g));
@@ -122,8 +122,8 @@ struct leaf_kernel {
   /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), every dot in double, blocks of positions with blocks of positions, and
   /// what `rounding` says. Terms cancel, so the error bound is part of the answer: each dot errs by at most n u |a||b|,
   /// and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
-  [[nodiscard]] norm_part gram(index sample) const noexcept {
-    norm_part result;
+  [[nodiscard]] norm_bound gram(index sample) const noexcept {
+    norm_bound result;
     for (index g = 0; g < leaf.groups; ++g) {
       pairwise_sum sum;
       position_sums seen;
@@ -157,8 +157,8 @@ struct leaf_kernel {
 
   /// What rounding adds to one sample's share of a weighted sum over positions: slack = (γ sum_t |x_t||delta_t|)², and
   /// spread.
-  [[nodiscard]] norm_part rounding(index sample) const noexcept {
-    norm_part result;
+  [[nodiscard]] norm_bound rounding(index sample) const noexcept {
+    norm_bound result;
     for (index g = 0; g < leaf.groups; ++g) {
       position_sums seen;
       for_each_position(leaf, leaf.positions(), [&](index, index x_t, index delta_t) {
@@ -276,7 +276,7 @@ struct leaf_kernel {
     seen.delta += std::sqrt(delta_squared);
     seen.spread += spread_of(x_squared);
   }
-  [[nodiscard, gnu::noinline]] norm_part rounding_of(const position_sums& seen) const noexcept {
+  [[nodiscard, gnu::noinline]] norm_bound rounding_of(const position_sums& seen) const noexcept {
     const double unit =
         static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
     return {.squared = 0,

@@ -9,7 +9,7 @@
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/host/leaves.hpp>
-#include <pergrad/host/norm_part.hpp>
+#include <pergrad/privacy/clip.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/request.hpp>
 #include <pergrad/host/tables.hpp>
@@ -26,8 +26,8 @@ struct worker;
 template <class Network>
 struct other_ways {
   using scalar = typename Network::scalar;
-  norm_part (*gram)(const leaf_kernel<scalar>&, index sample);
-  norm_part (*direct)(const leaf_kernel<scalar>&, index sample);
+  norm_bound (*gram)(const leaf_kernel<scalar>&, index sample);
+  norm_bound (*direct)(const leaf_kernel<scalar>&, index sample);
   void (*one_by_one)(worker<Network>&, passes<Network>&, std::size_t first, index samples);
   void (*second_pass)(worker<Network>&, passes<Network>&, const sum_request<scalar>&, std::size_t first, index begin,
                       index end, scalar* sum);
@@ -44,7 +44,7 @@ template <class Network, class Predicate>
 }
 
 template <class Network, class Scalar>
-[[nodiscard]] norm_part norm_by_gram(const leaf_kernel<Scalar>& kernel, index sample,
+[[nodiscard]] norm_bound norm_by_gram(const leaf_kernel<Scalar>& kernel, index sample,
                                      [[maybe_unused]] const other_ways<Network>* others) {
   if constexpr (any_outer<Network>([](const outer_leaf& leaf) { return leaf.method == norm_method::gram; })) {
     return kernel.gram(sample);
@@ -53,7 +53,7 @@ template <class Network, class Scalar>
   }
 }
 template <class Network, class Scalar>
-[[nodiscard]] norm_part norm_by_sum(const leaf_kernel<Scalar>& kernel, index sample,
+[[nodiscard]] norm_bound norm_by_sum(const leaf_kernel<Scalar>& kernel, index sample,
                                     [[maybe_unused]] const other_ways<Network>* others) {
   if constexpr (any_outer<Network>([](const outer_leaf& leaf) { return leaf.method == norm_method::direct; })) {
     return kernel.direct(sample);

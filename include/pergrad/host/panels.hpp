@@ -7,7 +7,7 @@
 
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/gradients/factors.hpp>
-#include <pergrad/host/executor.hpp>
+#include <pergrad/detail/thread_pool.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/tables.hpp>
 #include <pergrad/host/transpose.hpp>
@@ -139,12 +139,12 @@ inline void pack_filtered(const node_row& row, const Scalar* weights, Scalar* pa
 
 /// All affine weights into the order that products read them in.
 template <class Network>
-void pack_panels(const host& executor, const Network& network, typename Network::scalar* panels, bool backward) {
+void pack_panels(const detail::thread_pool& pool, const Network& network, typename Network::scalar* panels, bool backward) {
   constexpr const auto& table = program<Network>::table;
   const auto* parameters = network.parameters().data();
   index tasks = 0;
   for (const node_row& row : table.nodes) tasks += pack_tasks(row);
-  executor.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t) {
+  pool.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t) {
     auto task = static_cast<index>(task_number);
     for (const node_row& row : table.nodes) {
       if (task >= pack_tasks(row)) {

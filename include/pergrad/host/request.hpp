@@ -1,70 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/request.hpp - what one evaluation asks of the engine, free of the expressions' types
-//
-// Expressions differ from program to program, the engine does not: it is compiled once a network and is told by this
-// table which sums to form, what to do with each sample's facts, and where rows go.
+// pergrad/host/request.hpp - what the host makes of a request: where samples come from, and how norms are found
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/gradients/plan.hpp>
+#include <pergrad/gradients/request.hpp>
 #include <pergrad/host/leaves.hpp>
 #include <pergrad/host/tables.hpp>
-#include <pergrad/host/tile_view.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
-/// What is known of one sample once its backward pass is done.
-template <class Scalar>
-struct sample_facts {
-  std::size_t sample = 0;  ///< index in the batch
-  double loss = 0;
-  std::span<const Scalar> output;     ///< the network's output, PyTorch's order
-  norm_part norm;                     ///< of the whole gradient
-  std::span<const norm_part> layers;  ///< of each layer with parameters
-  double projection = 0;              ///< <g_b, direction>
-};
-
-/// One weighted sum over the batch: sum_b w_b g_b, or sum_b w_b g_b².
-template <class Scalar>
-struct sum_request {
-  bool is_plain = true;  ///< every weight is 1: nothing else is asked of the samples
-  bool squares = false;
-  bool per_layer = false;  ///< one weight a layer with parameters instead of one
-  const void* weigher = nullptr;
-  void (*weigh)(const void*, const sample_facts<Scalar>&, int unit, Scalar* weights) = nullptr;
-  int unit = 0;           ///< weights count in units of 2^unit
-  int grid_steps = 0;     ///< with `integers`: a unit has 2^grid_steps steps
-  Scalar* out = nullptr;  ///< parameter_count values, PyTorch's order
-  /// Not null: every sample's share is rounded to whole steps by itself and added to these, in the place of `out`.
-  std::int64_t* integers = nullptr;
-  double scale = 1;         ///< public factor on the finished sum
-  bool accumulate = false;  ///< add to `out` instead of overwriting it
-
-  /// What a weighted gradient is multiplied by before it is rounded.
-  [[nodiscard]] double steps() const noexcept { return static_cast<double>(std::int64_t{1} << grid_steps); }
-};
-
-/// One consumer of per-sample facts.
-template <class Scalar>
-struct observer {
-  void* context = nullptr;
-  void (*observe)(void*, const sample_facts<Scalar>&) = nullptr;
-};
-
-/// How the papers arrange the work; all give the same sums to rounding.
-enum class strategy_kind {
-  book_keeping,  ///< one forward and one backward; factors kept until the norms are known (Bu et al. 2022)
-  naive,         ///< batches of one, each gradient formed, clipped and added (Abadi et al. 2016)
-  multi,         ///< samples side by side, each through the whole network with shared parameters (Rochette et al. 2019)
-  crb,           ///< layer by layer, every sample's gradient by per-example convolution (Rochette et al. 2019)
-  ghost          ///< norms in a first backward, the weighted sum in a second (Lee & Kifer 2020; Li et al. 2021)
-};
+using detail::run_request;
+using detail::sample_facts;
+using detail::strategy_kind;
+using detail::sum_request;
 
 /// Where samples come from and what their loss is.
 template <class Scalar>
@@ -74,77 +28,35 @@ struct sample_source {
   std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
   std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
   double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy) = nullptr;
-};
-
-inline constexpr std::size_t most_sums = 8;
-inline constexpr std::size_t most_observers = 16;
-
-template <class Scalar>
-struct run_request {
-  std::array<sum_request<Scalar>, most_sums> sums{};
-  std::size_t sum_count = 0;
-  std::array<observer<Scalar>, most_observers> observers{};
-  std::size_t observer_count = 0;
-  bool backward = false;  ///< anything beyond losses and outputs
-  bool norms = false;
-  const Scalar* direction = nullptr;  ///< PyTorch's order; for projections
-  Scalar* rows = nullptr;             ///< materialised gradients of samples first .. first + count - 1
-  /// Writes those of a tile, given the worker and its passes: only programs that want rows compile it (rows.hpp).
+  /// Writes the rows of a tile, given the worker and its passes: only programs that want rows compile it (rows.hpp).
   void (*write_rows)(void* worker, void* passes, std::size_t first, index begin, index end) = nullptr;
-  const sum_request<Scalar>* row_weights = nullptr;
-  norm_method method = norm_method::automatic;
-  std::uint64_t method_layers =
-      ~std::uint64_t{0};  ///< entries of the unfolded list that `method` is for; all by default
-  strategy_kind strategy = strategy_kind::book_keeping;
-  layer_randomness randomness;
-  std::size_t first = 0;  ///< samples of the batch to evaluate
-  std::size_t count = 0;
-
-  /// Does anything depend on a sample's gradient as such, its norm at least?
-  [[nodiscard, gnu::noinline]] bool needs_facts() const {
-    bool wanted = norms || rows != nullptr || direction != nullptr;
-    for (std::size_t k = 0; k < sum_count; ++k) wanted = wanted || !sums[k].is_plain || sums[k].squares;
-    return wanted;
-  }
-  /// Has any sample a weight of its own? Then the way of an addend to a sum is short (tape.hpp, `part_samples`).
-  [[nodiscard]] bool has_weights() const {
-    bool weighted = false;
-    for (std::size_t k = 0; k < sum_count; ++k) weighted = weighted || !sums[k].is_plain;
-    return weighted;
-  }
-  /// The most samples whose rounded shares an integer of a lane can add up.
-  [[nodiscard]] index most_samples_of_integers() const {
-    index most = index{1} << 20;
-    for (std::size_t k = 0; k < sum_count; ++k) {
-      if (sums[k].integers != nullptr && sizeof(Scalar) == sizeof(std::int32_t)) {
-        most = std::min(most, index{1} << std::max(0, 30 - sums[k].grid_steps));
-      }
-    }
-    return most;
-  }
-  /// Must the gradients themselves be formed, of all samples and blocks?
-  [[nodiscard]] bool needs_every_gradient() const {
-    bool every = keeps_gradients();
-    for (std::size_t k = 0; k < sum_count; ++k) every = every || sums[k].squares;
-    return every;
-  }
-  /// Those of blocks whose sums, squares included, are formed from x and delta?
-  [[nodiscard]] bool keeps_gradients() const {
-    return rows != nullptr || direction != nullptr ||
-           (needs_facts() &&
-            (strategy == strategy_kind::naive || strategy == strategy_kind::multi || strategy == strategy_kind::crb));
-  }
-  /// How the norm of a block is found.
-  [[nodiscard, gnu::noinline]] norm_method method_of(const outer_leaf& leaf, bool every_gradient) const {
-    const bool formed = leaf.deferred ? keeps_gradients() : every_gradient;
-    if (formed || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
-    const bool chosen = method != norm_method::automatic && leaf.node < 64 && (method_layers >> leaf.node & 1U) != 0;
-    const bool all = method != norm_method::automatic && method_layers == ~std::uint64_t{0};
-    const norm_method wanted = chosen || all ? method : leaf.method;
-    if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
-    if (wanted == norm_method::instantiate && strategy == strategy_kind::ghost) return norm_method::direct;
-    return wanted;
-  }
 };
+
+/// The most samples whose rounded shares an integer of a lane can add up.
+template <class Scalar>
+[[nodiscard]] index most_samples_of_integers(const run_request<Scalar>& request) {
+  index most = index{1} << 20;
+  for (std::size_t k = 0; k < request.sum_count; ++k) {
+    if (request.sums[k].integers != nullptr && sizeof(Scalar) == sizeof(std::int32_t)) {
+      most = std::min(most, index{1} << std::max(0, 30 - request.sums[k].grid_steps));
+    }
+  }
+  return most;
+}
+
+/// How the norm of a block is found.
+template <class Scalar>
+[[nodiscard, gnu::noinline]] norm_method method_of(const run_request<Scalar>& request, const outer_leaf& leaf,
+                                                   bool every_gradient) {
+  const bool formed = leaf.deferred ? request.keeps_gradients() : every_gradient;
+  if (formed || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
+  const norm_method asked = request.method;
+  const bool chosen = asked != norm_method::automatic && leaf.node < 64 && (request.method_layers >> leaf.node & 1U) != 0;
+  const bool all = asked != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
+  const norm_method wanted = chosen || all ? asked : leaf.method;
+  if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
+  if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
+  return wanted;
+}
 
 }  // namespace pergrad::inline v0_1::on_host

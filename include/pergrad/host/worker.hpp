@@ -22,7 +22,7 @@
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/request.hpp>
 #include <pergrad/host/sparse.hpp>
-#include <pergrad/tape.hpp>
+#include <pergrad/host/working_memory.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -31,7 +31,7 @@ template <class Network>
 struct worker {
   using scalar = typename Network::scalar;
   using program = on_host::program<Network>;
-  using tape_type = pergrad::tape<Network>;
+  using tape_type = working_memory<Network>;
   static constexpr const auto& table = program::table;
 
   const Network& network;
@@ -43,7 +43,7 @@ struct worker {
   std::size_t chunk_first = 0;  ///< the first sample of the chunk whose segments are kept
   scalar* workspace = tape_access::workspace(tape) + static_cast<index>(number) * tape_type::workspace_stride;
   scalar* room = tape_access::room(tape) + static_cast<index>(number) * tape_type::room_stride;
-  norm_part* parts = tape_access::parts(tape) + static_cast<index>(number) * tape_type::parts_stride;
+  norm_bound* parts = tape_access::parts(tape) + static_cast<index>(number) * tape_type::parts_stride;
   std::array<double, static_cast<std::size_t>(table.tile)> losses{};
   std::array<double, static_cast<std::size_t>(table.tile)> projections{};
   bool facts_wanted = request.needs_facts();
@@ -61,7 +61,7 @@ struct worker {
     const bool every = request.needs_every_gradient();
     for (std::size_t k = 0; k != table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
-      if (leaf.deferred && request.method_of(leaf, every) == norm_method::instantiate) return true;
+      if (leaf.deferred && method_of(request, leaf, every) == norm_method::instantiate) return true;
     }
     return false;
   }
@@ -118,7 +118,7 @@ struct worker {
     }
     observe(pass, first, begin, end);
     if (!facts_wanted) return;
-    if (request.rows != nullptr) request.write_rows(this, &pass, first, begin, end);
+    if (request.rows != nullptr) source.write_rows(this, &pass, first, begin, end);
     form_sums(pass, first, begin, end, sums);
   }
 
@@ -132,10 +132,10 @@ struct worker {
   }
 
   void clear_parts(index samples) {
-    std::fill_n(parts, samples * static_cast<index>(table.layer_groups), norm_part{});
+    std::fill_n(parts, samples * static_cast<index>(table.layer_groups), norm_bound{});
     projections.fill(0);
   }
-  [[nodiscard]] norm_part& part(index sample, std::size_t node) {
+  [[nodiscard]] norm_bound& part(index sample, std::size_t node) {
     return parts[sample * static_cast<index>(table.layer_groups) + static_cast<index>(table.layer_group[node])];
   }
   /// The rows of a tile's samples; nothing without deferred leaves.
@@ -182,9 +182,9 @@ struct worker {
   /// Norms of one block and, where kept, gradients.
   void collect_outer(const passes<Network>& pass, const outer_leaf& leaf, index begin, index end) {
     const leaf_kernel<scalar> kernel{leaf, workspace, 0, pass.inputs_of(table.nodes[leaf.node], 0)};
-    const norm_method method = request.method_of(leaf, every_gradient);
+    const norm_method method = method_of(request, leaf, every_gradient);
     for (index b = begin; b < end; ++b) {
-      norm_part& to = part(b, leaf.node);
+      norm_bound& to = part(b, leaf.node);
       switch (method) {
         case norm_method::product:
           to += kernel.by_product(b);
@@ -222,7 +222,7 @@ struct worker {
     facts.output = pass.output(b);
     if (facts_wanted) {
       facts.layers = {parts + b * static_cast<index>(table.layer_groups), table.layer_groups};
-      for (const norm_part& each : facts.layers) facts.norm += each;
+      for (const norm_bound& each : facts.layers) facts.norm += each;
       facts.projection = projections[static_cast<std::size_t>(b)];
     }
     return facts;
@@ -258,7 +258,7 @@ struct worker {
       weigh(pass, sum, first, b, weights.data());
       for (std::size_t k = 0; k != table.outer_count; ++k) {
         const outer_leaf& leaf = table.outer[k];
-        if (!leaf.late || request.method_of(leaf, every_gradient) != norm_method::instantiate) continue;
+        if (!leaf.late || method_of(request, leaf, every_gradient) != norm_method::instantiate) continue;
         const scalar weight = weights[sum.per_layer ? table.layer_group[leaf.node] : 0];
         if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
         leaves.add_gradient(sum, leaf, weight, kept.late_gradient(leaf),
@@ -327,7 +327,7 @@ struct worker {
       if (!leaf.use.first || leaf.deferred) return;
       const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
       const leaf_kernel<scalar> kernel{leaf, workspace, begin};
-      if (request_sum.squares || request.method_of(leaf, every_gradient) == norm_method::instantiate) {
+      if (request_sum.squares || method_of(request, leaf, every_gradient) == norm_method::instantiate) {
         if (in_one_room(leaf)) return;
         leaves.add_kept(request_sum, leaf, begin, end, leaf_weights, sum);
       } else if (request_sum.integers != nullptr) {

@@ -17,7 +17,7 @@
 #include <pergrad/errors.hpp>
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/gradients/noise.hpp>
-#include <pergrad/host/executor.hpp>
+#include <pergrad/detail/thread_pool.hpp>
 #include <pergrad/optim/held.hpp>
 #include <pergrad/privacy/types.hpp>
 
@@ -33,11 +33,11 @@ struct optimizer_access {
   }
   /// One update with a gradient that lies in memory.
   template <class Optimizer, class Network, class Scalar>
-  static void apply(Optimizer& optimizer, const host& executor, Network& network, std::span<const Scalar> gradient,
+  static void apply(Optimizer& optimizer, const detail::thread_pool& pool, Network& network, std::span<const Scalar> gradient,
                     double scale) {
     constexpr std::size_t share = std::size_t{1} << 12U;
     const auto use = begin(optimizer, network, scale);
-    executor.parallel((gradient.size() + share - 1) / share, [&](std::size_t task, std::size_t) {
+    pool.parallel((gradient.size() + share - 1) / share, [&](std::size_t task, std::size_t) {
       const std::size_t first = task * share;
       use(first, gradient.data() + first, std::min(gradient.size() - first, share));
     });
@@ -75,7 +75,7 @@ class optimizer_steps {
   void step(const Executor& executor, Network& network, const released_gradient<Network, IsPrivate>& gradient,
             expected_batch_size divisor) {
     const detail::float_environment proven;
-    optimizer_access::apply(self(), detail::crew_of(executor), network, gradient.values(), 1 / divisor.value());
+    optimizer_access::apply(self(), executor.pool(), network, gradient.values(), 1 / divisor.value());
   }
   /// Noise on a finished total, and one update with (total + noise) / divisor in the same sweep: the noised values are
   /// stored nowhere, the total stays as it is. Equal in every bit to `evaluate_into` a private gradient and a step with
@@ -84,7 +84,7 @@ class optimizer_steps {
   void step(const Executor& executor, Network& network, const noised_total<Network, Generator>& noised,
             expected_batch_size divisor) {
     const detail::float_environment proven;
-    detail::total_release::of_total<Network>(detail::crew_of(executor), *noised.total, noised.noise, 1, nullptr,
+    detail::total_release::of_total<Network>(executor.pool(), *noised.total, noised.noise, 1, nullptr,
                                              optimizer_access::beginning(self(), network, divisor));
   }
   /// Evaluates `noised`, a clipped sum or a total with noise, into `update` and takes the step with `update` / divisor
@@ -168,7 +168,7 @@ void step(Optimizer& optimizer, const Executor& executor, Network& network, cons
           double scale = 1) {
   if constexpr (!detail::is_explained<Network>) {
     const pergrad::detail::float_environment proven;
-    optimizer_access::apply(optimizer, detail::crew_of(executor), network, gradient.values(), scale);
+    optimizer_access::apply(optimizer, executor.pool(), network, gradient.values(), scale);
   }
 }
 

@@ -37,9 +37,14 @@ struct norm_bound {
   double slack = 0;
   double spread = 0;
 
-  [[nodiscard]] PERGRAD_HD friend norm_bound operator+(const norm_bound& a, const norm_bound& b) noexcept {
-    return {a.squared + b.squared, a.error + b.error, a.slack + b.slack, a.spread + b.spread};
+  PERGRAD_HD constexpr norm_bound& operator+=(const norm_bound& other) noexcept {
+    squared += other.squared;
+    error += other.error;
+    slack += other.slack;
+    spread += other.spread;
+    return *this;
   }
+  [[nodiscard]] PERGRAD_HD friend norm_bound operator+(norm_bound a, const norm_bound& b) noexcept { return a += b; }
 };
 
 /// An upper bound of the norm of what is added for a gradient of `count` parameters; infinite or NaN if it is not

@@ -108,12 +108,6 @@ struct summation {
 
 namespace detail {
 
-/// How an evaluation adds up in floating point.
-struct addition_way {
-  std::size_t inside = 0;  ///< additions on the longest way of an addend to a sum that is added to a total
-  std::size_t onto = 0;    ///< how many such sums there are
-};
-
 /// A sum that nobody has seen: F in units of the grid's, null for zeros, and I in steps of the grid, null for zeros.
 template <class Scalar>
 struct unreleased_sum {

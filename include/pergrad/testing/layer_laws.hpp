@@ -34,7 +34,7 @@
 
 #include <pergrad/batch.hpp>
 #include <pergrad/gradients/plan.hpp>
-#include <pergrad/host/executor.hpp>
+#include <pergrad/pergrad.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
 #include <pergrad/shape.hpp>

@@ -29,7 +29,7 @@
 #include <vector>
 
 #include <pergrad/detail/gate.hpp>
-#include <pergrad/host/executor.hpp>
+#include <pergrad/pergrad.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
 #include <pergrad/network.hpp>

@@ -13,7 +13,7 @@
 
 #include <pergrad/gradients/clip.hpp>
 #include <pergrad/gradients/evaluate.hpp>
-#include <pergrad/host/executor.hpp>
+#include <pergrad/pergrad.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/privacy/clip.hpp>
 #include <pergrad/testing/samples.hpp>
@@ -91,7 +91,7 @@ struct clip_factors_without : pergrad::detail::per_sample_scalar_tag {
       : leaf{of}, bound{clip_bound}, left_out{sample} {}
 
   template <class Scalar>
-  [[nodiscard]] double at(const on_host::sample_facts<Scalar>& facts) const noexcept {
+  [[nodiscard]] double at(const detail::sample_facts<Scalar>& facts) const noexcept {
     if (facts.sample == left_out) return 0;
     const norm_bound known = pergrad::detail::bound_of(facts.norm);
     return static_cast<double>(clip_factor<Scalar>(known, Leaf::network_type::parameter_count, bound));

@@ -26,7 +26,7 @@
 #include <vector>
 
 #include <pergrad/gradients/evaluate.hpp>
-#include <pergrad/host/executor.hpp>
+#include <pergrad/pergrad.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
 #include <pergrad/privacy/release.hpp>

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <pergrad/batch.hpp>
-#include <pergrad/host/executor.hpp>
+#include <pergrad/pergrad.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/optim/held.hpp>
 #include <pergrad/testing/observer.hpp>

@@ -41,7 +41,6 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   static constexpr bool is_private = Generator::is_private;
   using base::accountant;
   using base::epsilon;
-  using base::on_a_device;
   using base::options;
   using base::records_changed;
   using base::set_learning_rate;
@@ -52,9 +51,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   /// budget that is less than what one step costs.
   dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& chosen,
          Generator generator = Generator{})
-      : base{executor, network, loss, chosen, is_private}, update_{executor}, generator_{std::move(generator)} {
-    this->make_part();
-  }
+      : base{executor, network, loss, chosen, is_private}, update_{executor}, generator_{std::move(generator)} {}
 
   /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
   /// std::invalid_argument for records that do not fit the network or the loss; nothing is changed then.
@@ -68,18 +65,16 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
     this->look_at(records);
     this->notes_.begin();
     const std::uint64_t step = this->spend_and_draw(generator_, records.size());
-    if constexpr (on_a_device) {
-      this->step_on_device(records, base::next_noise(generator_));
-    } else {
-      step_on_host(records, base::inside_layers(generator_, step));
-    }
+    this->trainer_->step(this->records_of_step(records, base::inside_layers(generator_, step)),
+                         detail::noise_of<Generator>{*this->options_.noise, &generator_},
+                         [&] { return base::next_noise(generator_); }, detail::total_access::memory(update_));
     this->notes_.end();
   }
   /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
   /// failed halfway. During a step there is none: its memory holds the sum then, so a span of an earlier one is not to
   /// be read until the step is over.
   [[nodiscard]] const released_gradient<Network, is_private>& last_update() const {
-    if constexpr (on_a_device) this->part_->fetch_update(detail::total_access::values(update_));
+    this->trainer_->fetch_update(detail::total_access::values(update_));
     return update_;
   }
 
@@ -87,23 +82,6 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
   friend struct detail::checkpoint_access;
   [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
-
-  void step_on_host(const dataset<input_value, target>& records, const layer_randomness& randomness) {
-    bounded_total<Network>& total = this->part_->total;
-    typename base::lent_memory lent{total, detail::total_access::memory(update_)};
-    total.clear();
-    detail::total_access::state(total).expect(release_grid::of(this->sensitivity_, Network::parameter_count), 1);
-    this->add_chunks(records, randomness);
-    std::visit(
-        [&](auto& optimizer) {
-          detail::total_release::of_total<Network>(
-              detail::crew_of(*this->executor_), total, detail::noise_of<Generator>{*this->options_.noise, &generator_},
-              1, detail::total_access::floating(total).data(),
-              optimizer_access::beginning(optimizer, *this->network_, *this->options_.divisor));
-        },
-        this->part_->optimizer);
-    lent.holds_what_was_released();
-  }
 
   mutable released_gradient<Network, is_private> update_;  ///< of a device: fetched when somebody asks
   Generator generator_;
@@ -128,21 +106,13 @@ class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typena
   static constexpr step_metrics nothing_noted{};
 };
 
-template <class Network, class Loss>
-dp_sgd(const host&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator>;
-template <class Network, class Loss, random_generator Generator>
-dp_sgd(const host&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<Network, Loss, Generator>;
-template <detail::device_executor Executor, class Network, class Loss>
+template <executor Executor, class Network, class Loss>
 dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator, Executor>;
-template <detail::device_executor Executor, class Network, class Loss, random_generator Generator>
+template <executor Executor, class Network, class Loss, random_generator Generator>
 dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<Network, Loss, Generator, Executor>;
 
 /// The trainer refers to the network: a temporary one is an error that says so.
-template <class Network, class Loss>
-dp_sgd(const host&, const Network&&, Loss, const dp_sgd_options&)
-    -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss,
-              os_keyed_generator>;
-template <detail::device_executor Executor, class Network, class Loss>
+template <executor Executor, class Network, class Loss>
 dp_sgd(const Executor&, const Network&&, Loss, const dp_sgd_options&)
     -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss,
               os_keyed_generator, Executor>;

@@ -11,7 +11,7 @@
 #include <pergrad/batch.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/gradients/evaluate.hpp>
-#include <pergrad/host/executor.hpp>
+#include <pergrad/detail/executors.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/tape.hpp>
 #include <pergrad/train/public_records.hpp>
@@ -42,9 +42,9 @@ struct no_loss {
 namespace unprotected {
 
 /// The same for records of any kind: outputs for training records are private values.
-template <class Network>
+template <executor Executor, class Network>
 requires(!pergrad::detail::is_explained<Network>)
-    [[nodiscard]] std::vector<typename Network::scalar> predict(const host& executor, const Network& network,
+    [[nodiscard]] std::vector<typename Network::scalar> predict(const Executor& executor, const Network& network,
                                                                 std::span<const typename Network::input_value> inputs,
                                                                 std::span<const std::uint32_t> lengths = {}) {
   using value = typename Network::input_value;
@@ -71,18 +71,18 @@ requires(!pergrad::detail::is_explained<Network>)
 }  // namespace unprotected
 
 /// Outputs `[records][output shape]` of a network in evaluation, for any number of records that are public and lie one
-/// after the other in an array of inputs; `lengths`: one a record where they vary. On the host. Allocates. Throws
+/// after the other in an array of inputs; `lengths`: one a record where they vary. Allocates. Throws
 /// std::invalid_argument or std::out_of_range as `dataset` does.
-template <class Network, class Inputs>
+template <executor Executor, class Network, class Inputs>
 requires(!detail::is_explained<Network>)
-    [[nodiscard]] std::vector<typename Network::scalar> predict(const host& executor, const Network& network,
+    [[nodiscard]] std::vector<typename Network::scalar> predict(const Executor& executor, const Network& network,
                                                                 const public_records<Inputs>& inputs,
                                                                 std::span<const std::uint32_t> lengths = {}) {
   return unprotected::predict(executor, network, inputs.view(), lengths);
 }
 /// Of inputs that nobody says are public, and of a network that is explained to be wrong.
-template <class Network, class Inputs>
-[[nodiscard]] std::vector<float> predict(const host& /*executor*/, const Network& /*network*/, const Inputs& /*inputs*/,
+template <executor Executor, class Network, class Inputs>
+[[nodiscard]] std::vector<float> predict(const Executor& /*executor*/, const Network& /*network*/, const Inputs& /*inputs*/,
                                          std::span<const std::uint32_t> /*lengths*/ = {}) {
   if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Inputs>{});
   return {};

@@ -194,7 +194,7 @@ class private_loop : private detail::private_run {
       throw std::logic_error("pergrad: private_step: accumulate(step, sum(clip(step.gradients(), bound))) is missing");
     }
     const auto drawn = drawn_.next(
-        detail::crew_of(*executor_),
+        executor_->pool(),
         [&](std::uint64_t record) { return detail::fits_the_trainer<Network, Loss>(*records_, record); }, [] {});
     if (drawn.empty()) {
       batch_.reset();
@@ -236,8 +236,9 @@ class private_loop : private detail::private_run {
   Generator generator_;
 };
 
-template <class Network, class Loss>
-private_loop(const host&, const Network&, Loss, const private_options&) -> private_loop<Network, Loss>;
+template <executor Executor, class Network, class Loss>
+private_loop(const Executor&, const Network&, Loss, const private_options&)
+    -> private_loop<Network, Loss, os_keyed_generator, Executor>;
 
 /// Releases a step into a private gradient: its noise is drawn, and the step is used up. Throws what the generator
 /// throws, and std::logic_error before all of its physical batches are in the sum.

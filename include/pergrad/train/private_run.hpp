@@ -19,8 +19,8 @@
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/float_environment.hpp>
 #include <pergrad/gradients/totals.hpp>
-#include <pergrad/host/executor.hpp>
-#include <pergrad/host/tile_view.hpp>
+#include <pergrad/detail/thread_pool.hpp>
+#include <pergrad/privacy/layer_randomness.hpp>
 #include <pergrad/privacy/budget.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/sampling.hpp>
@@ -53,10 +53,10 @@ class drawn_records {
   /// The next physical batch, once all threads have looked for it; empty behind the last one. Records for which
   /// fits(record) is false are left out and told to `left_out`.
   template <class Fits, class LeftOut>
-  std::span<const std::uint32_t> next(const host& crew, const Fits& fits, const LeftOut& left_out) {
+  std::span<const std::uint32_t> next(const thread_pool& pool, const Fits& fits, const LeftOut& left_out) {
     records_.clear();
     while (records_.size() < records_.capacity()) {
-      if (rest_ == 0 && !next_word(crew)) break;
+      if (rest_ == 0 && !next_word(pool)) break;
       const std::uint64_t record = first_ + 64 * word_ + static_cast<std::uint64_t>(std::countr_zero(rest_));
       rest_ &= rest_ - 1;
       if (record >= record_count_) continue;
@@ -71,23 +71,23 @@ class drawn_records {
 
  private:
   /// The next 64 records of which any is drawn; false behind the last ones.
-  [[gnu::noinline]] bool next_word(const host& crew) {
+  [[gnu::noinline]] bool next_word(const thread_pool& pool) {
     while (true) {
       while (++word_ < words_) {
         rest_ = bits_[word_];
         if (rest_ != 0) return true;
       }
       if (next_window_ >= record_count_) return false;
-      mark_window(crew);
+      mark_window(pool);
       word_ = ~std::size_t{0};
     }
   }
-  void mark_window(const host& crew) {
+  void mark_window(const thread_pool& pool) {
     constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
     first_ = next_window_;
     const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), record_count_ - first_);
     const std::uint64_t tasks = (count + share - 1) / share;
-    crew.parallel(tasks, [&](std::size_t task, std::size_t) {
+    pool.parallel(tasks, [&](std::size_t task, std::size_t) {
       sampling_->mark(stream_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
     });
     words_ = tasks * share / 64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/describe.hpp - a network as a table: what the compiler inferred and what the plan chose
+// pergrad/host/describe.hpp - a network as a table: what the compiler inferred and what the plan chose
 #pragma once
 
 #include <array>
@@ -11,11 +11,12 @@
 #include <type_traits>
 
 #include <pergrad/concepts.hpp>
+#include <pergrad/detail/shape_text.hpp>
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/sparse.hpp>
 #include <pergrad/network.hpp>
-#include <pergrad/tape.hpp>
+#include <pergrad/host/working_memory.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -42,12 +43,6 @@ struct description {
 };
 
 namespace detail {
-
-[[nodiscard]] inline std::string to_text(shape of) {
-  std::string text = "{";
-  for (std::size_t axis = 0; axis < of.rank(); ++axis) text += (axis > 0 ? ", " : "") + std::to_string(of[axis]);
-  return text + "}";
-}
 
 /// What the tables say of entry i. They come as arguments: looked at as constants, they crash g++ 12 under
 /// -fsanitize=undefined.

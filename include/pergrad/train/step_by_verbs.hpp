@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/train/step_by_verbs.hpp - a trainer's step made of the verbs that a program has too: for executors that need
+// nothing of their own
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <variant>
+
+#include <pergrad/batch.hpp>
+#include <pergrad/detail/executors.hpp>
+#include <pergrad/gradients/evaluate.hpp>
+#include <pergrad/optim/adam.hpp>
+#include <pergrad/optim/sgd.hpp>
+#include <pergrad/privacy/layer_randomness.hpp>
+#include <pergrad/privacy/release.hpp>
+#include <pergrad/tape.hpp>
+#include <pergrad/train/dp_sgd_options.hpp>
+#include <pergrad/train/step_notes.hpp>
+
+namespace pergrad::inline v0_1::detail {
+
+/// The records of one step, and what goes with them.
+template <class Network, class Loss>
+struct step_records {
+  using scalar = typename Network::scalar;
+  const dataset<typename Network::input_value, target_of<Loss, scalar>>* records = nullptr;
+  void* source = nullptr;
+  std::span<const std::uint32_t> (*next_batch)(void* source) = nullptr;  ///< the next physical batch; empty behind them
+  layer_randomness randomness;
+  step_notes<scalar>* notes = nullptr;
+
+  [[nodiscard]] std::span<const std::uint32_t> next() const { return next_batch(source); }
+};
+
+/// f(the sum of these gradients, clipped as the options say).
+template <class Network, class Loss, class Function>
+auto with_clipped(const dp_sgd_options& options, const per_sample_gradient_leaf<Network, Loss>& gradients,
+                  Function&& f) {
+  switch (options.clipping) {
+    case clipping_kind::per_layer:
+      return f(sum(clip_per_layer(gradients, *options.clip)));
+    case clipping_kind::automatic:
+      return f(sum(normalise(gradients, *options.clip)));
+    case clipping_kind::per_group:
+      if constexpr ((clipping_groups<Network>) > 1) {
+        return f(sum(clip_per_group(gradients, options.group_bounds)));
+      } else {
+        return f(sum(clip(gradients, options.group_bounds.front())));  // one group is the whole
+      }
+    default:
+      return f(sum(clip(gradients, *options.clip)));
+  }
+}
+
+/// What a `dp_sgd` keeps on such an executor. Refers to the executor, the network and the tape.
+template <class Network, class Loss, executor Executor>
+class step_by_verbs {
+ public:
+  using scalar = typename Network::scalar;
+  /// Records are read where they lie.
+  static constexpr bool trains_on_a_copy = false;
+  /// Whether a run can be saved (train/resume.hpp).
+  static constexpr bool can_be_saved = true;
+
+  step_by_verbs(const Executor& executor, Network& network, Loss loss, tape<Network>& tape,
+                const dp_sgd_options& options, double sensitivity)
+      : executor_{&executor},
+        network_{&network},
+        loss_{loss},
+        tape_{&tape},
+        options_{&options},
+        sensitivity_{sensitivity},
+        total_{total_access::total_without_memory<Network>(*options.capacity)},
+        optimizer_{make_optimizer(options)} {}
+
+  void set_learning_rate(learning_rate rate) {
+    std::visit([&](auto& optimizer) { optimizer.set_learning_rate(rate); }, optimizer_);
+  }
+  void forget_records() noexcept {}
+
+  /// All of a step: clipped sums into a total in the memory of `update`, noise, update; what is released stays there,
+  /// zeros if anything fails.
+  template <class Generator, class NextNoise>
+  void step(const step_records<Network, Loss>& records, const noise_of<Generator>& noise, const NextNoise& /*noise*/,
+            sum_memory<scalar>& update) {
+    lent_memory lent{total_, update};
+    total_.clear();
+    total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
+    add_chunks(records);
+    std::visit(
+        [&](auto& optimizer) {
+          total_release::of_total<Network>(executor_->pool(), total_, noise, 1, total_access::floating(total_).data(),
+                                           optimizer_access::beginning(optimizer, *network_, *options_->divisor));
+        },
+        optimizer_);
+    lent.holds_what_was_released();
+  }
+  /// Nothing is to be fetched: it is in the memory that the step was given.
+  void fetch_update(std::span<scalar> /*to*/) const noexcept {}
+
+ private:
+  friend struct checkpoint_access;
+
+  /// During a step the memory of what was released last holds the sum that is released next; there is no second array.
+  class lent_memory {
+   public:
+    lent_memory(bounded_total<Network>& total, sum_memory<scalar>& update) noexcept : total_{total}, update_{update} {
+      total_access::exchange_memory(total_, update_);
+    }
+    lent_memory(const lent_memory&) = delete;
+    lent_memory& operator=(const lent_memory&) = delete;
+    ~lent_memory() {
+      if (!released_) std::ranges::fill(total_access::floating(total_), scalar{0});
+      total_access::exchange_memory(total_, update_);
+    }
+    void holds_what_was_released() noexcept { released_ = true; }
+
+   private:
+    bounded_total<Network>& total_;
+    sum_memory<scalar>& update_;
+    bool released_ = false;
+  };
+
+  using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
+  [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
+    if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
+    return sgd<Network>{*options.learning_rate, options.momentum};
+  }
+
+  [[gnu::noinline]] void add_chunks(const step_records<Network, Loss>& records) {
+    for (auto drawn = records.next(); !drawn.empty(); drawn = records.next()) {
+      const batch<Network, Loss> chunk{*records.records, drawn};
+      const auto gradients_of_chunk =
+          per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness);
+      with_clipped(*options_, gradients_of_chunk, [&](const auto& sum) {
+        step_notes<scalar>& notes = *records.notes;
+        if (!notes.wanted()) {
+          evaluate_into(*executor_, accumulate(total_, sum));
+          return;
+        }
+        const auto gradients = sum.leaf();
+        unprotected::evaluate_into(*executor_, accumulate(total_, sum),
+                                   assign(notes.losses(chunk.size()), pergrad::losses(gradients)),
+                                   assign(notes.norms(chunk.size()), l2_norms(gradients)));
+        notes.note(chunk.size());
+      });
+    }
+  }
+
+  const Executor* executor_;
+  Network* network_;
+  [[no_unique_address]] Loss loss_;
+  tape<Network>* tape_;
+  const dp_sgd_options* options_;
+  double sensitivity_;
+  bounded_total<Network> total_;  ///< has memory only during a step: that of what was released last
+  any_optimizer optimizer_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
