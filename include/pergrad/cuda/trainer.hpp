@@ -66,7 +66,7 @@ class network_trainer {
         settings_{.noise = {},
                   .sigma = options.noise->value() *
                            sensitivity_in_steps(
-                               grid_, summation::of<Scalar>(pergrad::detail::capacity_for<Scalar>(options).count), 1),
+                               grid_, summation::of<Scalar>(options.capacity->count), 1),
                   .grid = {std::ldexp(1.0, grid_.steps), std::ldexp(1.0, grid_.unit - grid_.steps),
                            static_cast<double>(std::numeric_limits<Scalar>::max())},
                   .scale = 1 / options.divisor->value(),
