@@ -33,6 +33,7 @@ template <on_device::device Device>
 class basic_device_executor {
  public:
   static constexpr bool is_executor = true;
+  static constexpr bool has_random_layers = false;
   using device_type = Device;
 
   /// Throws what the device throws where there is none.

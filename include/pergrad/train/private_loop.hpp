@@ -208,10 +208,10 @@ class private_loop : private detail::private_run {
   [[nodiscard]] auto gradients() {
     if (!batch_) throw std::logic_error("pergrad: private_step: next() comes first, and says whether there is a batch");
     const auto plain = per_sample_gradients(*network_, loss_, *batch_, tape_);
-    if constexpr (detail::device_executor<Executor>) {
-      return plain;  // no layer there is random
-    } else {
+    if constexpr (Executor::has_random_layers) {
       return plain.with(randomness_);
+    } else {
+      return plain;
     }
   }
   /// Throws std::logic_error unless these gradients are those of the batch that waits.
