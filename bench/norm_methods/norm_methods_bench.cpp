@@ -107,7 +107,7 @@ class block {
   void run(norm_method method) {
     const index samples = tile(method);
     const pg::on_host::leaf_kernel<float> kernel{leaf_, workspace_.data()};
-    pg::on_host::norm_part norms;
+    pg::norm_bound norms;
     for (index b = 0; b < samples; ++b) norms += norm(method, kernel, b);
     benchmark::DoNotOptimize(norms);
     if (method == norm_method::instantiate) {
@@ -129,11 +129,11 @@ class block {
   [[nodiscard]] pg::block_size size() const { return leaf_.block(); }
 
  private:
-  pg::on_host::norm_part norm(norm_method method, const pg::on_host::leaf_kernel<float>& kernel, index sample) {
+  pg::norm_bound norm(norm_method method, const pg::on_host::leaf_kernel<float>& kernel, index sample) {
     if (method == norm_method::product) return kernel.by_product(sample);
     if (method == norm_method::gram) return kernel.gram(sample);
     if (method == norm_method::direct) return kernel.direct(sample);
-    pg::on_host::norm_part kept;
+    pg::norm_bound kept;
     kept.squared = kernel.instantiate(sample, kept_.data() + sample * leaf_.size());
     return kept;
   }

@@ -298,8 +298,8 @@ BOOST_AUTO_TEST_CASE(small_networks_take_few_nodes) {
   const pg::emulated device;
   task_a net{device, pg::kaiming_uniform{5}};
   pg::tape<task_a> tape{device, pg::max_batch{4}};
-  pg::on_device::trainer<task_a, pg::cross_entropy, pg::on_device::emulated_device> trainer{device, net, tape,
-                                                                                            usual_options(), 0.7};
+  pg::on_device::trainer<task_a, pg::cross_entropy, pg::on_device::emulated_device> trainer{
+      device, net, {}, tape, pg::detail::settled<float>(usual_options(), true), 0.7};
   const std::vector<float> inputs(2 * 784, 0.5F);
   const std::vector<std::int32_t> targets(2, 1);
   trainer.clip_with(pg::detail::flat_clip{0.7});

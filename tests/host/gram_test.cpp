@@ -95,7 +95,7 @@ struct setting {
   }
   [[nodiscard]] Scalar& at(position i) { return values[static_cast<std::size_t>(i)]; }
   [[nodiscard]] Scalar at(position i) const { return values[static_cast<std::size_t>(i)]; }
-  [[nodiscard]] on_host::norm_part gram() const { return on_host::leaf_kernel<Scalar>{leaf, values.data()}.gram(0); }
+  [[nodiscard]] pergrad::norm_bound gram() const { return on_host::leaf_kernel<Scalar>{leaf, values.data()}.gram(0); }
   /// The squared norm of the gradient, element by element.
   [[nodiscard]] long double by_definition() const {
     long double squared = 0;
@@ -199,7 +199,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(the_error_is_within_its_bound, Scalar, scalars) {
   numbers next{false};
   for_each_convolution([&](const convolution& of) {
     const setting<Scalar> here{of, next};
-    const on_host::norm_part found = here.gram();
+    const pergrad::norm_bound found = here.gram();
     const long double wanted = here.by_definition();
     const auto off = static_cast<double>(std::fabs(static_cast<long double>(found.squared) - wanted));
     BOOST_TEST(off <= found.error, to_text(of) << ": " << off << " instead of " << found.error);
@@ -217,7 +217,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(nothing_but_errors_is_within_the_bound, Scalar, sc
       here.at(here.x_layout.size + delta.position(i)) *= static_cast<Scalar>(i % 2 == 0 ? 1 : -1);
     }
     BOOST_TEST_REQUIRE(here.by_definition() == 0);
-    const on_host::norm_part found = here.gram();
+    const pergrad::norm_bound found = here.gram();
     BOOST_TEST(found.squared <= found.error);
     BOOST_TEST(found.error > 0);
   }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <pergrad/describe.hpp>
+#include <pergrad/host/describe.hpp>
 #include <pergrad/pergrad.hpp>
 
 BOOST_AUTO_TEST_SUITE(describe)

@@ -263,14 +263,14 @@ struct checkpoint_access {
         [&](auto& optimizer) {
           save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path);
         },
-        trainer.part_->optimizer);
+        trainer.trainer_->optimizer_);
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
     go_on(trainer.generator_,
           std::visit(
               [&](auto& optimizer) { return restore(*trainer.network_, optimizer, trainer.accountant_, path, older); },
-              trainer.part_->optimizer));
+              trainer.trainer_->optimizer_));
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
@@ -295,7 +295,7 @@ struct checkpoint_access {
 /// file appears whole or not at all, and is on the disk when this returns. Throws std::runtime_error that names the
 /// file and says what failed. Trainers on a device cannot be saved yet.
 template <class Network, class Loss, class Generator, class Executor>
-requires(!dp_sgd<Network, Loss, Generator, Executor>::on_a_device) void save_checkpoint(
+requires(Executor::template trainer<Network, Loss>::can_be_saved) void save_checkpoint(
     const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
   detail::checkpoint_access::save(trainer, path);
 }
@@ -310,7 +310,7 @@ requires(!dp_sgd<Network, Loss, Generator, Executor>::on_a_device) void save_che
 /// Throws std::runtime_error that says what is wrong with the file, or that it is of another network, scalar type,
 /// optimizer or plan; std::logic_error if steps were taken; nothing is changed then.
 template <class Network, class Loss, class Generator, class Executor>
-requires(!dp_sgd<Network, Loss, Generator, Executor>::on_a_device) void load_checkpoint(
+requires(Executor::template trainer<Network, Loss>::can_be_saved) void load_checkpoint(
     dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, false);
 }
@@ -352,7 +352,7 @@ namespace unprotected {
 /// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
 /// damage to its ledger may go unnoticed: the caller vouches for both.
 template <class Network, class Loss, class Generator, class Executor>
-requires(!dp_sgd<Network, Loss, Generator, Executor>::on_a_device) void load_older_checkpoint(
+requires(Executor::template trainer<Network, Loss>::can_be_saved) void load_older_checkpoint(
     dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, true);
 }
