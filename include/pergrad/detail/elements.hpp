@@ -10,7 +10,7 @@
 #include <utility>
 
 #include <pergrad/detail/host_device.hpp>
-#include <pergrad/detail/layout.hpp>
+#include <pergrad/detail/index.hpp>
 #include <pergrad/detail/limits.hpp>
 #include <pergrad/detail/vector.hpp>
 

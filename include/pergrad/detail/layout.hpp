@@ -11,11 +11,10 @@
 #include <algorithm>
 #include <cstddef>
 
+#include <pergrad/detail/index.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1::on_host {
-
-using index = std::ptrdiff_t;
 
 /// Zero pixels around an image.
 struct halo {

@@ -11,7 +11,7 @@
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/gradients/plan.hpp>
-#include <pergrad/host/sparse.hpp>
+#include <pergrad/host/segment_sizes.hpp>
 #include <pergrad/host/tables.hpp>
 #include <pergrad/host/tiles.hpp>
 
