@@ -2,7 +2,7 @@
 // tests/total_probe.hpp - what lies un-noised in a total, for tests of what is added up
 #pragma once
 
-#include <pergrad/gradients/totals.hpp>
+#include <pergrad/expressions/totals.hpp>
 
 namespace pergrad::inline v0_1::detail {
 

@@ -12,10 +12,10 @@
 #include <string_view>
 #include <vector>
 
-#include <pergrad/cuda/cuda_device.cuh>
-#include <pergrad/cuda/gemm_door.hpp>
 #include <pergrad/cuda/kernels/release.hpp>
 #include <pergrad/cuda/kernels/sampling.hpp>
+#include <pergrad/cuda/plan/gemm_door.hpp>
+#include <pergrad/cuda/run/cuda_device.cuh>
 #include <pergrad/privacy/generator.hpp>
 
 namespace {

@@ -4,7 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <string>
 
-#include <pergrad/cuda/cuda_device.cuh>
+#include <pergrad/cuda/run/cuda_device.cuh>
 
 int main() {
   const std::string missing = pergrad::on_device::cuda_device::missing();

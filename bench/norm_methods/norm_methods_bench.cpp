@@ -26,7 +26,7 @@
 #include <vector>
 
 #include <pergrad/gradients/plan.hpp>
-#include <pergrad/host/leaves.hpp>
+#include <pergrad/host/norms/leaves.hpp>
 
 #include "support/step_times.hpp"
 

@@ -7,7 +7,7 @@
 // squared norm. VGG16 and AlexNet (on images of 256 x 256) are cut behind their convolutions.
 //
 //   gflops    2 positions x weights a sample, whatever the product does beside them, by the median; the same where a
-//             convolution is filtered (host/winograd.hpp) and does fewer
+//             convolution is filtered (host/conv/winograd.hpp) and does fewer
 //   of_peak   of what the vector units of this core do in the same moments (support/fma_peak.hpp)
 #include <benchmark/benchmark.h>
 

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <utility>
 
-#include <pergrad/detail/vector.hpp>
+#include <pergrad/simd/vector.hpp>
 
 namespace bench {
 

@@ -13,7 +13,7 @@
 //   general      forward/backward/factors      anything else, one sample at a time; the kind that users write
 //   tiled        on_tiles, forward(tile)       anything else, on the samples of a tile together: recurrent layers and
 //                                              attention share their matrix products, and see lengths, ids, a second
-//                                              input and randomness (host/tile_view.hpp lists what a tile offers)
+//                                              input and randomness (host/run/tile_view.hpp lists what a tile offers)
 #pragma once
 
 #include <concepts>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/errors.hpp - every compile-time message of the library, in one room
 //
-// One class template per mistake: its arguments are the facts, its body is the sentence. A gate (detail/gate.hpp) makes
-// sure that only the first mistake of a network is explained, and stand-ins (detail/stand_ins.hpp) take the place of
+// One class template per mistake: its arguments are the facts, its body is the sentence. A gate (graph/gate.hpp) makes
+// sure that only the first mistake of a network is explained, and stand-ins (graph/stand_ins.hpp) take the place of
 // what is wrong, so that the compiler prints one error and not its consequences. Each class has a program in
 // tests/compile_fail.
 #pragma once

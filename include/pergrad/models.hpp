@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <ratio>
 
+#include <pergrad/graph/sequential.hpp>
 #include <pergrad/layers/adaptive_avg_pool2d.hpp>
 #include <pergrad/layers/avg_pool2d.hpp>
 #include <pergrad/layers/channel_affine.hpp>
@@ -33,7 +34,6 @@
 #include <pergrad/layers/mean_over_positions.hpp>
 #include <pergrad/layers/relu.hpp>
 #include <pergrad/layers/rnn.hpp>
-#include <pergrad/layers/sequential.hpp>
 #include <pergrad/layers/sigmoid.hpp>
 #include <pergrad/layers/sinusoidal_positions.hpp>
 #include <pergrad/layers/transformer_encoder_layer.hpp>

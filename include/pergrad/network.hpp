@@ -14,9 +14,9 @@
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/aligned_buffer.hpp>
-#include <pergrad/detail/gate.hpp>
-#include <pergrad/detail/graph.hpp>
 #include <pergrad/detail/executors.hpp>
+#include <pergrad/graph/gate.hpp>
+#include <pergrad/graph/graph.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/shape.hpp>
 
@@ -27,7 +27,7 @@ class tape;
 
 namespace detail {
 
-/// Bytes of a network on a device; cuda/layout.hpp knows.
+/// Bytes of a network on a device; cuda/plan/layout.hpp knows.
 template <class Network>
 struct device_memory;
 struct network_access;

@@ -2,8 +2,8 @@
 // tests/attacks/device_test.cpp - the attacks on what a device releases, which the host plays
 #include <boost/test/unit_test.hpp>
 
-#include <pergrad/cuda/executor.hpp>
-#include <pergrad/cuda/trainer.hpp>
+#include <pergrad/cuda/run/executor.hpp>
+#include <pergrad/cuda/run/trainer.hpp>
 
 #include "attacks/matrix.hpp"
 

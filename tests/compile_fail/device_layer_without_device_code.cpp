@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include <pergrad/cuda/executor.hpp>
+#include <pergrad/cuda/run/executor.hpp>
 #include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;

@@ -7,7 +7,7 @@
 
 #include <pergrad/pergrad.hpp>
 // behind it: the way to an error is shorter then
-#include <pergrad/cuda/executor.hpp>
+#include <pergrad/cuda/run/executor.hpp>
 
 namespace pg = pergrad;
 

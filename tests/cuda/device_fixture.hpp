@@ -14,8 +14,8 @@
 #include <type_traits>
 #include <vector>
 
-#include <pergrad/cuda/executor.hpp>
-#include <pergrad/cuda/trainer.hpp>
+#include <pergrad/cuda/run/executor.hpp>
+#include <pergrad/cuda/run/trainer.hpp>
 #include <pergrad/pergrad.hpp>
 
 #include "comparing.hpp"

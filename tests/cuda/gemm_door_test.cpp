@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include <pergrad/cuda/device.hpp>
-#include <pergrad/cuda/gemm_door.hpp>
+#include <pergrad/cuda/device/device.hpp>
+#include <pergrad/cuda/plan/gemm_door.hpp>
 
 #include "normal_numbers.hpp"
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <vector>
 
-#include <pergrad/cuda/device.hpp>
-#include <pergrad/cuda/kernel.hpp>
+#include <pergrad/cuda/device/device.hpp>
+#include <pergrad/cuda/device/kernel.hpp>
 
 #include "comparing.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/cuda/layered_test.cpp - the plan of large networks, on networks small enough for a host that plays the device
-#include <pergrad/cuda/describe.hpp>
+#include <pergrad/cuda/run/describe.hpp>
 
 #include "device_fixture.hpp"
 

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include <pergrad/cuda/device.hpp>
+#include <pergrad/cuda/device/device.hpp>
 #include <pergrad/cuda/kernels/release.hpp>
 #include <pergrad/pergrad.hpp>
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <pergrad/cuda/device.hpp>
+#include <pergrad/cuda/device/device.hpp>
 #include <pergrad/cuda/kernels/sampling.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/sampling.hpp>

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <pergrad/data/safetensors.hpp>
+#include <pergrad/files/safetensors.hpp>
 
 #include "damaged.hpp"
 #include "files.hpp"

@@ -13,8 +13,8 @@
 #include <type_traits>
 #include <vector>
 
-#include <pergrad/detail/lanes.hpp>
-#include <pergrad/detail/math.hpp>
+#include <pergrad/simd/lanes.hpp>
+#include <pergrad/simd/math.hpp>
 
 BOOST_AUTO_TEST_SUITE(math_test)
 

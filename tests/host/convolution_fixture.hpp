@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include <pergrad/detail/layout.hpp>
-#include <pergrad/host/tables.hpp>
+#include <pergrad/graph/layout.hpp>
+#include <pergrad/host/plan/tables.hpp>
 
 #include "kernel_fixture.hpp"
 

@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include <pergrad/host/kernels.hpp>
-#include <pergrad/host/product.hpp>
+#include <pergrad/host/conv/kernels.hpp>
+#include <pergrad/host/gemm/product.hpp>
 #include <pergrad/layers/adaptive_avg_pool2d.hpp>
 #include <pergrad/layers/max_pool2d.hpp>
-#include <pergrad/privacy/rounded_gaussian.hpp>
+#include <pergrad/privacy/noise/rounded_gaussian.hpp>
 
 #include "comparing.hpp"
 #include "kernel_fixture.hpp"

@@ -13,7 +13,7 @@
 #include <tuple>
 #include <vector>
 
-#include <pergrad/host/leaves.hpp>
+#include <pergrad/host/norms/leaves.hpp>
 
 BOOST_AUTO_TEST_SUITE(gram_norms)
 

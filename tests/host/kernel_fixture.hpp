@@ -10,10 +10,10 @@
 #include <type_traits>
 #include <vector>
 
-#include <pergrad/detail/layout.hpp>
-#include <pergrad/detail/processor.hpp>
-#include <pergrad/host/epilogue.hpp>
-#include <pergrad/host/product_shape.hpp>
+#include <pergrad/graph/layout.hpp>
+#include <pergrad/host/gemm/epilogue.hpp>
+#include <pergrad/host/gemm/product_shape.hpp>
+#include <pergrad/simd/processor.hpp>
 
 namespace kernel_fixture {
 

@@ -14,7 +14,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <pergrad/host/product.hpp>
+#include <pergrad/host/gemm/product.hpp>
 
 #include "comparing.hpp"
 #include "kernel_fixture.hpp"

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include <pergrad/host/transpose.hpp>
+#include <pergrad/host/gemm/transpose.hpp>
 
 BOOST_AUTO_TEST_SUITE(transpose)
 

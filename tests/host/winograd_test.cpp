@@ -10,9 +10,9 @@
 #include <tuple>
 #include <vector>
 
-#include <pergrad/host/affine.hpp>
-#include <pergrad/host/panels.hpp>
-#include <pergrad/host/winograd.hpp>
+#include <pergrad/host/conv/affine.hpp>
+#include <pergrad/host/conv/panels.hpp>
+#include <pergrad/host/conv/winograd.hpp>
 
 #include "comparing.hpp"
 #include "convolution_fixture.hpp"

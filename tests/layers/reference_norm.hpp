@@ -54,7 +54,7 @@ struct norm_result {
   precise shift;
 };
 
-/// By the formulas at the head of detail/normalisation.hpp.
+/// By the formulas at the head of layers/shared/normalisation.hpp.
 [[nodiscard]] inline norm_result reference(const norm_structure& structure, const precise& x, const precise& gain,
                                            const precise& shift, const precise& dy) {
   const std::size_t size = x.size();

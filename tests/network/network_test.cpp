@@ -12,8 +12,9 @@
 #include <type_traits>
 #include <vector>
 
-#include <pergrad/gradients/evaluate.hpp>
-#include <pergrad/gradients/leaf.hpp>
+#include <pergrad/expressions/evaluate.hpp>
+#include <pergrad/expressions/leaf.hpp>
+#include <pergrad/graph/sequential.hpp>
 #include <pergrad/layers/adaptive_avg_pool2d.hpp>
 #include <pergrad/layers/avg_pool2d.hpp>
 #include <pergrad/layers/conv2d.hpp>
@@ -21,7 +22,6 @@
 #include <pergrad/layers/linear.hpp>
 #include <pergrad/layers/max_pool2d.hpp>
 #include <pergrad/layers/relu.hpp>
-#include <pergrad/layers/sequential.hpp>
 #include <pergrad/layers/tanh.hpp>
 #include <pergrad/losses/mean_squared_error.hpp>
 #include <pergrad/network.hpp>

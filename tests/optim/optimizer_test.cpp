@@ -212,7 +212,7 @@ BOOST_AUTO_TEST_CASE(threads_do_not_change_a_step) {
 }
 
 // The formulas of sgd.hpp and adam.hpp for one parameter, in the optimizer's own scalar, with a product that meets a
-// sum rounded as detail/rounded.hpp says: once if the target can, apart if it cannot. Every element is that,
+// sum rounded as simd/rounded.hpp says: once if the target can, apart if it cannot. Every element is that,
 // whatever its place in a vector, a stretch or a share of a thread.
 BOOST_AUTO_TEST_CASE(vectors_are_the_scalar_formula_bit_for_bit) {
   const auto check = []<class Scalar>(Scalar) {

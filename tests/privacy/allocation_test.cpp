@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include <pergrad/privacy/budget.hpp>
+#include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/sampling.hpp>

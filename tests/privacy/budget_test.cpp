@@ -8,8 +8,8 @@
 #include <string>
 #include <type_traits>
 
-#include <pergrad/privacy/budget.hpp>
-#include <pergrad/privacy/calibrate.hpp>
+#include <pergrad/privacy/accounting/budget.hpp>
+#include <pergrad/privacy/accounting/calibrate.hpp>
 
 BOOST_AUTO_TEST_SUITE(privacy_budget)
 

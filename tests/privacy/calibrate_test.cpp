@@ -8,7 +8,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include <pergrad/privacy/calibrate.hpp>
+#include <pergrad/privacy/accounting/calibrate.hpp>
 
 BOOST_AUTO_TEST_SUITE(privacy_calibrate)
 

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include <pergrad/privacy/chacha20.hpp>
+#include <pergrad/privacy/noise/chacha20.hpp>
 
 BOOST_AUTO_TEST_SUITE(privacy_chacha20)
 

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include <pergrad/host/tile_view.hpp>
+#include <pergrad/host/run/tile_view.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/sampling.hpp>

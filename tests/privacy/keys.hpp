@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <pergrad/privacy/chacha20.hpp>
 #include <pergrad/privacy/generator.hpp>
-#include <pergrad/privacy/purpose.hpp>
+#include <pergrad/privacy/noise/chacha20.hpp>
+#include <pergrad/privacy/noise/purpose.hpp>
 
 /// The first half of the ChaCha20 block under the seed as (low, high, 0, ...), for a nonce of key derivation.
 inline pergrad::chacha_key key_of_seed(std::uint64_t seed, pergrad::detail::randomness kind) {

@@ -10,7 +10,7 @@
 #include <random>
 #include <stdexcept>
 
-#include <pergrad/privacy/rdp_accountant.hpp>
+#include <pergrad/privacy/accounting/rdp_accountant.hpp>
 
 BOOST_AUTO_TEST_SUITE(privacy_rdp_accountant)
 

@@ -12,7 +12,7 @@
 #include <random>
 #include <stdexcept>
 
-#include <pergrad/privacy/rdp.hpp>
+#include <pergrad/privacy/accounting/rdp.hpp>
 
 BOOST_AUTO_TEST_SUITE(privacy_rdp)
 

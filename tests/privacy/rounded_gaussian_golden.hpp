@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <pergrad/privacy/rounded_gaussian.hpp>
+#include <pergrad/privacy/noise/rounded_gaussian.hpp>
 
 namespace noise_golden {
 

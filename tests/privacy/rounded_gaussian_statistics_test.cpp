@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include <pergrad/privacy/rounded_gaussian.hpp>
+#include <pergrad/privacy/noise/rounded_gaussian.hpp>
 
 #include "keys.hpp"
 

@@ -13,7 +13,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include <pergrad/privacy/rounded_gaussian.hpp>
+#include <pergrad/privacy/noise/rounded_gaussian.hpp>
 
 #include "keys.hpp"
 #include "rounded_gaussian_golden.hpp"

@@ -2,10 +2,10 @@
 // pergrad/cuda/cuda.cuh - pergrad::cuda: the executor whose device is a GPU
 #pragma once
 
-#include <pergrad/cuda/cuda_device.cuh>
-#include <pergrad/cuda/describe.hpp>
-#include <pergrad/cuda/executor.hpp>
-#include <pergrad/cuda/trainer.hpp>
+#include <pergrad/cuda/run/cuda_device.cuh>
+#include <pergrad/cuda/run/describe.hpp>
+#include <pergrad/cuda/run/executor.hpp>
+#include <pergrad/cuda/run/trainer.hpp>
 
 namespace pergrad::inline v0_1 {
 

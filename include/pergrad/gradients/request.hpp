@@ -22,10 +22,10 @@ template <class Scalar>
 struct sample_facts {
   std::size_t sample = 0;  ///< index in the batch
   double loss = 0;
-  std::span<const Scalar> output;     ///< the network's output, PyTorch's order
+  std::span<const Scalar> output;      ///< the network's output, PyTorch's order
   norm_bound norm;                     ///< of the whole gradient
   std::span<const norm_bound> layers;  ///< of each layer with parameters
-  double projection = 0;              ///< <g_b, direction>
+  double projection = 0;               ///< <g_b, direction>
 };
 
 /// One weighted sum over the batch: sum_b w_b g_b, or sum_b w_b g_b².
@@ -60,9 +60,9 @@ enum class algorithms : unsigned char { planned, any };
 
 /// What an evaluation may ask for, known when a program is compiled: an executor compiles nothing else.
 struct evaluation_needs {
-  bool backward = true;         ///< more than losses and outputs
-  bool rows = false;            ///< materialised gradients
-  bool every_algorithm = false; ///< another method or strategy than the plan's
+  bool backward = true;          ///< more than losses and outputs
+  bool rows = false;             ///< materialised gradients
+  bool every_algorithm = false;  ///< another method or strategy than the plan's
 };
 
 /// How the papers arrange the work; all give the same sums to rounding.

@@ -11,12 +11,12 @@
 #include <type_traits>
 
 #include <pergrad/concepts.hpp>
-#include <pergrad/detail/shape_text.hpp>
 #include <pergrad/gradients/plan.hpp>
-#include <pergrad/host/program.hpp>
-#include <pergrad/host/sparse.hpp>
+#include <pergrad/graph/shape_text.hpp>
+#include <pergrad/host/norms/sparse.hpp>
+#include <pergrad/host/plan/program.hpp>
+#include <pergrad/host/run/working_memory.hpp>
 #include <pergrad/network.hpp>
-#include <pergrad/host/working_memory.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -37,7 +37,7 @@ struct description {
   /// written straight into the result (large blocks with one position, and tables); `-` if it has none of its own.
   std::string_view sum = "-";
   /// `F(2x2, 3x3)` where the host forms the convolution or its input gradient by minimal filtering
-  /// (host/winograd.hpp), else empty.
+  /// (host/conv/winograd.hpp), else empty.
   // NOLINTNEXTLINE(readability-redundant-string-init): printed as text with a 0 behind it
   std::string_view filtered = "";
 };

@@ -13,10 +13,10 @@
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/thread_pool.hpp>
 #include <pergrad/gradients/request.hpp>
-#include <pergrad/host/engine.hpp>
-#include <pergrad/host/every_way.hpp>
-#include <pergrad/host/rows.hpp>
-#include <pergrad/host/working_memory.hpp>
+#include <pergrad/host/run/engine.hpp>
+#include <pergrad/host/run/every_way.hpp>
+#include <pergrad/host/run/rows.hpp>
+#include <pergrad/host/run/working_memory.hpp>
 #include <pergrad/tape.hpp>
 
 namespace pergrad::inline v0_1 {

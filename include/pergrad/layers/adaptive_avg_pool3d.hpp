@@ -7,7 +7,7 @@
 
 #include <cstddef>
 
-#include <pergrad/detail/pooling.hpp>
+#include <pergrad/layers/shared/pooling.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

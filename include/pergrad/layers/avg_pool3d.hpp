@@ -3,7 +3,7 @@
 // share of the gradient
 #pragma once
 
-#include <pergrad/detail/pooling.hpp>
+#include <pergrad/layers/shared/pooling.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

@@ -9,10 +9,10 @@
 #include <cstdint>
 #include <span>
 
-#include <pergrad/detail/channel_norm.hpp>
-#include <pergrad/detail/mistakes.hpp>
-#include <pergrad/detail/normalisation.hpp>
 #include <pergrad/gradients/factors.hpp>
+#include <pergrad/graph/mistakes.hpp>
+#include <pergrad/layers/shared/channel_norm.hpp>
+#include <pergrad/layers/shared/normalisation.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

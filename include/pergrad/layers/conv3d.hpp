@@ -3,12 +3,12 @@
 //
 //     y[o, d, i, j] = b[o] + sum_{c, m, k, l} W[o, c, m, k, l] x[c, d s + m r - p, i s + k r - p, j s + l r - p]
 //
-// Its per-sample gradient is in detail/convolution.hpp.
+// Its per-sample gradient is in layers/shared/convolution.hpp.
 #pragma once
 
 #include <cstddef>
 
-#include <pergrad/detail/convolution.hpp>
+#include <pergrad/layers/shared/convolution.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

@@ -11,11 +11,11 @@
 #include <cstdint>
 #include <span>
 
-#include <pergrad/detail/attention.hpp>
-#include <pergrad/detail/attention_layout.hpp>
-#include <pergrad/detail/mistakes.hpp>
 #include <pergrad/gradients/factors.hpp>
-#include <pergrad/layers/sequential.hpp>
+#include <pergrad/graph/mistakes.hpp>
+#include <pergrad/graph/sequential.hpp>
+#include <pergrad/layers/shared/attention.hpp>
+#include <pergrad/layers/shared/attention_layout.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <ratio>
 
-#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/graph/mistakes.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

@@ -13,8 +13,8 @@
 #include <cstring>
 #include <span>
 
-#include <pergrad/detail/mistakes.hpp>
 #include <pergrad/gradients/factors.hpp>
+#include <pergrad/graph/mistakes.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/shape.hpp>
 

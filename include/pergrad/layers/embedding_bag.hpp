@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <span>
 
-#include <pergrad/detail/mistakes.hpp>
 #include <pergrad/gradients/factors.hpp>
+#include <pergrad/graph/mistakes.hpp>
 #include <pergrad/layers/embedding.hpp>
 #include <pergrad/shape.hpp>
 

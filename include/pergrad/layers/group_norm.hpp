@@ -8,9 +8,9 @@
 
 #include <cstddef>
 
-#include <pergrad/detail/grouped_norm.hpp>
-#include <pergrad/detail/mistakes.hpp>
-#include <pergrad/detail/normalisation.hpp>
+#include <pergrad/graph/mistakes.hpp>
+#include <pergrad/layers/shared/grouped_norm.hpp>
+#include <pergrad/layers/shared/normalisation.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

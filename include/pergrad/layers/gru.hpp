@@ -12,9 +12,9 @@
 #include <array>
 #include <cstddef>
 
-#include <pergrad/detail/elements.hpp>
-#include <pergrad/detail/math.hpp>
-#include <pergrad/detail/recurrent.hpp>
+#include <pergrad/layers/recurrent.hpp>
+#include <pergrad/simd/elements.hpp>
+#include <pergrad/simd/math.hpp>
 
 namespace pergrad::inline v0_1 {
 

@@ -5,8 +5,8 @@
 // sum_t dy_t xhat_t, of the shift sum_t dy_t, over the rows t that share them.
 #pragma once
 
-#include <pergrad/detail/normalisation.hpp>
-#include <pergrad/detail/row_norm.hpp>
+#include <pergrad/layers/shared/normalisation.hpp>
+#include <pergrad/layers/shared/row_norm.hpp>
 
 namespace pergrad::inline v0_1 {
 

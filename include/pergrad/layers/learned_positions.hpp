@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <span>
 
-#include <pergrad/detail/added_table.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/initialise.hpp>
+#include <pergrad/layers/shared/added_table.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

@@ -5,8 +5,8 @@
 // arXiv:1510.01799), so its norm costs nothing next to the product itself.
 #pragma once
 
-#include <pergrad/detail/mistakes.hpp>
 #include <pergrad/gradients/factors.hpp>
+#include <pergrad/graph/mistakes.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

@@ -10,11 +10,11 @@
 #include <span>
 #include <type_traits>
 
-#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/graph/mistakes.hpp>
+#include <pergrad/graph/sequential.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/layers/linear.hpp>
 #include <pergrad/layers/scale.hpp>
-#include <pergrad/layers/sequential.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstddef>
 
-#include <pergrad/detail/elements.hpp>
-#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/graph/mistakes.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/simd/elements.hpp>
 
 namespace pergrad::inline v0_1 {
 

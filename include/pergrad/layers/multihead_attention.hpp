@@ -4,8 +4,8 @@
 //     [Q | K | V] = X W_in^T + b_in
 //     C = the heads' softmax(Q K^T / sqrt(d)) V, side by side
 //     Y = C W_out^T + b_out
-// (Vaswani et al. 2017, arXiv:1706.03762; the heads: detail/attention.hpp). Only the two projections have parameters,
-// so with D = [dQ | dK | dV] the per-sample gradients are the outer-product sums
+// (Vaswani et al. 2017, arXiv:1706.03762; the heads: layers/shared/attention.hpp). Only the two projections have
+// parameters, so with D = [dQ | dK | dV] the per-sample gradients are the outer-product sums
 //     G_in = sum_t D_t (x) X_t,    G_out = sum_t dY_t (x) C_t
 // and one Gram matrix of X serves the norm of all three projections. How the features are cut into heads is no matter.
 #pragma once
@@ -15,10 +15,10 @@
 #include <cstdint>
 #include <span>
 
-#include <pergrad/detail/attention.hpp>
-#include <pergrad/detail/attention_layout.hpp>
-#include <pergrad/detail/mistakes.hpp>
 #include <pergrad/gradients/factors.hpp>
+#include <pergrad/graph/mistakes.hpp>
+#include <pergrad/layers/shared/attention.hpp>
+#include <pergrad/layers/shared/attention_layout.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

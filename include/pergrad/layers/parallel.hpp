@@ -7,8 +7,8 @@
 
 #include <cstddef>
 
-#include <pergrad/detail/mistakes.hpp>
-#include <pergrad/layers/sequential.hpp>
+#include <pergrad/graph/mistakes.hpp>
+#include <pergrad/graph/sequential.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

@@ -2,7 +2,7 @@
 // pergrad/layers/reshape.hpp - the same values, in PyTorch's order, under another shape
 #pragma once
 
-#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/graph/mistakes.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

@@ -4,8 +4,8 @@
 // Zhang & Sennrich 2019, arXiv:1910.07467. Per-sample gradient of the gain: sum_t dy_t xhat_t.
 #pragma once
 
-#include <pergrad/detail/normalisation.hpp>
-#include <pergrad/detail/row_norm.hpp>
+#include <pergrad/layers/shared/normalisation.hpp>
+#include <pergrad/layers/shared/row_norm.hpp>
 
 namespace pergrad::inline v0_1 {
 

@@ -6,9 +6,9 @@
 #include <ratio>
 
 #include <pergrad/detail/host_device.hpp>
-#include <pergrad/detail/math.hpp>
-#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/graph/mistakes.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/simd/math.hpp>
 
 namespace pergrad::inline v0_1 {
 

@@ -2,16 +2,16 @@
 // pergrad/layers/scaled_dot_product_attention.hpp - attention without its projections, for projections of one's own
 //
 //     X = [Q | K | V];    Y = the heads' softmax(Q K^T / sqrt(d)) V, side by side
-// (Vaswani et al. 2017, arXiv:1706.03762; the heads: detail/attention.hpp). Between two linear layers this is
+// (Vaswani et al. 2017, arXiv:1706.03762; the heads: layers/shared/attention.hpp). Between two linear layers this is
 // multi-head attention, with the same parameters in the same order; between adapters it is attention with adapters.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 
-#include <pergrad/detail/attention.hpp>
-#include <pergrad/detail/attention_layout.hpp>
-#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/graph/mistakes.hpp>
+#include <pergrad/layers/shared/attention.hpp>
+#include <pergrad/layers/shared/attention_layout.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <span>
 
-#include <pergrad/detail/mistakes.hpp>
 #include <pergrad/gradients/factors.hpp>
+#include <pergrad/graph/mistakes.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/shape.hpp>
 

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include <pergrad/detail/added_table.hpp>
+#include <pergrad/layers/shared/added_table.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstddef>
 
-#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/graph/mistakes.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

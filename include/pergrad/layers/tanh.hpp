@@ -3,7 +3,7 @@
 #pragma once
 
 #include <pergrad/detail/host_device.hpp>
-#include <pergrad/detail/math.hpp>
+#include <pergrad/simd/math.hpp>
 
 namespace pergrad::inline v0_1 {
 

@@ -16,11 +16,10 @@
 #include <span>
 #include <type_traits>
 
-#include <pergrad/detail/attention.hpp>
-#include <pergrad/detail/elements.hpp>
-#include <pergrad/detail/graph.hpp>
-#include <pergrad/detail/mistakes.hpp>
 #include <pergrad/gradients/factors.hpp>
+#include <pergrad/graph/graph.hpp>
+#include <pergrad/graph/mistakes.hpp>
+#include <pergrad/graph/sequential.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/layers/dropout.hpp>
 #include <pergrad/layers/gelu.hpp>
@@ -28,8 +27,9 @@
 #include <pergrad/layers/linear.hpp>
 #include <pergrad/layers/multihead_attention.hpp>
 #include <pergrad/layers/relu.hpp>
-#include <pergrad/layers/sequential.hpp>
+#include <pergrad/layers/shared/attention.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/simd/elements.hpp>
 
 namespace pergrad::inline v0_1 {
 

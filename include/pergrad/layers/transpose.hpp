@@ -2,7 +2,7 @@
 // pergrad/layers/transpose.hpp - exchanges the two axes of a sequence: (positions, features) and (channels, positions)
 #pragma once
 
-#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/graph/mistakes.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

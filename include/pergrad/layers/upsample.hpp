@@ -8,8 +8,8 @@
 #include <cstddef>
 
 #include <pergrad/concepts.hpp>
-#include <pergrad/detail/mistakes.hpp>
-#include <pergrad/detail/pooling.hpp>
+#include <pergrad/graph/mistakes.hpp>
+#include <pergrad/layers/shared/pooling.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

@@ -7,11 +7,11 @@
 #include <array>
 #include <cstddef>
 
-#include <pergrad/detail/graph.hpp>
-#include <pergrad/detail/mistakes.hpp>
-#include <pergrad/detail/recurrent.hpp>
+#include <pergrad/graph/graph.hpp>
+#include <pergrad/graph/mistakes.hpp>
 #include <pergrad/layers/mean_over_positions.hpp>
 #include <pergrad/layers/parallel.hpp>
+#include <pergrad/layers/recurrent.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

@@ -12,10 +12,10 @@
 #include <stdexcept>
 
 #include <pergrad/detail/aligned_buffer.hpp>
-#include <pergrad/detail/elements.hpp>
 #include <pergrad/optim/optimizer.hpp>
 #include <pergrad/optim/rules.hpp>
 #include <pergrad/privacy/types.hpp>
+#include <pergrad/simd/elements.hpp>
 
 namespace pergrad::inline v0_1 {
 

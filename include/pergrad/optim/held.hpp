@@ -11,9 +11,9 @@
 #include <type_traits>
 
 #include <pergrad/concepts.hpp>
-#include <pergrad/detail/graph.hpp>
+#include <pergrad/expressions/noise.hpp>
 #include <pergrad/gradients/factors.hpp>
-#include <pergrad/gradients/noise.hpp>
+#include <pergrad/graph/graph.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1::detail {

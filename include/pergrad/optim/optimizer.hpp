@@ -14,10 +14,10 @@
 
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/float_environment.hpp>
-#include <pergrad/errors.hpp>
-#include <pergrad/gradients/evaluate.hpp>
-#include <pergrad/gradients/noise.hpp>
 #include <pergrad/detail/thread_pool.hpp>
+#include <pergrad/errors.hpp>
+#include <pergrad/expressions/evaluate.hpp>
+#include <pergrad/expressions/noise.hpp>
 #include <pergrad/optim/held.hpp>
 #include <pergrad/privacy/types.hpp>
 
@@ -33,8 +33,8 @@ struct optimizer_access {
   }
   /// One update with a gradient that lies in memory.
   template <class Optimizer, class Network, class Scalar>
-  static void apply(Optimizer& optimizer, const detail::thread_pool& pool, Network& network, std::span<const Scalar> gradient,
-                    double scale) {
+  static void apply(Optimizer& optimizer, const detail::thread_pool& pool, Network& network,
+                    std::span<const Scalar> gradient, double scale) {
     constexpr std::size_t share = std::size_t{1} << 12U;
     const auto use = begin(optimizer, network, scale);
     pool.parallel((gradient.size() + share - 1) / share, [&](std::size_t task, std::size_t) {

@@ -8,15 +8,15 @@
 //
 // Adam's rate and correction hold the bias corrections of the step: rate / (1 - b1^t) and 1 / sqrt(1 - b2^t). Every
 // product that meets a sum is an explicit fma, so host, device and every compiler make the same bits; but on a host
-// without such an instruction the sweep over the parameters rounds twice (detail/rounded.hpp).
+// without such an instruction the sweep over the parameters rounds twice (simd/rounded.hpp).
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
 #include <pergrad/detail/host_device.hpp>
-#include <pergrad/detail/lanes.hpp>
-#include <pergrad/detail/rounded.hpp>
+#include <pergrad/simd/lanes.hpp>
+#include <pergrad/simd/rounded.hpp>
 
 namespace pergrad::inline v0_1::rules {
 

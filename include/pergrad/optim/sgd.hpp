@@ -8,11 +8,11 @@
 #include <span>
 
 #include <pergrad/detail/aligned_buffer.hpp>
-#include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/optim/optimizer.hpp>
 #include <pergrad/optim/rules.hpp>
 #include <pergrad/privacy/types.hpp>
+#include <pergrad/simd/elements.hpp>
 
 namespace pergrad::inline v0_1 {
 

@@ -28,8 +28,8 @@
 #include <vector>
 
 #include <pergrad/detail/error_text.hpp>
-#include <pergrad/privacy/chacha20.hpp>
-#include <pergrad/privacy/purpose.hpp>
+#include <pergrad/privacy/noise/chacha20.hpp>
+#include <pergrad/privacy/noise/purpose.hpp>
 
 #if defined(__linux__)
 #include <sys/random.h>

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <span>
 
-#include <pergrad/privacy/chacha20.hpp>
 #include <pergrad/privacy/generator.hpp>
-#include <pergrad/privacy/purpose.hpp>
+#include <pergrad/privacy/noise/chacha20.hpp>
+#include <pergrad/privacy/noise/purpose.hpp>
 
 namespace pergrad::inline v0_1 {
 

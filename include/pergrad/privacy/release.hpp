@@ -41,7 +41,7 @@
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/float_environment.hpp>
 #include <pergrad/privacy/generator.hpp>
-#include <pergrad/privacy/rounded_gaussian.hpp>
+#include <pergrad/privacy/noise/rounded_gaussian.hpp>
 #include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -140,7 +140,7 @@ class release_gate {
   /// Takes a step of the generator: its noise is used up, whatever comes of it. Throws std::invalid_argument for noise
   /// that the grid cannot carry, std::out_of_range beyond `gaussians_per_step` elements, and what the generator throws.
   /// No noise at all is for rehearsals with a seed only.
-  /// Anybody may look at noise from a seed; with a secret key only a total is released (gradients/noise.hpp).
+  /// Anybody may look at noise from a seed; with a secret key only a total is released (expressions/noise.hpp).
   release_gate(const release_grid& grid, double sensitivity, noise_multiplier noise, double divisor,
                seeded_generator& generator)
       : release_gate{of_any_generator{}, grid, sensitivity, noise, divisor, generator} {}

@@ -22,10 +22,10 @@
 #include <vector>
 
 #include <pergrad/detail/error_text.hpp>
-#include <pergrad/privacy/chacha20.hpp>
 #include <pergrad/privacy/generator.hpp>
-#include <pergrad/privacy/lanes.hpp>
-#include <pergrad/privacy/purpose.hpp>
+#include <pergrad/privacy/noise/chacha20.hpp>
+#include <pergrad/privacy/noise/lanes.hpp>
+#include <pergrad/privacy/noise/purpose.hpp>
 #include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {

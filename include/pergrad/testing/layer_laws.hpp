@@ -34,9 +34,9 @@
 
 #include <pergrad/batch.hpp>
 #include <pergrad/gradients/plan.hpp>
-#include <pergrad/pergrad.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
+#include <pergrad/pergrad.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/testing/laws_report.hpp>
 #include <pergrad/testing/network_around.hpp>

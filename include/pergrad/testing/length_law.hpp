@@ -28,11 +28,11 @@
 #include <type_traits>
 #include <vector>
 
-#include <pergrad/detail/gate.hpp>
-#include <pergrad/pergrad.hpp>
+#include <pergrad/graph/gate.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
 #include <pergrad/network.hpp>
+#include <pergrad/pergrad.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/testing/laws_report.hpp>
 #include <pergrad/testing/observer.hpp>

@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <type_traits>
 
-#include <pergrad/detail/gate.hpp>
+#include <pergrad/graph/gate.hpp>
 #include <pergrad/layers/conv2d.hpp>
 #include <pergrad/layers/flatten.hpp>
 #include <pergrad/layers/linear.hpp>

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include <pergrad/gradients/clip.hpp>
-#include <pergrad/gradients/evaluate.hpp>
-#include <pergrad/pergrad.hpp>
+#include <pergrad/expressions/clip.hpp>
+#include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/network.hpp>
+#include <pergrad/pergrad.hpp>
 #include <pergrad/privacy/clip.hpp>
 #include <pergrad/testing/samples.hpp>
 

@@ -25,10 +25,10 @@
 #include <string>
 #include <vector>
 
-#include <pergrad/gradients/evaluate.hpp>
-#include <pergrad/pergrad.hpp>
+#include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
+#include <pergrad/pergrad.hpp>
 #include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/testing/samples.hpp>

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include <pergrad/batch.hpp>
-#include <pergrad/pergrad.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/optim/held.hpp>
+#include <pergrad/pergrad.hpp>
 #include <pergrad/testing/observer.hpp>
 #include <pergrad/testing/samples.hpp>
 

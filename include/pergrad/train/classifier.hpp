@@ -10,7 +10,7 @@
 #include <pergrad/batch.hpp>
 #include <pergrad/detail/float_environment.hpp>
 #include <pergrad/errors.hpp>
-#include <pergrad/gradients/evaluate.hpp>
+#include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
 #include <pergrad/train/public_records.hpp>
 

@@ -13,7 +13,7 @@
 
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/float_environment.hpp>
-#include <pergrad/gradients/noise.hpp>
+#include <pergrad/expressions/noise.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/train/dp_sgd_base.hpp>
 
@@ -65,9 +65,10 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
     this->look_at(records);
     this->notes_.begin();
     const std::uint64_t step = this->spend_and_draw(generator_, records.size());
-    this->trainer_->step(this->records_of_step(records, base::inside_layers(generator_, step)),
-                         detail::noise_of<Generator>{*this->options_.noise, &generator_},
-                         [&] { return base::next_noise(generator_); }, detail::total_access::memory(update_));
+    this->trainer_->step(
+        this->records_of_step(records, base::inside_layers(generator_, step)),
+        detail::noise_of<Generator>{*this->options_.noise, &generator_}, [&] { return base::next_noise(generator_); },
+        detail::total_access::memory(update_));
     this->notes_.end();
   }
   /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that

@@ -16,7 +16,7 @@
 #include <pergrad/batch.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/float_environment.hpp>
-#include <pergrad/gradients/evaluate.hpp>
+#include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/optim/adam.hpp>
 #include <pergrad/optim/sgd.hpp>
 #include <pergrad/privacy/types.hpp>

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include <pergrad/batch.hpp>
-#include <pergrad/gradients/totals.hpp>
+#include <pergrad/expressions/totals.hpp>
 #include <pergrad/optim/adam.hpp>
-#include <pergrad/privacy/budget.hpp>
+#include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/tape.hpp>

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include <pergrad/batch.hpp>
-#include <pergrad/errors.hpp>
-#include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/detail/executors.hpp>
+#include <pergrad/errors.hpp>
+#include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/tape.hpp>
 #include <pergrad/train/public_records.hpp>
@@ -82,8 +82,8 @@ requires(!detail::is_explained<Network>)
 }
 /// Of inputs that nobody says are public, and of a network that is explained to be wrong.
 template <executor Executor, class Network, class Inputs>
-[[nodiscard]] std::vector<float> predict(const Executor& /*executor*/, const Network& /*network*/, const Inputs& /*inputs*/,
-                                         std::span<const std::uint32_t> /*lengths*/ = {}) {
+[[nodiscard]] std::vector<float> predict(const Executor& /*executor*/, const Network& /*network*/,
+                                         const Inputs& /*inputs*/, std::span<const std::uint32_t> /*lengths*/ = {}) {
   if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Inputs>{});
   return {};
 }

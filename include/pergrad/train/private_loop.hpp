@@ -28,7 +28,7 @@
 
 #include <pergrad/batch.hpp>
 #include <pergrad/errors.hpp>
-#include <pergrad/gradients/evaluate.hpp>
+#include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/optim/optimizer.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/tape.hpp>

@@ -18,11 +18,11 @@
 
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/float_environment.hpp>
-#include <pergrad/gradients/totals.hpp>
 #include <pergrad/detail/thread_pool.hpp>
-#include <pergrad/privacy/layer_randomness.hpp>
-#include <pergrad/privacy/budget.hpp>
+#include <pergrad/expressions/totals.hpp>
+#include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/layer_randomness.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>

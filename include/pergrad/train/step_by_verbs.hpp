@@ -11,7 +11,7 @@
 
 #include <pergrad/batch.hpp>
 #include <pergrad/detail/executors.hpp>
-#include <pergrad/gradients/evaluate.hpp>
+#include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/optim/adam.hpp>
 #include <pergrad/optim/sgd.hpp>
 #include <pergrad/privacy/layer_randomness.hpp>
@@ -62,7 +62,7 @@ class step_by_verbs {
   using scalar = typename Network::scalar;
   /// Records are read where they lie.
   static constexpr bool trains_on_a_copy = false;
-  /// Whether a run can be saved (train/resume.hpp).
+  /// Whether a run can be saved (files/resume.hpp).
   static constexpr bool can_be_saved = true;
 
   step_by_verbs(const Executor& executor, Network& network, Loss loss, tape<Network>& tape,
@@ -133,8 +133,7 @@ class step_by_verbs {
   [[gnu::noinline]] void add_chunks(const step_records<Network, Loss>& records) {
     for (auto drawn = records.next(); !drawn.empty(); drawn = records.next()) {
       const batch<Network, Loss> chunk{*records.records, drawn};
-      const auto gradients_of_chunk =
-          per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness);
+      const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness);
       with_clipped(*options_, gradients_of_chunk, [&](const auto& sum) {
         step_notes<scalar>& notes = *records.notes;
         if (!notes.wanted()) {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include <pergrad/cuda/cuda_device.cuh>
+#include <pergrad/cuda/run/cuda_device.cuh>
 
 #include "../fake_runtime/fake_runtime.hpp"
 #include "check.hpp"

@@ -2,12 +2,12 @@
 // tests/cuda/nvcc/kernels_gate.cu - the kernels of small networks, for ptxas to judge: no spills, no local memory
 //
 // Compiled only, for all our architectures; gates.py says with which flags.
-#include <pergrad/cuda/gemm_door.hpp>
 #include <pergrad/cuda/kernels/noise_update.hpp>
 #include <pergrad/cuda/kernels/samples.hpp>
 #include <pergrad/cuda/kernels/sampling.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
-#include <pergrad/cuda/program.hpp>
+#include <pergrad/cuda/plan/gemm_door.hpp>
+#include <pergrad/cuda/plan/program.hpp>
 #include <pergrad/pergrad.hpp>
 
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/cuda/nvcc/noise_gate.cu - the kernels that draw noise, for gates.py to read their PTX
-#include <pergrad/cuda/kernel.cuh>
+#include <pergrad/cuda/device/kernel.cuh>
 #include <pergrad/cuda/kernels/noise_update.hpp>
 
 namespace pergrad::inline v0_1::on_device {

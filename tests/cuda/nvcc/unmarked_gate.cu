@@ -2,7 +2,7 @@
 // tests/cuda/nvcc/unmarked_gate.cu - a layer that says it runs on a device, with functions that only the host can call
 //
 // gates.py expects an error that names it, and none with GATE_MARKED.
-#include <pergrad/cuda/kernel.cuh>
+#include <pergrad/cuda/device/kernel.cuh>
 #include <pergrad/cuda/kernels/samples.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
 

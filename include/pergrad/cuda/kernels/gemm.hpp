@@ -15,9 +15,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <pergrad/cuda/kernel.hpp>
+#include <pergrad/cuda/device/kernel.hpp>
 #include <pergrad/cuda/kernels/geometry.hpp>
-#include <pergrad/cuda/tables.hpp>
+#include <pergrad/cuda/kernels/tables.hpp>
 
 namespace pergrad::inline v0_1::on_device {
 

@@ -7,10 +7,10 @@
 
 #include <cstddef>
 
-#include <pergrad/cuda/functions.hpp>
-#include <pergrad/cuda/kernel.hpp>
+#include <pergrad/cuda/device/kernel.hpp>
+#include <pergrad/cuda/kernels/functions.hpp>
 #include <pergrad/cuda/kernels/sample_values.hpp>
-#include <pergrad/cuda/tables.hpp>
+#include <pergrad/cuda/kernels/tables.hpp>
 
 namespace pergrad::inline v0_1::on_device {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/cuda/kernels/norms.hpp - norms of one sample's blocks, four ways, by the threads of a block
 //
-// What is said of a norm is what the host says of it (host/leaves.hpp): its value in double, and bounds on what
+// What is said of a norm is what the host says of it (host/norms/leaves.hpp): its value in double, and bounds on what
 // rounding may add, so that the clip factors' proof (privacy/clip.hpp) holds for the numbers that the sums add up:
 //   product      ‖x‖² ‖delta‖² for one position. The sum adds (w delta) x: `spread` bounds what rounding w delta does.
 //   gram         <X X^T, Delta Delta^T>, every dot in double: `error`. The sum forms G in another order: `slack`.
@@ -13,9 +13,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <pergrad/cuda/kernel.hpp>
+#include <pergrad/cuda/device/kernel.hpp>
 #include <pergrad/cuda/kernels/sample_values.hpp>
-#include <pergrad/cuda/tables.hpp>
+#include <pergrad/cuda/kernels/tables.hpp>
 #include <pergrad/detail/limits.hpp>
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/privacy/clip.hpp>
@@ -266,7 +266,7 @@ struct norm_worker {
   }
 };
 
-/// How a sample's norms become its weights: a plain copy of a rule of gradients/clip.hpp.
+/// How a sample's norms become its weights: a plain copy of a rule of expressions/clip.hpp.
 struct clip_rule {
   enum class kind_type : int { none, flat, normalise, grouped };
   kind_type kind = kind_type::none;

@@ -4,24 +4,24 @@
 //
 //   Q = lane_0 + lane_1 + ...;  r = grid (Q + k);  parameters <- rule(r)
 //
-// Noise is never stored: a block makes one tile of 512 integers (privacy/rounded_gaussian.hpp says from which words)
-// and uses them. 64 threads make the tile's ChaCha20 blocks while the others read the lanes; then each of 256 threads
-// turns four words into two integers. Where a rounding is not proven at once, the thread leaves its two elements alone
-// and says so; `settle_kernel` draws more bits for those. So the integers are the host's, and the update's bits those
-// of the host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
+// Noise is never stored: a block makes one tile of 512 integers (privacy/noise/rounded_gaussian.hpp says from which
+// words) and uses them. 64 threads make the tile's ChaCha20 blocks while the others read the lanes; then each of 256
+// threads turns four words into two integers. Where a rounding is not proven at once, the thread leaves its two
+// elements alone and says so; `settle_kernel` draws more bits for those. So the integers are the host's, and the
+// update's bits those of the host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
-#include <pergrad/cuda/kernel.hpp>
-#include <pergrad/cuda/tables.hpp>
+#include <pergrad/cuda/device/kernel.hpp>
+#include <pergrad/cuda/kernels/tables.hpp>
 #include <pergrad/optim/rules.hpp>
-#include <pergrad/privacy/chacha20.hpp>
-#include <pergrad/privacy/purpose.hpp>
+#include <pergrad/privacy/noise/chacha20.hpp>
+#include <pergrad/privacy/noise/purpose.hpp>
+#include <pergrad/privacy/noise/rounded_gaussian.hpp>
 #include <pergrad/privacy/release.hpp>
-#include <pergrad/privacy/rounded_gaussian.hpp>
 
 namespace pergrad::inline v0_1::on_device {
 

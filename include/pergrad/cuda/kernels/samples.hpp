@@ -9,12 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <pergrad/cuda/functions.hpp>
-#include <pergrad/cuda/kernel.hpp>
+#include <pergrad/cuda/device/kernel.hpp>
+#include <pergrad/cuda/kernels/functions.hpp>
 #include <pergrad/cuda/kernels/nodes.hpp>
 #include <pergrad/cuda/kernels/norms.hpp>
 #include <pergrad/cuda/kernels/sample_values.hpp>
-#include <pergrad/cuda/tables.hpp>
+#include <pergrad/cuda/kernels/tables.hpp>
 #include <pergrad/privacy/clip.hpp>
 
 namespace pergrad::inline v0_1::on_device {

@@ -12,9 +12,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <pergrad/cuda/kernel.hpp>
+#include <pergrad/cuda/device/kernel.hpp>
 #include <pergrad/cuda/kernels/release.hpp>
-#include <pergrad/cuda/tables.hpp>
+#include <pergrad/cuda/kernels/tables.hpp>
 #include <pergrad/privacy/sampling.hpp>
 
 namespace pergrad::inline v0_1::on_device {

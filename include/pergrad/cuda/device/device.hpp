@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/device/device.hpp - what the engine asks of a device, and a device that the host plays
+//
+//   allocate(bytes)            memory of the device, aligned to 256 bytes; std::bad_alloc if there is none
+//   release(memory)            gives it back; never throws
+//   upload(to, from, bytes)    host to device, in stream order; `from` may change as soon as this returns
+//   download(to, from, bytes)  device to host; complete when this returns
+//   fill_zero(to, bytes)       in stream order
+//   launch(kernel, blocks)     in stream order; 0 blocks: nothing happens
+//   capture(f)                 what f launches and fills becomes a graph instead of being done
+//   replay(graph)              does it, in stream order
+//   node_count(graph)
+//   synchronise()              waits
+// allocate, release, upload, download, synchronise and replay are errors inside a capture. Only download and
+// synchronise let the host wait. A device may also have `library_gemm` (gemm_door.hpp).
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <pergrad/cuda/device/kernel.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// Choices of an executor on a device.
+struct device_options {
+  /// What layers hand to each other, and its gradients, is stored with the 10 bits of fraction that TF32 has, and
+  /// products of matrices may round weights so, too. That lets cuBLAS use tensor cores; the library's own kernels only
+  /// give the same numbers. Norms, clipping and sums see exactly the numbers that are stored, so the clip bound holds
+  /// as it does without. For networks in float; the network's output, losses, parameters and sums stay float.
+  bool tf32 = false;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1::on_device {
+
+namespace emulation {
+
+/// Stands for any kernel where only the signature is asked for.
+struct any_kernel {
+  static constexpr int threads = 32;
+  struct shared_type {};
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& /*block*/) const {}
+};
+
+}  // namespace emulation
+
+/// See the table above.
+template <class Device>
+concept device = requires(Device& it, typename Device::graph& graph, void* memory, const void* other, std::size_t bytes,
+                          void (*step)()) {
+  { it.allocate(bytes) } -> std::same_as<void*>;
+  { it.release(memory) }
+  noexcept;
+  it.upload(memory, other, bytes);
+  it.download(memory, other, bytes);
+  it.fill_zero(memory, bytes);
+  it.launch(emulation::any_kernel{}, 1);
+  { it.capture(step) } -> std::same_as<typename Device::graph>;
+  it.replay(graph);
+  { it.node_count(graph) } -> std::convertible_to<std::size_t>;
+  it.synchronise();
+};
+
+/// Runs a kernel on the host, block after block in the given order. Shared memory is NaN when a block starts.
+template <kernel Kernel>
+void play(const Kernel& kernel, int blocks, play_order order = play_order::forward) {
+  using shared_type = typename Kernel::shared_type;
+  constexpr std::size_t bytes = sizeof(shared_type);
+  // On the heap, so that a sanitizer sees every access beyond it.
+  const std::unique_ptr<std::byte, void (*)(std::byte*)> shared{
+      static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64})),
+      [](std::byte* memory) { ::operator delete (memory, std::align_val_t{64}); }};
+  emulation::for_each_in_order(order, blocks, static_cast<std::uint32_t>(blocks), [&](int index) {
+    std::memset(shared.get(), 0xff, bytes);
+    kernel(emulated_block<Kernel::threads>{index, blocks, order, shared.get()});
+  });
+}
+
+/// A device that the host plays: plain memory, poisoned with NaN, and kernels in an order that tests choose. For tests
+/// and for machines without a GPU; it is slow and shows mistakes.
+class emulated_device {
+ public:
+  class graph {
+   public:
+    graph() = default;
+
+   private:
+    friend class emulated_device;
+    /// A launch or a fill. Not a std::function: <functional> would cost every program that nvcc compiles.
+    struct node {
+      std::unique_ptr<void, void (*)(void*)> closure;
+      void (*run)(void* closure);
+    };
+    std::vector<node> nodes_;
+  };
+
+  /// What has been asked of the device since it was made.
+  struct statistics {
+    std::size_t allocations = 0;
+    std::size_t allocated_bytes = 0;  ///< of all memory that is not yet released
+    std::size_t launches = 0;
+    std::size_t uploads = 0;
+    std::size_t downloads = 0;
+    std::size_t waits = 0;
+    std::size_t captures = 0;
+    std::size_t replays = 0;
+  };
+
+  explicit emulated_device(play_order order = play_order::forward) : order_{order} {}
+  emulated_device(const emulated_device&) = delete;
+  emulated_device& operator=(const emulated_device&) = delete;
+  ~emulated_device() {
+    for (const block& each : memory_) ::operator delete(each.begin, alignment);
+  }
+
+  [[nodiscard]] static constexpr const char* name() noexcept { return "emulated device"; }
+
+  [[nodiscard]] void* allocate(std::size_t bytes) {
+    refuse_in_capture("allocates");
+    void* memory = ::operator new(bytes == 0 ? 1 : bytes, alignment);
+    std::memset(memory, 0xff, bytes);
+    memory_.push_back({static_cast<std::byte*>(memory), bytes});
+    ++statistics_.allocations;
+    statistics_.allocated_bytes += bytes;
+    return memory;
+  }
+  void release(void* memory) noexcept {
+    for (block& each : memory_) {
+      if (each.begin != memory) continue;
+      statistics_.allocated_bytes -= each.bytes;
+      each = memory_.back();
+      memory_.pop_back();
+      return ::operator delete(memory, alignment);
+    }
+  }
+  void upload(void* to, const void* from, std::size_t bytes) {
+    refuse_in_capture("uploads");
+    count_to_failure();
+    require_inside(to, bytes);
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    ++statistics_.uploads;
+  }
+  void download(void* to, const void* from, std::size_t bytes) {
+    refuse_in_capture("downloads");
+    require_inside(from, bytes);
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    ++statistics_.downloads;
+  }
+  void fill_zero(void* to, std::size_t bytes) {
+    require_inside(to, bytes);
+    submit([to, bytes] { std::memset(to, 0, bytes); });
+  }
+  template <kernel Kernel>
+  void launch(const Kernel& kernel, int blocks) {
+    if (blocks <= 0) return;
+    count_to_failure();
+    ++statistics_.launches;
+    submit([kernel, blocks, this] { play(kernel, blocks, order_); });
+  }
+  template <class Function>
+  [[nodiscard]] graph capture(Function&& f) {
+    refuse_in_capture("captures");
+    graph recorded;
+    capturing_ = &recorded;
+    try {
+      f();
+    } catch (...) {
+      capturing_ = nullptr;
+      throw;
+    }
+    capturing_ = nullptr;
+    ++statistics_.captures;
+    return recorded;
+  }
+  void replay(graph& recorded) {
+    refuse_in_capture("replays");
+    count_to_failure();
+    ++statistics_.replays;
+    for (const auto& node : recorded.nodes_) node.run(node.closure.get());
+  }
+  [[nodiscard]] static std::size_t node_count(const graph& recorded) noexcept { return recorded.nodes_.size(); }
+  void synchronise() {
+    refuse_in_capture("waits");
+    ++statistics_.waits;
+  }
+
+  /// One of the next calls that hand work to the device throws std::runtime_error: 1 is the very next upload, launch or
+  /// replay. Nothing of it is done then.
+  void fail_after(std::size_t calls) noexcept { calls_to_failure_ = calls; }
+  /// In which order threads and blocks are played from now on.
+  void play_in(play_order order) noexcept { order_ = order; }
+  [[nodiscard]] const statistics& counted() const noexcept { return statistics_; }
+
+ private:
+  static constexpr std::align_val_t alignment{256};
+  struct block {
+    std::byte* begin;
+    std::size_t bytes;
+  };
+
+  template <class Function>
+  void submit(Function&& node) {
+    if (capturing_ != nullptr) {
+      using closure = std::remove_cvref_t<Function>;
+      capturing_->nodes_.push_back(
+          {{new closure{std::forward<Function>(node)}, [](void* self) { delete static_cast<closure*>(self); }},
+           [](void* self) { (*static_cast<closure*>(self))(); }});
+    } else {
+      node();
+    }
+  }
+  void count_to_failure() {
+    if (calls_to_failure_ > 0 && --calls_to_failure_ == 0) {
+      throw std::runtime_error("pergrad: emulated_device: the failure that was asked for");
+    }
+  }
+  void refuse_in_capture(const char* what) const {
+    if (capturing_ != nullptr) {
+      throw std::logic_error(std::string{"pergrad: emulated_device: a step that is being captured "} + what);
+    }
+  }
+  void require_inside(const void* at, std::size_t bytes) const {
+    if (bytes == 0) return;
+    for (const block& each : memory_) {
+      const auto offset = reinterpret_cast<std::uintptr_t>(at) - reinterpret_cast<std::uintptr_t>(each.begin);
+      if (offset <= each.bytes && bytes <= each.bytes - offset) return;
+    }
+    throw std::out_of_range("pergrad: emulated_device: a copy of " + std::to_string(bytes) +
+                            " bytes lies outside the device's memory");
+  }
+
+  std::vector<block> memory_;
+  statistics statistics_;
+  std::size_t calls_to_failure_ = 0;  ///< 0: none is planted
+  play_order order_;
+  graph* capturing_ = nullptr;
+};
+
+static_assert(device<emulated_device>);
+
+}  // namespace pergrad::inline v0_1::on_device

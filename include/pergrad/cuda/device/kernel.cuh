@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/device/kernel.cuh - a block of threads on the device, and the one __global__ function of the library
+#pragma once
+
+#include <pergrad/cuda/device/kernel.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// The `Block` that kernels get on the device; emulated_block (kernel.hpp) is its twin on the host.
+template <int Threads>
+class device_block {
+ public:
+  /// One value a thread: a register.
+  template <class Value>
+  class local {
+   public:
+    [[nodiscard]] __device__ Value& operator[](int /*thread*/) noexcept { return value_; }
+    [[nodiscard]] __device__ const Value& operator[](int /*thread*/) const noexcept { return value_; }
+
+   private:
+    Value value_;
+  };
+
+  [[nodiscard]] __device__ int index() const noexcept { return static_cast<int>(blockIdx.x); }
+  [[nodiscard]] __device__ int count() const noexcept { return static_cast<int>(gridDim.x); }
+  template <class Shared>
+  [[nodiscard]] __device__ Shared& shared() const noexcept {
+    extern __shared__ __align__(16) unsigned char pergrad_shared_memory[];  // as much as the launch asked for
+    return *reinterpret_cast<Shared*>(pergrad_shared_memory);
+  }
+
+  template <class Function>
+  __device__ void each(Function&& f) const {
+    f(static_cast<int>(threadIdx.x));
+    __syncthreads();
+  }
+  template <class Function>
+  __device__ void once(Function&& f) const {
+    if (threadIdx.x == 0) f();
+    __syncthreads();
+  }
+  template <class Value>
+  [[nodiscard]] __device__ Value sum(const local<Value>& own, Value (&partial)[Threads / warp_size]) const noexcept {
+    Value value = own[0];
+    PERGRAD_ROLLED
+    for (int apart = warp_size / 2; apart > 0; apart /= 2) value = value + __shfl_xor_sync(0xffffffffU, value, apart);
+    if (threadIdx.x % warp_size == 0) partial[threadIdx.x / warp_size] = value;
+    __syncthreads();
+    Value total = partial[0];
+    for (int warp = 1; warp < Threads / warp_size; ++warp) total = total + partial[warp];
+    __syncthreads();  // the caller may write to `partial` now
+    return total;
+  }
+};
+
+/// Blocks that a multiprocessor should be able to hold at once: a kernel's `least_blocks`, or 1. Without a wish ptxas
+/// guesses one, and spills registers for it.
+template <class Kernel>
+inline constexpr int least_blocks = 1;
+template <class Kernel>
+requires requires { Kernel::least_blocks; }
+inline constexpr int least_blocks<Kernel> = Kernel::least_blocks;
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::threads, least_blocks<Kernel>)
+    run_kernel(const __grid_constant__ Kernel kernel) {
+  kernel(device_block<Kernel::threads>{});
+}
+
+}  // namespace pergrad::inline v0_1::on_device

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/device/kernel.hpp - how a kernel is written: once, as phases, for the device and for a host that plays
+// it
+//
+// A kernel is a plain struct, trivially copyable, whose members are its arguments:
+//
+//   template <int Threads>
+//   struct scale_kernel {
+//     static constexpr int threads = Threads;                      // of a block; a multiple of 32
+//     struct shared_type { float partial[Threads / 32]; };         // plain data; uninitialised when a block starts
+//     float* values; int count;
+//     template <class Block>
+//     PERGRAD_HD void operator()(const Block& block) const {
+//       auto& shared = block.template shared<shared_type>();
+//       typename Block::template local<float> own;                 // one value a thread
+//       block.each([&](int t) { own[t] = values[t]; });            // a phase: every thread runs it, then a barrier
+//       const float total = block.sum(own, shared.partial);        // collective; every thread gets it; barriers around
+//       block.once([&] { values[0] = total; });                    // one thread runs it, then a barrier
+//     }
+//   };
+//
+// On the device a phase is the body of a thread and a barrier (kernel.cuh); here it is a loop over the threads of a
+// block, in an order that a test chooses. So every kernel runs under the sanitizers, and one that forgets a barrier
+// gives other bits in another order. Rules:
+//   - between phases, code must be uniform: it runs once here and in every thread there
+//   - two threads may touch the same element in one phase only if both read it; likewise two blocks in one launch
+//   - no atomics; sums go through `sum`, whose order of additions is the same on both sides, or through a chain of one
+//     thread
+//   - template arguments are ints, sizes and public structs at namespace scope, never a network
+//   - what must have the same bits on host and device says `fma` where it means one
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include <pergrad/detail/host_device.hpp>
+#include <pergrad/simd/rounded.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Threads that exchange values without a barrier.
+inline constexpr int warp_size = 32;
+
+// What kernels compute with.
+using rounded::add;
+using rounded::fma;
+using rounded::multiply;
+using rounded::square_root;
+
+/// Rounds to the 10 bits of TF32's fraction, to nearest, ties to even; overflows to infinity, keeps NaN.
+[[nodiscard]] PERGRAD_HD inline float round_to_tf32(float x) noexcept {
+  const auto bits = __builtin_bit_cast(std::uint32_t, x);
+  if ((bits & 0x7f80'0000U) == 0x7f80'0000U) return x;
+  return __builtin_bit_cast(float, (bits + 0xfffU + ((bits >> 13U) & 1U)) & ~0x1fffU);
+}
+/// The nearest integer; where there are two, the even one.
+[[nodiscard]] PERGRAD_HD inline std::int64_t to_integer(float x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __float2ll_rn(x);
+#else
+  return __builtin_llrintf(x);
+#endif
+}
+[[nodiscard]] PERGRAD_HD inline std::int64_t to_integer(double x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __double2ll_rn(x);
+#else
+  return __builtin_llrint(x);
+#endif
+}
+
+/// Only floats have a TF32.
+[[nodiscard]] PERGRAD_HD inline double round_to_tf32(double x) noexcept { return x; }
+
+template <class Value>
+[[nodiscard]] PERGRAD_HD constexpr Value smaller_of(Value a, Value b) noexcept {
+  return b < a ? b : a;
+}
+template <class Value>
+[[nodiscard]] PERGRAD_HD constexpr Value larger_of(Value a, Value b) noexcept {
+  return a < b ? b : a;
+}
+/// Blocks of `size` that hold `count`.
+[[nodiscard]] PERGRAD_HD constexpr int blocks_for(std::int64_t count, int size) noexcept {
+  return static_cast<int>((count + size - 1) / size);
+}
+
+/// A few values of one thread, for `Block::local<registers<float, 4>>`.
+template <class Value, int Count>
+struct registers {
+  Value values[static_cast<std::size_t>(Count)];
+  [[nodiscard]] PERGRAD_HD constexpr Value& operator[](int i) noexcept { return values[i]; }
+  [[nodiscard]] PERGRAD_HD constexpr const Value& operator[](int i) const noexcept { return values[i]; }
+};
+
+/// What the engine may launch.
+template <class Kernel>
+concept kernel = std::is_trivially_copyable_v<Kernel> && std::is_trivially_copyable_v<typename Kernel::shared_type> &&
+                         Kernel::threads %
+                         warp_size ==
+                     0 &&
+                 Kernel::threads >= warp_size&& Kernel::threads <= 1024;
+
+/// In which order the host plays the threads of a phase and the blocks of a launch.
+enum class play_order { forward, reversed, shuffled };
+
+namespace emulation {
+
+/// Calls f(0), ..., f(count - 1) in the given order. `salt` makes shuffles differ from each other.
+template <class Function>
+void for_each_in_order(play_order order, int count, std::uint32_t salt, Function&& f) {
+  switch (order) {
+    case play_order::forward:
+      for (int i = 0; i < count; ++i) f(i);
+      return;
+    case play_order::reversed:
+      for (int i = count; i-- > 0;) f(i);
+      return;
+    default: {
+      // i -> a i + b modulo a power of two is a permutation if a is odd; numbers beyond `count` are skipped.
+      std::uint32_t size = 1;
+      while (size < static_cast<std::uint32_t>(count)) size *= 2;
+      const std::uint32_t factor = (2654435761U * (salt + 1)) | 1U;
+      const std::uint32_t start = 40503U * salt + 11U;
+      for (std::uint32_t i = 0; i < size; ++i) {
+        const std::uint32_t at = (i * factor + start) & (size - 1);
+        if (at < static_cast<std::uint32_t>(count)) f(static_cast<int>(at));
+      }
+    }
+  }
+}
+
+}  // namespace emulation
+
+/// One block of threads as the host plays it. A model of the `Block` that kernels are written for.
+template <int Threads>
+class emulated_block {
+ public:
+  /// One value a thread. Begins as NaN, so that a read before the first write shows.
+  template <class Value>
+  class local {
+   public:
+    local() noexcept { std::memset(static_cast<void*>(values_), 0xff, sizeof values_); }
+    [[nodiscard]] Value& operator[](int thread) noexcept { return values_[thread]; }
+    [[nodiscard]] const Value& operator[](int thread) const noexcept { return values_[thread]; }
+
+   private:
+    Value values_[static_cast<std::size_t>(Threads)];
+  };
+
+  emulated_block(int index, int count, play_order order, void* shared) noexcept
+      : index_{index}, count_{count}, order_{order}, shared_{shared} {}
+
+  /// Number of this block in the launch, and how many there are.
+  [[nodiscard]] int index() const noexcept { return index_; }
+  [[nodiscard]] int count() const noexcept { return count_; }
+  /// The block's shared memory. One type a kernel.
+  template <class Shared>
+  [[nodiscard]] Shared& shared() const noexcept {
+    return *static_cast<Shared*>(shared_);
+  }
+
+  template <class Function>
+  void each(Function&& f) const {
+    emulation::for_each_in_order(order_, Threads, static_cast<std::uint32_t>(phase_++), f);
+  }
+  template <class Function>
+  void once(Function&& f) const {
+    ++phase_;
+    f();
+  }
+  /// The sum of all threads' values: pairs 16, 8, 4, 2, 1 apart within a warp, then warp after warp.
+  template <class Value>
+  [[nodiscard]] Value sum(const local<Value>& own,
+                          Value (&partial)[static_cast<std::size_t>(Threads / warp_size)]) const noexcept {
+    for (int warp = 0; warp < Threads / warp_size; ++warp) {
+      Value values[warp_size];
+      for (int lane = 0; lane < warp_size; ++lane) values[lane] = own[warp * warp_size + lane];
+      for (int apart = warp_size / 2; apart > 0; apart /= 2) {
+        for (int lane = 0; lane < apart; ++lane) values[lane] = values[lane] + values[lane + apart];
+      }
+      partial[warp] = values[0];
+    }
+    Value total = partial[0];
+    for (int warp = 1; warp < Threads / warp_size; ++warp) total = total + partial[warp];
+    return total;
+  }
+
+ private:
+  int index_;
+  int count_;
+  play_order order_;
+  void* shared_;
+  mutable int phase_ = 0;
+};
+
+}  // namespace pergrad::inline v0_1::on_device

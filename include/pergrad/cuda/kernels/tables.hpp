@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/kernels/tables.hpp - the rows that tell kernels what to do: views, nodes, factor leaves, windows
+//
+// Plain numbers, copied to the device once. A sample's values lie in one stretch of memory, its workspace, in PyTorch's
+// order; sample b's begins at b times the stretch. A *place* says where in it: an offset, or with a negative number
+// somewhere in the sample's input, which lies in the data set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <pergrad/cuda/device/kernel.hpp>
+#include <pergrad/gradients/plan.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// The three axes of an image are depth, height and width.
+inline constexpr int axes = 3;
+
+/// Element `offset` of the workspace, or of the input.
+[[nodiscard]] constexpr int in_input(int offset) noexcept { return -1 - offset; }
+
+/// y_t = W view_t(x): which element of x position t sees at tap k of channel c, and where y_t's outputs lie.
+struct affine_view {
+  int groups = 1;
+  int channels = 1;  ///< of x, a group
+  int outputs = 1;   ///< a group
+  int kernel[axes] = {1, 1, 1};
+  int stride[axes] = {1, 1, 1};
+  int padding[axes] = {0, 0, 0};
+  int dilation[axes] = {1, 1, 1};
+  int in[axes] = {1, 1, 1};
+  int out[axes] = {1, 1, 1};
+  int x_group = 0;
+  int x_channel = 0;
+  int x_step[axes] = {0, 0, 0};  ///< from pixel to pixel along an axis
+  int y_group = 0;
+  int y_output = 0;
+  int y_step[axes] = {0, 0, 0};
+
+  [[nodiscard]] PERGRAD_HD constexpr int taps() const noexcept { return kernel[0] * kernel[1] * kernel[2]; }
+  [[nodiscard]] PERGRAD_HD constexpr int positions() const noexcept { return out[0] * out[1] * out[2]; }
+  [[nodiscard]] PERGRAD_HD constexpr int pixels() const noexcept { return in[0] * in[1] * in[2]; }
+  [[nodiscard]] PERGRAD_HD constexpr int view_width() const noexcept { return channels * taps(); }
+  /// Weights, in PyTorch's order `[group][output][channel][tap]`.
+  [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return groups * outputs * view_width(); }
+};
+
+/// G_b = sum_t delta_t (x) view_t(x).
+struct outer_leaf {
+  int node = 0;
+  int layer = 0;  ///< which of the layers with parameters
+  affine_view view;
+  int x = 0;  ///< places
+  int delta = 0;
+  int parameters = 0;  ///< of the first weight among the parameters
+  int kept = -1;       ///< of the first element among a sample's kept gradients; negative: not kept
+  int squares = 0;     ///< layered: of the first partial square among a sample's
+  int square_count = 0;
+  norm_method method = norm_method::instantiate;
+  [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return view.size(); }
+};
+
+/// g_b = sum_t delta_t (.) u_t.
+struct elementwise_leaf {
+  int node = 0;
+  int layer = 0;
+  int count = 0;
+  int out[axes] = {1, 1, 1};  ///< positions
+  int delta = 0;
+  int delta_step[axes] = {0, 0, 0};
+  int delta_stride = 1;
+  int ones = 1;
+  int other = 0;
+  int other_step[axes] = {0, 0, 0};
+  int other_stride = 1;
+  int parameters = 0;
+  int kept = 0;  ///< of the first element among a sample's kept gradients: these are always kept
+};
+
+/// Window number o of an axis sees first[o] .. last[o] - 1; input i is seen by windows seen_first[i] .. seen_last[i] -
+/// 1. All are offsets into the table of integers.
+struct window_axis {
+  int in = 1;
+  int out = 1;
+  int first = 0;
+  int last = 0;
+  int seen_first = 0;
+  int seen_last = 0;
+};
+
+enum class op_kind : int { affine, elementwise, pooling, branch_sum, general };
+
+/// One node: its forward and its backward.
+struct op_row {
+  op_kind kind = op_kind::general;
+  int node = 0;
+  int function = 0;  ///< of the kernel's list of functions
+  int in = 0;        ///< places of values
+  int in2 = 0;
+  int out = 0;
+  int dx = 0;  ///< places of gradients
+  int dx2 = 0;
+  int dy = 0;
+  int saved = 0;
+  int scratch = 0;  ///< general: dx, where it must be added to what is there
+  int in_size = 0;
+  int out_size = 0;
+  int saved_size = 0;
+  int backward = 0;
+  int input_gradient = 0;
+  int input2_gradient = 0;
+  int handed_on = 0;   ///< another node reads the output
+  int accumulate = 0;  ///< dx has something in it already
+  int accumulate2 = 0;
+  int parameters = 0;
+  int weights = 0;                      ///< parameters of the layer
+  int bias = -1;                        ///< affine: of the first bias among the parameters, negative without
+  affine_view view;                     ///< affine
+  window_axis windows[axes];            ///< pooling
+  int channels = 0;                     ///< pooling
+  int divisors = 0;                     ///< pooling: of the first divisor among the scalars of the tables
+  int overlapping = 0;                  ///< pooling: an input may be seen by several windows
+  shape in_shape;                       ///< general
+  int first_outer = 0, last_outer = 0;  ///< leaves of the node
+  int first_elementwise = 0, last_elementwise = 0;
+};
+
+/// Sizes and the tables' places on the device.
+template <class Scalar>
+struct table_view {
+  const op_row* ops = nullptr;
+  const outer_leaf* outer = nullptr;
+  const elementwise_leaf* elementwise = nullptr;
+  const int* integers = nullptr;
+  const Scalar* scalars = nullptr;
+  int op_count = 0;
+  int outer_count = 0;
+  int elementwise_count = 0;
+  int layers = 0;           ///< with parameters
+  int parameter_count = 0;  ///< trained
+};
+
+/// How much a network takes, and where its output lies.
+struct network_sizes {
+  int integers = 0;   ///< of the windows' table
+  int scalars = 0;    ///< divisors
+  int workspace = 0;  ///< elements a sample
+  int kept = 0;       ///< elements of a sample's kept gradients
+  int squares = 0;    ///< layered: partial squares of a sample's norms
+  int output = 0;     ///< places of the network's output and its gradient
+  int output_gradient = 0;
+};
+
+/// A network as numbers, for everything that is compiled once for all networks. Refers to constants of its type.
+struct network_facts : network_sizes {
+  std::span<const op_row> ops;
+  std::span<const outer_leaf> outer;
+  std::span<const elementwise_leaf> elementwise;
+  std::span<const std::size_t> groups;  ///< clipping group of each layer with parameters
+  bool layered = false;
+  std::size_t parameters = 0;  ///< trained
+  std::size_t frozen = 0;
+  std::size_t input_size = 0;
+  std::size_t output_size = 0;
+
+  [[nodiscard]] constexpr std::size_t layers() const noexcept { return groups.size(); }
+};
+
+/// What differs from one physical batch to the next: the host uploads it, kernels read it.
+struct step_state {
+  std::uint64_t position = 0;  ///< of the first sample here within the logical batch
+  std::uint32_t count = 0;     ///< samples here
+  std::uint32_t first = 1;     ///< the logical batch begins here: sums start from zero
+  std::uint32_t last = 1;      ///< it ends here: noise and update
+  std::uint32_t unused = 0;
+  std::uint64_t noise_step = 0;  ///< of the generator
+  double rate = 0;               ///< Adam: rate / (1 - beta1^t); else the learning rate
+  double correction = 1;         ///< Adam: 1 / sqrt(1 - beta2^t)
+};
+
+}  // namespace pergrad::inline v0_1::on_device

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/plan/layout.hpp - all memory of one network on a device: one allocation, every offset a constant
+// expression
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include <pergrad/cuda/kernels/tables.hpp>
+#include <pergrad/cuda/plan/program.hpp>
+#include <pergrad/network.hpp>
+#include <pergrad/privacy/clip.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Lanes of a network's sums: as many as keep a device busy with a small network and cost little memory with a large
+/// one. A constant of the network, so that no bit depends on the device or on the batch.
+[[nodiscard]] constexpr int lane_count(const network_facts& net) noexcept {
+  constexpr std::size_t most = std::size_t{1} << 20U;  // elements of all lanes
+  int lanes = 32;
+  while (lanes > 1 && static_cast<std::size_t>(lanes) * net.parameters > most) lanes /= 2;
+  return std::max(lanes, 2);
+}
+
+/// Threads of the block that takes a sample through the network.
+template <class Network>
+inline constexpr int sample_threads = [] {
+  int most = 0;
+  for (const op_row& row : facts_of<Network>.ops) most = std::max({most, row.out_size, row.in_size});
+  for (const outer_leaf& leaf : facts_of<Network>.outer) most = std::max(most, leaf.size());
+  return most <= 256 ? 64 : most <= 2048 ? 128 : 256;
+}();
+inline constexpr int sum_threads = 128;
+
+/// Blocks that hold every element of every outer leaf.
+[[nodiscard]] constexpr int outer_blocks(const network_facts& net) noexcept {
+  int blocks = 0;
+  for (const outer_leaf& leaf : net.outer) blocks += blocks_for(leaf.size(), sum_threads);
+  return blocks;
+}
+/// Blocks that hold every element of every leaf, the outer ones first.
+[[nodiscard]] constexpr int leaf_blocks(const network_facts& net) noexcept {
+  int blocks = outer_blocks(net);
+  for (const elementwise_leaf& leaf : net.elementwise) blocks += blocks_for(leaf.count, sum_threads);
+  return blocks;
+}
+
+/// Samples of the largest batch: what kernels count of it (positions, pixels, tiles of products) are ints.
+template <class Network>
+inline constexpr std::size_t most_batch = [] {
+  constexpr const auto& table = program<Network>::table;
+  std::int64_t each = 1;  // of a sample
+  const auto count = [&](std::int64_t number) { each = std::max(each, number); };
+  const auto tiles = [](const affine_view& view, int rows, int columns) {
+    return std::int64_t{view.groups} * blocks_for(rows, narrow_tiles::rows) *
+           blocks_for(columns, square_tiles::columns);
+  };
+  for (const op_row& row : table.ops) {
+    count(row.view.positions());
+    count(row.view.pixels());
+    count(tiles(row.view, row.view.outputs, row.view.positions()));
+    count(tiles(row.view, row.view.channels, row.view.pixels()));
+  }
+  for (int k = 0; k < table.outer_count; ++k) count(table.outer[static_cast<std::size_t>(k)].square_count);
+  constexpr std::int64_t margin = 1 << 16;  // counts are rounded up to whole tiles and slices
+  return static_cast<std::size_t>((std::numeric_limits<int>::max() - margin) / each);
+}();
+
+/// Where everything lies, in bytes from the beginning.
+struct arena_layout {
+  std::size_t state = 0;  ///< a step_state, and behind it the record numbers: one upload
+  std::size_t records = 0;
+  std::size_t ops = 0;
+  std::size_t outer = 0;
+  std::size_t elementwise = 0;
+  std::size_t integers = 0;
+  std::size_t scalars = 0;
+  std::size_t groups = 0;  ///< clipping group of each layer
+  std::size_t bounds = 0;  ///< clip bound of each group
+  std::size_t parameters = 0;
+  std::size_t workspaces = 0;
+  std::size_t kept = 0;
+  std::size_t losses = 0;
+  std::size_t norms = 0;
+  std::size_t squares = 0;  ///< layered: parts of norms
+  std::size_t weights = 0;  ///< [layer][sample]
+  std::size_t outputs = 0;
+  std::size_t inputs = 0;  ///< of evaluations whose samples come from the host
+  std::size_t targets = 0;
+  std::size_t projections = 0;
+  std::size_t rows = 0;
+  std::size_t sums = 0;  ///< lanes
+  std::size_t released = 0;
+  std::size_t is_open = 0;  ///< one a pair of the noise
+  std::size_t first_moment = 0;
+  std::size_t second_moment = 0;
+  std::size_t bytes = 0;
+};
+
+/// Materialised gradients that are formed at a time.
+[[nodiscard]] constexpr std::size_t rows_at_a_time(const network_facts& net, std::size_t max_batch) noexcept {
+  constexpr std::size_t most = std::size_t{1} << 20U;  // elements
+  return std::min(max_batch, std::max<std::size_t>(1, most / std::max<std::size_t>(1, net.parameters)));
+}
+/// Room for one value of a sample's targets, whatever the loss. There is room for as many as the network has outputs.
+inline constexpr std::size_t target_bytes = 8;
+
+[[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes,
+                                             std::size_t max_batch) noexcept {
+  constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
+  const std::size_t layers = std::max<std::size_t>(1, net.layers());
+  const std::size_t most_workspaces =
+      net.layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
+  arena_layout a;
+  const auto place = [&](std::size_t& where, std::size_t bytes) {
+    constexpr std::size_t line = 256;
+    where = a.bytes;
+    a.bytes += (bytes + line - 1) / line * line;
+  };
+  place(a.state, sizeof(step_state) + max_batch * sizeof(std::uint32_t));
+  a.records = a.state + sizeof(step_state);
+  place(a.ops, net.ops.size_bytes());
+  place(a.outer, net.outer.size_bytes());
+  place(a.elementwise, net.elementwise.size_bytes());
+  place(a.integers, count(net.integers) * sizeof(int));
+  place(a.scalars, count(net.scalars) * scalar_bytes);
+  place(a.groups, layers * sizeof(int));
+  place(a.bounds, layers * sizeof(double));
+  place(a.parameters, (net.parameters + net.frozen) * scalar_bytes);
+  place(a.workspaces, most_workspaces * count(net.workspace) * scalar_bytes);
+  place(a.kept, max_batch * count(net.kept) * scalar_bytes);
+  place(a.losses, max_batch * sizeof(double));
+  place(a.norms, max_batch * layers * sizeof(norm_bound));
+  place(a.squares, max_batch * count(net.squares) * sizeof(double));
+  place(a.weights, max_batch * layers * scalar_bytes);
+  place(a.outputs, max_batch * net.output_size * scalar_bytes);
+  place(a.inputs, max_batch * net.input_size * scalar_bytes);
+  place(a.targets, max_batch * net.output_size * target_bytes);
+  place(a.projections, max_batch * sizeof(double));
+  place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
+  place(a.sums, count(lane_count(net)) * net.parameters * sizeof(std::int64_t));  // or as many scalars
+  place(a.released, net.parameters * scalar_bytes);
+  place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_tile);
+  place(a.first_moment, net.parameters * scalar_bytes);
+  place(a.second_moment, net.parameters * scalar_bytes);
+  return a;
+}
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::detail {
+
+/// `static_network::device_bytes` asks this.
+template <class Network>
+struct device_memory {
+  template <std::size_t MaxBatch>
+  static constexpr std::size_t bytes =
+      on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), MaxBatch).bytes;
+};
+
+}  // namespace pergrad::inline v0_1::detail

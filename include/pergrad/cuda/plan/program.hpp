@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/plan/program.hpp - a network as a device runs it: rows of nodes and leaves, and a sample's workspace
+//
+// Values of a sample lie in PyTorch's order; two of them share memory if the one is dead before the other is born.
+// Backward of node i runs at time 2n - i, and what norms and sums read lives to the end.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <pergrad/concepts.hpp>
+#include <pergrad/cuda/kernels/functions.hpp>
+#include <pergrad/cuda/kernels/tables.hpp>
+#include <pergrad/cuda/plan/build.hpp>
+#include <pergrad/cuda/plan/plan.hpp>
+#include <pergrad/expressions/clip.hpp>
+#include <pergrad/gradients/factors.hpp>
+#include <pergrad/gradients/plan.hpp>
+#include <pergrad/graph/gate.hpp>
+#include <pergrad/network.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Rows and columns that the windows of a pooling layer see, and what their means divide by.
+template <class Layer, class Scalar>
+void fill_windows(shape in, const op_row& row, int* integers, Scalar* scalars) {
+  constexpr bool has_planes = requires { Layer::planes(in, std::size_t{0}); };
+  for (int axis = 0; axis < axes; ++axis) {
+    const window_axis& windows = row.windows[axis];
+    for (int o = 0; o < windows.out; ++o) {
+      const auto number = static_cast<std::size_t>(o);
+      window_range range{0, 1};
+      if constexpr (has_planes) {
+        if (axis == 0) range = Layer::planes(in, number);
+      }
+      if (axis == 1) range = Layer::rows(in, number);
+      if (axis == 2) range = Layer::columns(in, number);
+      integers[windows.first + o] = static_cast<int>(range.begin);
+      integers[windows.last + o] = static_cast<int>(range.end);
+    }
+    for (int i = 0; i < windows.in; ++i) {
+      int first = windows.out;
+      int last = 0;
+      for (int o = 0; o < windows.out; ++o) {
+        if (integers[windows.first + o] > i || integers[windows.last + o] <= i) continue;
+        first = std::min(first, o);
+        last = std::max(last, o + 1);
+      }
+      integers[windows.seen_first + i] = first;
+      integers[windows.seen_last + i] = last;
+    }
+  }
+  int at = row.divisors;
+  for (int d = 0; d < row.windows[0].out; ++d) {
+    for (int i = 0; i < row.windows[1].out; ++i) {
+      for (int j = 0; j < row.windows[2].out; ++j, ++at) {
+        if constexpr (has_planes) {
+          scalars[at] = static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(d), static_cast<std::size_t>(i),
+                                                           static_cast<std::size_t>(j)));
+        } else {
+          scalars[at] =
+              static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
+        }
+      }
+    }
+  }
+}
+
+/// The tables that need a layer's functions, filled when a tape is made.
+template <class Scalar>
+struct window_tables {
+  std::vector<int> integers;
+  std::vector<Scalar> scalars;
+};
+
+/// The tables of a network.
+template <class Network>
+struct program {
+  using structure = typename Network::structure;
+  using scalar = typename Network::scalar;
+  using functions = functions_of<structure>;
+  static constexpr int size = static_cast<int>(structure::size);
+  static_assert(sizeof(typename explanation_of<Network>::type) != 0);
+  template <std::size_t Index>
+  using layer_at = typename structure::template layer_at<Index>;
+
+  static constexpr bool layered = plan_of<Network> == plan_kind::layered;
+
+  static constexpr int most_leaves = [] {
+    std::size_t count = 1;
+    detail::for_each_index<structure::size>([&](auto i) {
+      using layer = layer_at<i>;
+      if constexpr (detail::has_affine<layer>) {
+        count += 1;
+      } else if constexpr (detail::has_factors<layer> && !detail::has_two_inputs<layer>) {
+        count += detail::factors_of<layer>(structure::shapes[structure::inputs[i]], shape{}).size();
+      }
+    });
+    return static_cast<int>(count);
+  }();
+
+  struct tables : network_sizes {
+    std::array<op_row, structure::size> ops{};
+    std::array<outer_leaf, static_cast<std::size_t>(most_leaves)> outer{};
+    std::array<elementwise_leaf, static_cast<std::size_t>(most_leaves)> elementwise{};
+    int outer_count = 0;
+    int elementwise_count = 0;
+    int layers = 0;
+  };
+
+  static constexpr tables table = build_tables<program>::make();
+
+  [[nodiscard]] static window_tables<scalar> windows() {
+    window_tables<scalar> result;
+    result.integers.resize(static_cast<std::size_t>(table.integers));
+    result.scalars.resize(static_cast<std::size_t>(table.scalars));
+    detail::for_each_index<structure::size>([&](auto i) {
+      using layer = layer_at<i>;
+      if constexpr (detail::has_windows<layer>) {
+        fill_windows<layer>(structure::shapes[structure::inputs[i]], table.ops[i], result.integers.data(),
+                            result.scalars.data());
+      }
+    });
+    return result;
+  }
+};
+
+/// 1 for layered networks, 0 for fused ones: an argument of templates that either kind shares.
+template <class Network>
+inline constexpr int layered_of = program<Network>::layered ? 1 : 0;
+
+template <class Network>
+[[nodiscard]] constexpr network_facts find_facts() {
+  constexpr const auto& table = program<Network>::table;
+  network_facts facts;
+  static_cast<network_sizes&>(facts) = table;
+  facts.ops = table.ops;
+  facts.outer = std::span{table.outer}.first(static_cast<std::size_t>(table.outer_count));
+  facts.elementwise = std::span{table.elementwise}.first(static_cast<std::size_t>(table.elementwise_count));
+  facts.groups = pergrad::detail::group_of_layer<Network>;
+  facts.layered = program<Network>::layered;
+  facts.parameters = Network::parameter_count;
+  facts.frozen = Network::frozen_parameter_count;
+  facts.input_size = Network::input_shape.size();
+  facts.output_size = Network::output_shape.size();
+  return facts;
+}
+/// A network's tables as numbers.
+template <class Network>
+inline constexpr network_facts facts_of = find_facts<Network>();
+
+}  // namespace pergrad::inline v0_1::on_device

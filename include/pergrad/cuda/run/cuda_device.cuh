@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/run/cuda_device.cuh - the CUDA runtime as a `device` (device.hpp): one stream, graphs, pinned staging
+//
+// Nothing here knows of networks. Everything is put into one stream and done in its order; the host waits in download
+// and synchronise, and in upload only when it is nearly 2 MiB of uploads ahead of the device.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <cuda_runtime_api.h>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <pergrad/cuda/device/device.hpp>
+#include <pergrad/cuda/device/kernel.cuh>
+#include <pergrad/cuda/run/cublas.cuh>
+
+#ifdef PERGRAD_PLAYED_KERNELS  // for tests with a CUDA runtime that has no device: how the host plays a kernel
+extern "C" void pergrad_played_kernel(const void* stub, std::size_t bytes, std::size_t shared_bytes, int threads,
+                                      void (*play)(const void* kernel, int blocks),
+                                      void (*clear_padding)(void* kernel));
+#endif
+
+namespace pergrad::inline v0_1 {
+
+/// The device has no memory for what was asked: "pergrad: cuda: no memory for 17179869184 bytes on the device".
+class cuda_out_of_memory : public std::bad_alloc {
+ public:
+  explicit cuda_out_of_memory(std::size_t bytes) noexcept {
+    static_cast<void>(
+        std::snprintf(what_.data(), what_.size(), "pergrad: cuda: no memory for %zu bytes on the device", bytes));
+  }
+  [[nodiscard]] const char* what() const noexcept override { return what_.data(); }
+
+ private:
+  std::array<char, 80> what_{};
+};
+
+/// What the CUDA runtime refused: "pergrad: cuda: cudaMalloc: out of memory (error 2)".
+class cuda_error : public std::runtime_error {
+ public:
+  cuda_error(const std::string& what, cudaError_t code)
+      : std::runtime_error{"pergrad: cuda: " + what}, code_{static_cast<int>(code)} {}
+  /// The runtime's number of the error (cudaError_t).
+  [[nodiscard]] int code() const noexcept { return code_; }
+
+ private:
+  int code_;
+};
+
+/// There is no GPU that this program can use; what() says in one line what is missing.
+class cuda_unavailable : public cuda_error {
+ public:
+  using cuda_error::cuda_error;
+};
+
+namespace on_device {
+
+namespace cuda_detail {
+
+inline void check(cudaError_t error, const char* call) {
+  if (error == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // so that a later call does not find it
+  throw cuda_error{
+      std::string{call} + ": " + cudaGetErrorString(error) + " (error " + std::to_string(static_cast<int>(error)) + ")",
+      error};
+}
+
+struct stream_closer {
+  void operator()(cudaStream_t stream) const noexcept { static_cast<void>(cudaStreamDestroy(stream)); }
+};
+struct event_closer {
+  void operator()(cudaEvent_t event) const noexcept { static_cast<void>(cudaEventDestroy(event)); }
+};
+struct graph_closer {
+  void operator()(cudaGraph_t graph) const noexcept { static_cast<void>(cudaGraphDestroy(graph)); }
+};
+struct executable_closer {
+  void operator()(cudaGraphExec_t graph) const noexcept { static_cast<void>(cudaGraphExecDestroy(graph)); }
+};
+struct pinned_closer {
+  void operator()(std::byte* memory) const noexcept { static_cast<void>(cudaFreeHost(memory)); }
+};
+template <class Handle, class Closer>
+using owner = std::unique_ptr<std::remove_pointer_t<Handle>, Closer>;
+
+[[nodiscard]] inline owner<cudaEvent_t, event_closer> make_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  return owner<cudaEvent_t, event_closer>{event};
+}
+
+/// Why no kernel of this program can run, and the runtime's number of it; empty and 0 if one can.
+struct obstacle {
+  std::string what;
+  cudaError_t code = cudaSuccess;
+};
+[[nodiscard]] inline obstacle find_obstacle() {
+  int count = 0;  // the runtime leaves it alone where it finds no driver
+  cudaError_t error = cudaGetDeviceCount(&count);
+  static_cast<void>(cudaGetLastError());
+  const std::string runtime = std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10);
+  if (error == cudaErrorInsufficientDriver) {
+    return {"no usable GPU: no NVIDIA driver is loaded, or one that is too old for CUDA " + runtime, error};
+  }
+  if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) {
+    return {"no usable GPU: the NVIDIA driver finds no device", cudaErrorNoDevice};
+  }
+  if (error != cudaSuccess) return {std::string{"no usable GPU: "} + cudaGetErrorString(error), error};
+  cudaFuncAttributes attributes{};
+  error = cudaFuncGetAttributes(&attributes, run_kernel<emulation::any_kernel>);
+  static_cast<void>(cudaGetLastError());
+  if (error == cudaSuccess) return {};
+  int device = 0;
+  int major = 0;
+  int minor = 0;
+  static_cast<void>(cudaGetDevice(&device));
+  static_cast<void>(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  static_cast<void>(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return {"no usable GPU: this program cannot run on the device found, compute capability " + std::to_string(major) +
+              "." + std::to_string(minor) + ": " + cudaGetErrorString(error),
+          error};
+}
+
+/// Pinned memory through which everything goes to the device: segments in turn, each filled by as many uploads as it
+/// holds, with an event behind the last one's copy. So the host waits only when it is nearly all of it ahead.
+class staging {
+ public:
+  staging() {
+    void* memory = nullptr;
+    check(cudaHostAlloc(&memory, segments * segment_bytes, cudaHostAllocDefault), "cudaHostAlloc");
+    memory_.reset(static_cast<std::byte*>(memory));
+    for (auto& event : events_) event = make_event();
+  }
+
+  void upload(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+    const auto* source = static_cast<const std::byte*>(from);
+    auto* target = static_cast<std::byte*>(to);
+    while (bytes > 0) {
+      // What fits into a segment is one copy.
+      if (std::min(bytes, segment_bytes) > segment_bytes - used_) turn(stream);
+      const std::size_t part = std::min(bytes, segment_bytes);
+      std::byte* const place = memory_.get() + current_ * segment_bytes + used_;
+      std::memcpy(place, source, part);
+      check(cudaMemcpyAsync(target, place, part, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
+      used_ += (part + line - 1) / line * line;
+      source += part;
+      target += part;
+      bytes -= part;
+    }
+  }
+
+ private:
+  static constexpr std::size_t segments = 16;
+  static constexpr std::size_t segment_bytes = std::size_t{1} << 17U;
+  static constexpr std::size_t line = 64;
+
+  /// Goes to the next segment, once its last copy is done.
+  void turn(cudaStream_t stream) {
+    check(cudaEventRecord(events_[current_].get(), stream), "cudaEventRecord");
+    const std::size_t next = (current_ + 1) % segments;
+    cudaEvent_t const done = events_[next].get();
+    // An event that was never recorded counts as done. One that is not done counts as an error to the runtime, which a
+    // later call would find.
+    const cudaError_t state = cudaEventQuery(done);
+    if (state == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());
+      check(cudaEventSynchronize(done), "cudaEventSynchronize");
+    } else {
+      check(state, "cudaEventQuery");
+    }
+    current_ = next;
+    used_ = 0;
+  }
+
+  std::unique_ptr<std::byte, pinned_closer> memory_;
+  std::array<owner<cudaEvent_t, event_closer>, segments> events_;
+  std::size_t current_ = 0;
+  std::size_t used_ = 0;  ///< bytes of the current segment
+};
+
+/// More shared memory than this a block must ask for.
+inline constexpr std::size_t usual_shared_bytes = 48 * 1024;
+
+}  // namespace cuda_detail
+
+/// The GPU that is current when this is made. Not copyable: it owns its staging memory and, unless one is given, its
+/// stream. Everything throws cuda_error; the constructors throw cuda_unavailable where there is no usable GPU.
+class cuda_device {
+ public:
+  /// A captured step, ready to be replayed.
+  class graph {
+   public:
+    graph() = default;
+
+   private:
+    friend class cuda_device;
+    cuda_detail::owner<cudaGraphExec_t, cuda_detail::executable_closer> executable_;
+    std::size_t nodes_ = 0;
+  };
+
+  cuda_device() {
+    require_usable();
+    cudaStream_t stream = nullptr;
+    cuda_detail::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    own_stream_.reset(stream);
+    stream_ = stream;
+    open();
+  }
+  /// Uses the caller's stream, which must outlive this. Throws std::invalid_argument for a default stream: CUDA cannot
+  /// capture it.
+  explicit cuda_device(cudaStream_t stream) : stream_{stream} {
+    if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) {
+      throw std::invalid_argument(
+          "pergrad: cuda: a default stream cannot be captured; give a stream that cudaStreamCreate made, or none");
+    }
+    require_usable();
+    open();
+  }
+  cuda_device(const cuda_device&) = delete;
+  cuda_device& operator=(const cuda_device&) = delete;
+  ~cuda_device() {
+    if (staging_ != nullptr) static_cast<void>(cudaStreamSynchronize(stream_));
+#if PERGRAD_CUBLAS
+    library_.reset();
+    if (library_workspace_ != nullptr) release(library_workspace_);
+#endif
+  }
+
+  [[nodiscard]] static constexpr const char* name() noexcept { return "CUDA device"; }
+  /// One line that says why no GPU can be used here; empty if one can.
+  [[nodiscard]] static std::string missing() { return cuda_detail::find_obstacle().what; }
+  /// The stream in which everything is done.
+  [[nodiscard]] cudaStream_t stream() const noexcept { return stream_; }
+
+  [[nodiscard]] void* allocate(std::size_t bytes) {
+    void* memory = nullptr;
+    const cudaError_t error = cudaMalloc(&memory, std::max<std::size_t>(bytes, 1));
+    if (error == cudaErrorMemoryAllocation) {
+      static_cast<void>(cudaGetLastError());
+      throw cuda_out_of_memory{bytes};
+    }
+    cuda_detail::check(error, "cudaMalloc");
+    return memory;
+  }
+  void release(void* memory) noexcept { static_cast<void>(cudaFree(memory)); }
+
+  void upload(void* to, const void* from, std::size_t bytes) { staging_->upload(to, from, bytes, stream_); }
+  void download(void* to, const void* from, std::size_t bytes) {
+    if (bytes == 0) return;
+    cuda_detail::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
+    synchronise();
+  }
+  void fill_zero(void* to, std::size_t bytes) {
+    if (bytes == 0) return;
+    cuda_detail::check(cudaMemsetAsync(to, 0, bytes, stream_), "cudaMemsetAsync");
+  }
+
+  template <kernel Kernel>
+  void launch(const Kernel& kernel, int blocks) {
+    constexpr std::size_t shared = sizeof(typename Kernel::shared_type);
+    static_assert(sizeof(Kernel) <= 4096, "a kernel's arguments are at most 4096 bytes");
+    if (blocks <= 0) return;
+    void (*const stub)(Kernel) = run_kernel<Kernel>;
+#ifdef PERGRAD_PLAYED_KERNELS
+    pergrad_played_kernel(
+        reinterpret_cast<const void*>(stub), sizeof(Kernel), shared, Kernel::threads,
+        [](const void* memory, int count) { play(*static_cast<const Kernel*>(memory), count); },
+        [](void* memory) { __builtin_clear_padding(static_cast<Kernel*>(memory)); });
+#endif
+    if constexpr (shared > cuda_detail::usual_shared_bytes) {
+      cuda_detail::check(
+          cudaFuncSetAttribute(stub, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
+          "cudaFuncSetAttribute");
+    }
+    cudaLaunchConfig_t how{};
+    how.gridDim = dim3{static_cast<unsigned>(blocks)};
+    how.blockDim = dim3{static_cast<unsigned>(Kernel::threads)};
+    how.dynamicSmemBytes = shared;
+    how.stream = stream_;
+    // Its own return code: what cudaGetLastError knows may be of another call.
+    void* arguments[] = {const_cast<Kernel*>(&kernel)};
+    cuda_detail::check(cudaLaunchKernelExC(&how, reinterpret_cast<const void*>(stub), arguments), "launch of a kernel");
+  }
+
+  template <class Function>
+  [[nodiscard]] graph capture(Function&& f) {
+    // Thread-local: what other threads do with the runtime meanwhile is their affair.
+    cuda_detail::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    cudaGraph_t recorded = nullptr;
+    try {
+      f();
+    } catch (...) {
+      static_cast<void>(cudaStreamEndCapture(stream_, &recorded));
+      if (recorded != nullptr) static_cast<void>(cudaGraphDestroy(recorded));
+      static_cast<void>(cudaGetLastError());
+      throw;
+    }
+    cuda_detail::check(cudaStreamEndCapture(stream_, &recorded), "cudaStreamEndCapture");
+    const cuda_detail::owner<cudaGraph_t, cuda_detail::graph_closer> owned{recorded};
+    graph result;
+    cuda_detail::check(cudaGraphGetNodes(recorded, nullptr, &result.nodes_), "cudaGraphGetNodes");
+    cudaGraphExec_t executable = nullptr;
+    cuda_detail::check(cudaGraphInstantiate(&executable, recorded, 0), "cudaGraphInstantiate");
+    result.executable_.reset(executable);
+    return result;
+  }
+  void replay(graph& recorded) {
+    cuda_detail::check(cudaGraphLaunch(recorded.executable_.get(), stream_), "cudaGraphLaunch");
+  }
+  [[nodiscard]] static std::size_t node_count(const graph& recorded) noexcept { return recorded.nodes_; }
+#if PERGRAD_CUBLAS
+  /// A product by cuBLAS; its workspace is a second allocation, made with the device.
+  void library_gemm(const gemm_call& call) { library_->gemm(call); }
+#endif
+  void synchronise() { cuda_detail::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+
+ private:
+  static void require_usable() {
+    const cuda_detail::obstacle found = cuda_detail::find_obstacle();
+    if (!found.what.empty()) throw cuda_unavailable{found.what, found.code};
+  }
+  void open() {
+    staging_ = std::make_unique<cuda_detail::staging>();
+#if PERGRAD_CUBLAS
+    library_workspace_ = allocate(cublas_workspace_bytes);
+    library_ = std::make_unique<cublas_library>(stream_, library_workspace_);
+#endif
+  }
+
+  cuda_detail::owner<cudaStream_t, cuda_detail::stream_closer> own_stream_;
+  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<cuda_detail::staging> staging_;
+#if PERGRAD_CUBLAS
+  void* library_workspace_ = nullptr;
+  std::unique_ptr<cublas_library> library_;
+#endif
+};
+
+static_assert(device<cuda_device>);
+
+}  // namespace on_device
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/run/describe.hpp - a network as a table of what a device does with it: who forms which product, how
+// norms are found, and what memory that takes
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include <pergrad/concepts.hpp>
+#include <pergrad/cuda/plan/gemm_door.hpp>
+#include <pergrad/cuda/plan/layout.hpp>
+#include <pergrad/cuda/plan/plan.hpp>
+#include <pergrad/cuda/plan/program.hpp>
+#include <pergrad/cuda/run/executor.hpp>
+#include <pergrad/errors.hpp>
+#include <pergrad/graph/shape_text.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// One entry of a network's unfolded list, as a device runs it.
+struct device_description {
+  std::string layer;
+  shape in;
+  shape out;
+  std::size_t parameters = 0;
+  /// Who forms y: `sample kernel`, a tiled kernel for the whole batch, or cuBLAS; `-` where nothing is to do.
+  std::string_view forward = "-";
+  std::string_view backward = "-";  ///< the same for the gradient of x
+  std::string_view norm = "-";      ///< how the norm of the block is found; `frozen` blocks have none
+  std::string_view sum = "-";       ///< who forms the weighted sum: `sum kernel` or a tiled kernel
+};
+
+/// The rows of `describe<Network>(executor)`.
+template <class Network, on_device::device Device>
+[[nodiscard]] auto describe_rows(const basic_device_executor<Device>& /*executor*/) {
+  using program = on_device::program<Network>;
+  using structure = typename Network::structure;
+  using on_device::op_kind;
+  constexpr const auto& table = program::table;
+  const auto way = [](on_device::gemm_way planned) {
+    return std::string_view{on_device::name_of(on_device::way_on<Device, typename Network::scalar>(planned))};
+  };
+  std::array<device_description, structure::size> rows;
+  detail::for_each_index<structure::size>([&](auto index) {
+    constexpr std::size_t i = index;
+    device_description& to = rows[i];
+    const on_device::op_row& row = table.ops[i];
+    to.layer = detail::name_of_layer<typename structure::template layer_at<i>>();
+    to.in = structure::shapes[structure::inputs[i]];
+    to.out = structure::shapes[i + 1];
+    to.parameters = structure::parameter_counts[i];
+    if (row.out_size > 0) {
+      const bool is_product = program::layered && row.kind == op_kind::affine;
+      const bool has_gradient =
+          row.input_gradient != 0 || row.input2_gradient != 0 || (row.kind == op_kind::general && row.backward != 0);
+      to.forward = is_product ? way(on_device::forward_way(row)) : "sample kernel";
+      if (has_gradient) to.backward = is_product ? way(on_device::adjoint_way(row)) : "sample kernel";
+    }
+    if (to.parameters == 0) return;
+    to.norm = structure::trained_counts[i] == 0 ? "frozen" : name_of(norm_method::elementwise);
+    if (structure::trained_counts[i] > 0) to.sum = "sum kernel";
+    for (int k = row.first_outer; k < row.last_outer; ++k) {
+      const on_device::outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
+      to.norm = name_of(leaf.method);
+      if (program::layered) to.sum = way(on_device::sum_way(leaf));
+    }
+  });
+  return rows;
+}
+
+/// A table of the network's entries on a device: who forms which product, how norms are found, who adds up; with the
+/// plan, the lanes of the sums and the bytes that a tape for batches of `batch` takes there, all in one allocation.
+template <class Network, on_device::device Device>
+[[nodiscard]] std::string describe(const basic_device_executor<Device>& executor, max_batch batch = {256}) {
+  char line[512];
+  std::string text;
+  const auto print = [&](const auto&... values) {
+    std::snprintf(line, sizeof line, values...);
+    text += line;
+  };
+  constexpr const char* format = "%5s  %-28.28s %-14s %-14s %10s  %-30s %-30s %-11s %s\n";
+  print(format, "entry", "layer", "in", "out", "parameters", "forward", "backward", "norm", "sum");
+  std::size_t number = 0;
+  for (const device_description& row : describe_rows<Network>(executor)) {
+    print(format, std::to_string(number++).c_str(), row.layer.c_str(), detail::to_text(row.in).c_str(),
+          detail::to_text(row.out).c_str(), std::to_string(row.parameters).c_str(), std::string{row.forward}.c_str(),
+          std::string{row.backward}.c_str(), std::string{row.norm}.c_str(), std::string{row.sum}.c_str());
+  }
+  using program = on_device::program<Network>;
+  constexpr bool layered = program::layered;
+  print("plan   %s\n", layered ? "layered: products of the whole batch, and between them a block a sample"
+                               : "fused: a block takes a sample through everything, in one launch");
+  print(
+      "total  %zu parameters, %d lanes, %s, %zu bytes a sample's workspace, %zu bytes on the device for batches of up "
+      "to %zu\n",
+      Network::parameter_count, on_device::lane_count(on_device::facts_of<Network>),
+      executor.options().tf32 ? "TF32" : "no TF32",
+      static_cast<std::size_t>(program::table.workspace) * sizeof(typename Network::scalar),
+      on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), batch.count).bytes,
+      batch.count);
+  return text;
+}
+
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/run/engine.hpp - carries out one evaluation on a device
+//
+// The samples' facts (losses, outputs, norms) come back to the host, where the expressions that asked for them are;
+// weights go to the device again, which forms the sums. So every expression runs that runs on the host, in the same
+// words. The trainer's step (trainer.hpp) does not come back.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pergrad/batch.hpp>
+#include <pergrad/cuda/kernels/release.hpp>
+#include <pergrad/cuda/kernels/sums.hpp>
+#include <pergrad/cuda/run/launches.hpp>
+#include <pergrad/cuda/run/memory.hpp>
+#include <pergrad/gradients/request.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// The samples of one evaluation, and the kernel that they go through.
+template <class Device, class Scalar, class Target>
+struct sample_feed {
+  const void* context = nullptr;  ///< of the functions
+  const Scalar* (*input)(const void* context, std::size_t sample) = nullptr;
+  std::span<const Target> (*targets)(const void* context, std::size_t sample) = nullptr;
+  std::size_t target_count = 0;  ///< a sample
+  sample_launcher<Device, Scalar, Target> launch = nullptr;
+};
+
+/// The tape of one network on a device: its memory there and what an evaluation needs on the host.
+template <class Scalar, class Device>
+class engine {
+ public:
+  using request_type = detail::run_request<Scalar>;
+
+  engine(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options, const network_facts& net,
+         const window_tables<Scalar>& windows)
+      : memory_{std::move(device), max_batch, options, net, windows},
+        inputs_(max_batch * net.input_size),
+        targets_(max_batch * net.output_size * target_bytes),
+        records_(max_batch),
+        losses_(max_batch),
+        outputs_(max_batch * net.output_size),
+        norms_(max_batch * net.layers()),
+        parts_(max_batch * net.layers()),
+        projections_(max_batch),
+        weights_(max_batch * std::max<std::size_t>(1, net.layers())),
+        weights_of_sample_(std::max<std::size_t>(1, net.layers())) {
+    for (std::size_t i = 0; i < max_batch; ++i) records_[i] = static_cast<std::uint32_t>(i);
+  }
+  [[nodiscard]] network_memory<Scalar, Device>& memory() noexcept { return memory_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
+
+  /// `Backward`: whether any expression may ask for gradients; else their kernels are not compiled. `Layered`: as of
+  /// the launcher.
+  template <bool Backward, int Layered, class Target>
+  void run(std::span<const Scalar> parameters, const sample_feed<Device, Scalar, Target>& feed,
+           const request_type& request) {
+    const arena_layout& places = memory_.places();
+    Device& device = memory_.device();
+    const std::size_t input_size = net().input_size;
+    for (std::size_t b = 0; b < request.count; ++b) {
+      const std::size_t sample = request.first + b;
+      std::copy_n(feed.input(feed.context, sample), input_size, inputs_.data() + b * input_size);
+      const std::span<const Target> targets = feed.targets(feed.context, sample);
+      std::memcpy(targets_.data() + b * targets.size_bytes(), targets.data(), targets.size_bytes());
+    }
+    if (memory_.tf32()) {
+      for (std::size_t i = 0; i < request.count * input_size; ++i) inputs_[i] = round_to_tf32(inputs_[i]);
+    }
+    memory_.put(places.parameters, parameters.data(), parameters.size());
+    memory_.put(places.inputs, inputs_.data(), request.count * input_size);
+    memory_.put(places.targets, targets_.data(), request.count * feed.target_count * sizeof(Target));
+    memory_.announce({.count = static_cast<std::uint32_t>(request.count)}, records_.data());
+
+    const auto view = memory_.samples(memory_.template at<const Scalar>(places.inputs),
+                                      memory_.template at<const Target>(places.targets), feed.target_count);
+    const method_choice method{request.method, request.method_layers};
+    const launcher<Device, Scalar, Target, Layered> launch{memory_, view, feed.launch};
+    launch.samples({.rule = {},
+                    .method = method,
+                    .backward = request.backward,
+                    .norms = request.needs_facts(),
+                    .outputs = memory_.template at<Scalar>(places.outputs),
+                    .samples = static_cast<int>(request.count)});
+
+    const bool facts_wanted = Backward && request.backward && request.needs_facts();
+    if constexpr (Backward) {
+      if (request.direction != nullptr) {
+        memory_.put(places.released, request.direction, net().parameters);
+        device.launch(projection_kernel<Scalar, Target, sum_threads>{memory_.state(), memory_.tables(), view, method,
+                                                                     memory_.template at<const Scalar>(places.released),
+                                                                     memory_.template at<double>(places.projections)},
+                      static_cast<int>(request.count));
+      }
+    }
+    if (facts_wanted || request.observer_count > 0) fetch_facts(request, facts_wanted);
+    for (std::size_t b = 0; b < request.count; ++b) {
+      for (std::size_t k = 0; k < request.observer_count; ++k) {
+        request.observers[k].observe(request.observers[k].context, facts_of(request, b, facts_wanted));
+      }
+    }
+    if constexpr (Backward) {
+      if (!request.backward) return;
+      for (std::size_t k = 0; k < request.sum_count; ++k) form_sum(request, request.sums[k], launch, method);
+      if (request.rows != nullptr) write_rows(request, view, method);
+    }
+  }
+
+ private:
+  [[nodiscard]] const network_facts& net() const noexcept { return memory_.net(); }
+
+  void fetch_facts(const request_type& request, bool facts_wanted) {
+    const arena_layout& places = memory_.places();
+    memory_.get(losses_.data(), places.losses, request.count);
+    memory_.get(outputs_.data(), places.outputs, request.count * net().output_size);
+    if (!facts_wanted) return;
+    memory_.get(norms_.data(), places.norms, request.count * net().layers());
+    if (request.direction != nullptr) memory_.get(projections_.data(), places.projections, request.count);
+    for (std::size_t i = 0; i < request.count * net().layers(); ++i) {
+      parts_[i] = {norms_[i].squared, norms_[i].error, norms_[i].slack, norms_[i].spread};
+    }
+  }
+  [[nodiscard]] detail::sample_facts<Scalar> facts_of(const request_type& request, std::size_t b,
+                                                      bool facts_wanted) const {
+    detail::sample_facts<Scalar> facts;
+    facts.sample = b;
+    facts.loss = losses_[b];
+    facts.output = std::span{outputs_}.subspan(b * net().output_size, net().output_size);
+    if (facts_wanted) {
+      facts.layers = std::span{parts_}.subspan(b * net().layers(), net().layers());
+      for (const norm_bound& each : facts.layers) facts.norm += each;
+      if (request.direction != nullptr) facts.projection = projections_[b];
+    }
+    return facts;
+  }
+  /// Asks the host's expression for the weights and sends them to the device, [layer][sample].
+  void send_weights(const request_type& request, const detail::sum_request<Scalar>& sum) {
+    const std::size_t count = sum.per_layer ? net().layers() : 1;
+    for (std::size_t b = 0; b < request.count; ++b) {
+      sum.weigh(sum.weigher, facts_of(request, b, true), sum.unit, weights_of_sample_.data());
+      for (std::size_t layer = 0; layer < count; ++layer) {
+        weights_[layer * memory_.max_batch() + b] = weights_of_sample_[layer];
+      }
+    }
+    memory_.put(memory_.places().weights, weights_.data(), count * memory_.max_batch());
+  }
+  template <class Launcher>
+  void form_sum(const request_type& request, const detail::sum_request<Scalar>& sum, const Launcher& launch,
+                const method_choice& method) {
+    const arena_layout& places = memory_.places();
+    if (!sum.is_plain) send_weights(request, sum);
+    launch.sum({.method = method,
+                .weights = sum.is_plain ? nullptr : memory_.template at<const Scalar>(places.weights),
+                .per_layer = sum.per_layer,
+                .squares = sum.squares,
+                .grid_steps = sum.integers == nullptr ? -1 : sum.grid_steps,
+                .samples = static_cast<int>(request.count)});
+    if (sum.integers != nullptr) {
+      fold(integers_);
+      for (std::size_t i = 0; i < net().parameters; ++i) {
+        sum.integers[i] = sum.accumulate ? sum.integers[i] + integers_[i] : integers_[i];
+      }
+      return;
+    }
+    fold(total_);
+    const auto scale = static_cast<Scalar>(sum.scale);
+    for (std::size_t i = 0; i < net().parameters; ++i) {
+      const Scalar value = scale == 1 ? total_[i] : scale * total_[i];
+      sum.out[i] = sum.accumulate ? sum.out[i] + value : value;
+    }
+  }
+  /// Adds up the lanes of a sum and brings it to the host.
+  template <class Sum>
+  void fold(std::vector<Sum>& to) {
+    to.resize(net().parameters);
+    Sum* const lanes = memory_.template at<Sum>(memory_.places().sums);
+    const fold_kernel<Sum> kernel{lanes, lane_count(net()), static_cast<std::int64_t>(net().parameters), lanes};
+    memory_.device().launch(kernel, kernel.blocks());
+    memory_.get(to.data(), memory_.places().sums, net().parameters);
+  }
+  template <class Target>
+  void write_rows(const request_type& request, const batch_view<Scalar, Target>& view, const method_choice& method) {
+    const arena_layout& places = memory_.places();
+    const bool weighted = request.row_weights != nullptr;
+    const bool per_layer = weighted && request.row_weights->per_layer;
+    if (weighted) send_weights(request, *request.row_weights);
+    row_kernel<Scalar, Target, sum_threads> kernel{
+        .tables = memory_.tables(),
+        .samples = view,
+        .method = method,
+        .weights = weighted ? memory_.template at<const Scalar>(places.weights) : nullptr,
+        .layer_stride = per_layer ? static_cast<int>(memory_.max_batch()) : 0,
+        .first_sample = 0,
+        .leaf_blocks = leaf_blocks(net()),
+        .rows = memory_.template at<Scalar>(places.rows)};
+    const std::size_t together = rows_at_a_time(net(), memory_.max_batch());
+    for (std::size_t first = 0; first < request.count; first += together) {
+      const std::size_t count = std::min(together, request.count - first);
+      kernel.first_sample = static_cast<int>(first);
+      memory_.device().launch(kernel, static_cast<int>(count) * leaf_blocks(net()));
+      memory_.get(request.rows + first * net().parameters, places.rows, count * net().parameters);
+    }
+  }
+
+  network_memory<Scalar, Device> memory_;
+  std::vector<Scalar> inputs_;
+  std::vector<std::byte> targets_;
+  std::vector<std::uint32_t> records_;
+  std::vector<double> losses_;
+  std::vector<Scalar> outputs_;
+  std::vector<norm_bound> norms_;
+  std::vector<norm_bound> parts_;
+  std::vector<double> projections_;
+  std::vector<Scalar> weights_;
+  std::vector<Scalar> weights_of_sample_;
+  std::vector<Scalar> total_;
+  std::vector<std::int64_t> integers_;
+};
+
+}  // namespace pergrad::inline v0_1::on_device

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/run/executor.hpp - the executor of a device: what a program names in the place of `pergrad::host`
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <pergrad/batch.hpp>
+#include <pergrad/cuda/device/device.hpp>
+#include <pergrad/cuda/run/engine.hpp>
+#include <pergrad/detail/executors.hpp>
+#include <pergrad/detail/thread_pool.hpp>
+#include <pergrad/gradients/request.hpp>
+#include <pergrad/privacy/release.hpp>
+#include <pergrad/tape.hpp>
+
+namespace pergrad::inline v0_1 {
+
+namespace on_device {
+
+template <class Network, class Loss, class Device>
+class trainer;
+
+}  // namespace on_device
+
+/// Runs everything on a device: an emulated_device, or a GPU as `pergrad::cuda`. Give the same executor to the network,
+/// the tape and every evaluation; results come back to the host. Not copyable; tapes keep the device alive.
+template <on_device::device Device>
+class basic_device_executor {
+ public:
+  static constexpr bool is_executor = true;
+  static constexpr bool has_random_layers = false;
+  using device_type = Device;
+
+  /// Throws what the device throws where there is none.
+  explicit basic_device_executor(const device_options& options = {})
+      : device_{std::make_shared<Device>()}, options_{options} {}
+  /// `handle` is the device's own: a stream. Throws what the device throws.
+  template <class Handle>
+  requires std::constructible_from<Device, Handle>
+  explicit basic_device_executor(Handle handle, const device_options& options = {})
+      : device_{std::make_shared<Device>(std::move(handle))}, options_{options} {}
+  basic_device_executor(const basic_device_executor&) = delete;
+  basic_device_executor& operator=(const basic_device_executor&) = delete;
+  ~basic_device_executor() = default;
+
+  /// One line that says why there is no such device here; empty if there is one.
+  [[nodiscard]] static std::string missing() requires requires { Device::missing(); }
+  { return Device::missing(); }
+
+  [[nodiscard]] const device_options& options() const noexcept { return options_; }
+  [[nodiscard]] Device& device() const noexcept { return *device_; }
+  [[nodiscard]] const std::shared_ptr<Device>& shared_device() const noexcept { return device_; }
+  /// The host thread that finishes what the device began.
+  [[nodiscard]] const detail::thread_pool& pool() const noexcept { return pool_; }
+
+  /// The library's own: what is wrong with a network or a loss on a device, as a class that says so; else `char`.
+  template <class Network>
+  using explanation = typename on_device::explanation_of<Network>::type;
+  template <class Loss>
+  using loss_explanation = on_device::loss_explanation<Loss>;
+  /// The library's own: what a trainer keeps on the device.
+  template <class Network, class Loss>
+  using trainer = on_device::trainer<Network, Loss, Device>;
+  /// The library's own: sums take turns in one place, so there is room for any number.
+  template <class Network>
+  static constexpr std::size_t usual_sums = detail::most_sums;
+  /// The library's own: the memory of a tape. Throws std::invalid_argument for batches that no device could count.
+  template <class Network>
+  [[nodiscard]] detail::executor_memory make_tape(std::size_t max_batch, std::size_t /*max_sums*/) const {
+    using engine = on_device::engine<typename Network::scalar, Device>;
+    if (max_batch > on_device::most_batch<Network>) {
+      throw std::invalid_argument("pergrad: tape: max_batch is " + std::to_string(max_batch) +
+                                  ", but on a device a batch of this network has at most " +
+                                  std::to_string(on_device::most_batch<Network>) + " samples");
+    }
+    auto made = std::make_shared<engine>(device_, max_batch, options_, on_device::facts_of<Network>,
+                                         on_device::program<Network>::windows());
+    const std::size_t bytes = made->bytes();
+    // Clipped sums are sums of integers here: no way in floating point is short enough.
+    return {std::move(made), &detail::kind_mark<engine>, bytes, {summation::most_additions + 1, 0}};
+  }
+  /// The library's own: an evaluation. Throws std::invalid_argument for a tape of another executor's.
+  template <detail::evaluation_needs Needs, class Network, class Loss>
+  void run(const Network& network, const Loss& /*loss*/, const batch<Network, Loss>& samples, tape<Network>& tape,
+           const detail::run_request<typename Network::scalar>& request) const {
+    using scalar = typename Network::scalar;
+    using target = target_of<Loss, scalar>;
+    using samples_type = batch<Network, Loss>;
+    if (request.strategy != detail::strategy_kind::book_keeping) {
+      throw std::invalid_argument("pergrad: a device evaluates with the strategy book_keeping, not with another one");
+    }
+    if (request.randomness.is_random()) {
+      throw std::invalid_argument("pergrad: no layer on a device is random: evaluate without with_randomness there");
+    }
+    constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
+    static_assert(sizeof(target) <= on_device::target_bytes && target_count <= Network::output_shape.size(),
+                  "pergrad: a loss on a device takes at most one target of up to 8 bytes an output");
+    on_device::sample_feed<Device, scalar, target> feed;
+    feed.context = &samples;
+    feed.input = [](const void* self, std::size_t sample) {
+      return static_cast<const samples_type*>(self)->input(sample);
+    };
+    feed.targets = [](const void* self, std::size_t sample) {
+      return static_cast<const samples_type*>(self)->targets(sample);
+    };
+    feed.target_count = target_count;
+    feed.launch = on_device::sample_launcher_of<Device, Network, Loss>;
+    engine_of(tape).template run<Needs.backward, on_device::layered_of<Network>>(network.all_parameters(), feed,
+                                                                                 request);
+  }
+  /// The library's own: what a tape is on this device.
+  template <class Network>
+  [[nodiscard]] on_device::engine<typename Network::scalar, Device>& engine_of(tape<Network>& tape) const {
+    using engine = on_device::engine<typename Network::scalar, Device>;
+    engine* const found = tape.template memory<engine>();
+    if (found == nullptr || &found->memory().device() != device_.get()) {
+      throw std::invalid_argument("pergrad: the tape was made for another executor than the one it is evaluated by");
+    }
+    return *found;
+  }
+
+ private:
+  std::shared_ptr<Device> device_;
+  device_options options_;
+  detail::thread_pool pool_{threads{1}};
+};
+
+/// A device that the host plays, as an executor: for tests, and for programs on machines without a GPU.
+using emulated = basic_device_executor<on_device::emulated_device>;
+
+}  // namespace pergrad::inline v0_1

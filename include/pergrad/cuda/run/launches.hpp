@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/run/launches.hpp - the launches of one physical batch: samples to their norms and weights, then sums
+//
+// Fused networks: one launch and one launch. Layered ones: a product for every affine layer, forward and back, one for
+// every norm that is found from the gradient's elements, and one for every weighted sum; between them the sample
+// kernel.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include <pergrad/batch.hpp>
+#include <pergrad/cuda/kernels/functions.hpp>
+#include <pergrad/cuda/kernels/samples.hpp>
+#include <pergrad/cuda/kernels/sums.hpp>
+#include <pergrad/cuda/plan/gemm_door.hpp>
+#include <pergrad/cuda/run/memory.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// What is asked of the samples of one physical batch.
+template <class Scalar>
+struct sample_launch {
+  clip_rule rule{};
+  method_choice method{};
+  bool backward = true;
+  bool norms = true;
+  Scalar* outputs = nullptr;
+  int samples = 0;  ///< the most that there may be
+};
+/// One sum.
+template <class Scalar>
+struct sum_launch {
+  method_choice method{};
+  const Scalar* weights = nullptr;  ///< [layer][sample]; nullptr: all are 1
+  bool per_layer = false;
+  bool squares = false;
+  int grid_steps = -1;  ///< not negative: a sum of integers, of which a unit has 2^grid_steps steps
+  int samples = 0;
+};
+
+/// Launches one sample kernel, in as many blocks as there are samples.
+template <class Device, class Scalar, class Target>
+using sample_launcher = void (*)(Device& device, const sample_work<Scalar, Target>& work, int blocks);
+/// That of a network and a loss. Two networks with the same functions and blocks of the same size share it.
+template <class Device, class Kernel>
+void launch_sample_kernel(Device& device, const typename Kernel::work_type& work, int blocks) {
+  device.launch(Kernel{work}, blocks);
+}
+template <class Device, class Network, class Loss>
+inline constexpr auto sample_launcher_of =
+    &launch_sample_kernel<Device, sample_kernel<typename Network::scalar, Loss, typename program<Network>::functions,
+                                                sample_threads<Network>, layered_of<Network>>>;
+
+/// `Layered`: 1 for networks that are cut into layers, whose products are kernels that a fused network does not need.
+template <class Device, class Scalar, class Target, int Layered>
+class launcher {
+ public:
+  using memory_type = network_memory<Scalar, Device>;
+  using view_type = batch_view<Scalar, Target>;
+  using launch_type = sample_launcher<Device, Scalar, Target>;
+
+  launcher(memory_type& memory, const view_type& view, launch_type launch)
+      : memory_{&memory}, net_{&memory.net()}, view_{view}, launch_{launch} {}
+
+  void samples(const sample_launch<Scalar>& wanted) const {
+    sample_work<Scalar, Target> work = make_work(wanted);
+    if constexpr (Layered == 0) {
+      work.stages = wanted.backward ? stage::fused : stage::forward | stage::loss;
+      launch_(device(), work, wanted.samples);
+    } else {
+      if (wanted.samples == 0) return;
+      const auto run = [&](int first, int last, int stages) {
+        work.first = first;
+        work.last = last;
+        work.stages = stages;
+        launch_(device(), work, wanted.samples);
+      };
+      forward(wanted, run);
+      if (!wanted.backward) return;
+      backward(wanted, run);
+      if (wanted.norms) squares(wanted);
+      run(0, 0, stage::layered_leaves | stage::weigh);
+    }
+  }
+
+  /// Forms the lanes of one sum.
+  void sum(const sum_launch<Scalar>& wanted) const {
+    if (wanted.grid_steps < 0) {
+      form_sum<Scalar>(wanted);
+    } else {
+      form_sum<std::int64_t>(wanted);
+    }
+  }
+
+ private:
+  [[nodiscard]] Device& device() const { return memory_->device(); }
+
+  [[nodiscard]] sample_work<Scalar, Target> make_work(const sample_launch<Scalar>& wanted) const {
+    const arena_layout& places = memory_->places();
+    return {.state = memory_->state(),
+            .tables = memory_->tables(),
+            .samples = view_,
+            .parameters = memory_->parameters(),
+            .results = {.losses = memory_->template at<double>(places.losses),
+                        .norms = memory_->template at<norm_bound>(places.norms),
+                        .squares = memory_->template at<double>(places.squares),
+                        .weights = memory_->template at<Scalar>(places.weights),
+                        .layer_stride = wanted.rule.per_layer() ? static_cast<int>(memory_->max_batch()) : 0,
+                        .square_stride = net_->squares,
+                        .outputs = wanted.outputs},
+            .rule = wanted.rule,
+            .method = wanted.method,
+            .output = net_->output,
+            .output_gradient = net_->output_gradient,
+            .output_size = static_cast<int>(net_->output_size),
+            .norms = wanted.norms ? 1 : 0,
+            .tf32 = memory_->tf32() ? 1 : 0,
+            .stages = stage::fused,
+            .first = 0,
+            .last = node_count()};
+  }
+  [[nodiscard]] int node_count() const noexcept { return static_cast<int>(net_->ops.size()); }
+
+  [[nodiscard]] affine_operands<Scalar> operands(const affine_view& view, int x, int y, int samples) const {
+    affine_operands<Scalar> on;
+    on.map = geometry{view};
+    on.values = {.workspace = view_.workspaces,
+                 .stretch = view_.workspace,
+                 .inputs = view_.inputs,
+                 .ids = view_.records,
+                 .input_size = view_.input_size};
+    on.state = memory_->state();
+    on.x = x;
+    on.y = y;
+    on.most_samples = samples;
+    return on;
+  }
+  [[nodiscard]] static constexpr bool is_product(const op_row& row) {
+    return row.kind == op_kind::affine && row.out_size > 0;
+  }
+
+  template <class Run>
+  void forward(const sample_launch<Scalar>& wanted, const Run& run) const {
+    int waiting = 0;  // nodes from here on have not been launched
+    for (int i = 0; i < node_count(); ++i) {
+      const op_row& row = net_->ops[static_cast<std::size_t>(i)];
+      if (!is_product(row)) continue;
+      if (does_something(waiting, i)) run(waiting, i, stage::forward);
+      auto on = operands(row.view, row.in, row.out, wanted.samples);
+      on.weights = memory_->parameters() + row.parameters;
+      on.tf32 = memory_->tf32() ? 1 : 0;
+      on.tf32_result = on.tf32 * row.handed_on;
+      on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
+      launch_forward(device(), forward_way(row), on, wanted.samples);
+      waiting = i + 1;
+    }
+    run(waiting, node_count(), stage::forward | stage::loss);
+  }
+  template <class Run>
+  void backward(const sample_launch<Scalar>& wanted, const Run& run) const {
+    int waiting = node_count();
+    for (int i = node_count(); i-- > 0;) {
+      const op_row& row = net_->ops[static_cast<std::size_t>(i)];
+      if (!is_product(row)) continue;
+      if (does_something(i + 1, waiting)) run(i + 1, waiting, stage::backward);
+      waiting = i;
+      if (row.input_gradient == 0) continue;
+      auto on = operands(row.view, row.dx, row.dy, wanted.samples);
+      on.weights = memory_->parameters() + row.parameters;
+      on.accumulate = row.accumulate;
+      on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      launch_adjoint(device(), adjoint_way(row), on, wanted.samples);
+    }
+    if (does_something(0, waiting)) run(0, waiting, stage::backward);
+  }
+  [[nodiscard]] bool does_something(int first, int last) const {
+    for (int i = first; i < last; ++i) {
+      if (net_->ops[static_cast<std::size_t>(i)].out_size > 0) return true;
+    }
+    return false;
+  }
+  void squares(const sample_launch<Scalar>& wanted) const {
+    for (const outer_leaf& leaf : net_->outer) {
+      const norm_method chosen = wanted.method.of(leaf);
+      if (chosen == norm_method::product || chosen == norm_method::gram) continue;
+      affine_squares<Scalar> problem;
+      problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
+      problem.partial = memory_->template at<double>(memory_->places().squares) + leaf.squares;
+      problem.partial_stride = net_->squares;
+      problem.tiles = leaf.square_count / leaf.view.groups;
+      with_gemm_kernel<Scalar>(squares_way(leaf), problem,
+                               [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
+    }
+  }
+  template <class Sum>
+  void form_sum(const sum_launch<Scalar>& wanted) const {
+    const arena_layout& places = memory_->places();
+    const auto to_grid = static_cast<Scalar>(std::ldexp(1.0, std::max(0, wanted.grid_steps)));
+    sum_kernel<Scalar, Target, Sum, sum_threads> kernel{
+        .state = memory_->state(),
+        .tables = memory_->tables(),
+        .samples = view_,
+        .method = wanted.method,
+        .weights = wanted.weights,
+        .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
+        .squares = wanted.squares ? 1 : 0,
+        .lanes = lane_count(*net_),
+        .first_block = 0,
+        .to_grid = to_grid,
+        .sums = memory_->template at<Sum>(places.sums)};
+    if constexpr (Layered != 0) {
+      if (!wanted.squares && wanted.weights != nullptr) {
+        for (const outer_leaf& leaf : net_->outer) product_sum<Sum>(wanted, leaf, to_grid);
+        kernel.first_block = outer_blocks(*net_);
+      }
+    }
+    device().launch(kernel, (leaf_blocks(*net_) - kernel.first_block) * kernel.lanes);
+  }
+  template <class Sum>
+  void product_sum(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
+    const auto launch = [&](auto problem) {
+      problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
+      problem.factors =
+          wanted.weights + (wanted.per_layer ? static_cast<std::size_t>(leaf.layer) * memory_->max_batch() : 0);
+      problem.to_grid = to_grid;
+      problem.lanes = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
+      problem.lane_stride = static_cast<std::int64_t>(net_->parameters);
+      problem.lane_count = lane_count(*net_);
+      with_gemm_kernel<Scalar>(sum_way(leaf), problem,
+                               [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
+    };
+    if (leaf.view.positions() > 1) {
+      launch(affine_sums<Scalar, Sum, 1>{});
+    } else {
+      launch(affine_sums<Scalar, Sum, 0>{});
+    }
+  }
+
+  memory_type* memory_;
+  const network_facts* net_;
+  view_type view_;
+  launch_type launch_;
+};
+
+}  // namespace pergrad::inline v0_1::on_device

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/run/memory.hpp - what a tape is on a device: the arena of one network, with its tables and parameters
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <pergrad/cuda/device/device.hpp>
+#include <pergrad/cuda/kernels/sample_values.hpp>
+#include <pergrad/cuda/plan/layout.hpp>
+#include <pergrad/cuda/plan/program.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Memory of a device, given back when this goes. Not copyable.
+template <class Device>
+class allocation {
+ public:
+  allocation() = default;
+  allocation(std::shared_ptr<Device> device, std::size_t bytes)
+      : device_{std::move(device)}, memory_{device_->allocate(bytes)}, bytes_{bytes} {}
+  allocation(allocation&& other) noexcept { swap(other); }
+  allocation& operator=(allocation&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  allocation(const allocation&) = delete;
+  allocation& operator=(const allocation&) = delete;
+  ~allocation() {
+    if (memory_ != nullptr) device_->release(memory_);
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  template <class Value>
+  [[nodiscard]] Value* at(std::size_t offset) const noexcept {
+    return reinterpret_cast<Value*>(static_cast<std::byte*>(memory_) + offset);
+  }
+
+ private:
+  void swap(allocation& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(memory_, other.memory_);
+    std::swap(bytes_, other.bytes_);
+  }
+  std::shared_ptr<Device> device_;
+  void* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// One network on one device, for batches of up to `max_batch` samples. Made once; nothing else is allocated later.
+template <class Scalar, class Device>
+class network_memory {
+ public:
+  network_memory(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options,
+                 const network_facts& net, const window_tables<Scalar>& windows)
+      : device_{std::move(device)},
+        max_batch_{max_batch},
+        options_{options},
+        net_{&net},
+        places_{lay_out(net, sizeof(Scalar), max_batch)},
+        arena_{device_, places_.bytes},
+        header_(sizeof(step_state) + max_batch * sizeof(std::uint32_t)) {
+    const std::vector<int> groups(net.groups.begin(), net.groups.end());
+    put(places_.ops, net.ops.data(), net.ops.size());
+    put(places_.outer, net.outer.data(), net.outer.size());
+    put(places_.elementwise, net.elementwise.data(), net.elementwise.size());
+    put(places_.integers, windows.integers.data(), windows.integers.size());
+    put(places_.scalars, windows.scalars.data(), windows.scalars.size());
+    put(places_.groups, groups.data(), groups.size());
+  }
+
+  /// The network's numbers.
+  [[nodiscard]] const network_facts& net() const noexcept { return *net_; }
+  [[nodiscard]] Device& device() const noexcept { return *device_; }
+  /// Whether values and gradients are stored as TF32.
+  [[nodiscard]] bool tf32() const noexcept { return options_.tf32 && std::is_same_v<Scalar, float>; }
+  [[nodiscard]] std::size_t max_batch() const noexcept { return max_batch_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return arena_.bytes(); }
+  [[nodiscard]] const arena_layout& places() const noexcept { return places_; }
+  template <class Value>
+  [[nodiscard]] Value* at(std::size_t place) const noexcept {
+    return arena_.template at<Value>(place);
+  }
+  [[nodiscard]] const step_state* state() const noexcept { return at<const step_state>(places_.state); }
+  [[nodiscard]] Scalar* parameters() const noexcept { return at<Scalar>(places_.parameters); }
+
+  /// Copies values to a place of the arena.
+  template <class Value>
+  void put(std::size_t place, const Value* from, std::size_t count) const {
+    if (count > 0) device_->upload(at<Value>(place), from, count * sizeof(Value));
+  }
+  template <class Value>
+  void get(Value* to, std::size_t place, std::size_t count) const {
+    if (count > 0) device_->download(to, at<Value>(place), count * sizeof(Value));
+  }
+  /// Tells the device about the next physical batch, in one upload.
+  void announce(const step_state& state, const std::uint32_t* records) {
+    std::memcpy(header_.data(), &state, sizeof state);
+    if (state.count > 0) {
+      std::memcpy(header_.data() + sizeof state, records, state.count * sizeof(std::uint32_t));
+    }
+    device_->upload(at<std::byte>(places_.state), header_.data(), sizeof state + state.count * sizeof(std::uint32_t));
+  }
+
+  [[nodiscard]] table_view<Scalar> tables() const noexcept {
+    return {.ops = at<const op_row>(places_.ops),
+            .outer = at<const outer_leaf>(places_.outer),
+            .elementwise = at<const elementwise_leaf>(places_.elementwise),
+            .integers = at<const int>(places_.integers),
+            .scalars = at<const Scalar>(places_.scalars),
+            .op_count = static_cast<int>(net_->ops.size()),
+            .outer_count = static_cast<int>(net_->outer.size()),
+            .elementwise_count = static_cast<int>(net_->elementwise.size()),
+            .layers = static_cast<int>(net_->layers()),
+            .parameter_count = static_cast<int>(net_->parameters)};
+  }
+  /// The samples that `announce` names, out of these records.
+  template <class Target>
+  [[nodiscard]] batch_view<Scalar, Target> samples(const Scalar* inputs, const Target* targets,
+                                                   std::size_t target_count) const noexcept {
+    return {.workspaces = at<Scalar>(places_.workspaces),
+            .kept = at<Scalar>(places_.kept),
+            .inputs = inputs,
+            .targets = targets,
+            .records = at<const std::uint32_t>(places_.records),
+            .workspace = net_->workspace,
+            .kept_size = net_->kept,
+            .input_size = static_cast<int>(net_->input_size),
+            .target_count = static_cast<int>(target_count)};
+  }
+
+ private:
+  std::shared_ptr<Device> device_;
+  std::size_t max_batch_;
+  device_options options_;
+  const network_facts* net_;
+  arena_layout places_;
+  allocation<Device> arena_;
+  std::vector<std::byte> header_;
+};
+
+}  // namespace pergrad::inline v0_1::on_device

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/run/trainer.hpp - a step of DP-SGD on a device: captured once, replayed for every physical batch
+//
+//   upload (state, record numbers) -> samples: forward, loss, backward, norms, factors -> sums -> lanes, noise, update
+//   -> roundings that were open
+//
+// Four kernels and one upload. What differs from batch to batch lies in the state, so a batch of any size, an empty
+// one included, replays the same graph; records are read where the data set lies on the device. The host does not wait.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include <pergrad/batch.hpp>
+#include <pergrad/cuda/kernels/release.hpp>
+#include <pergrad/cuda/run/engine.hpp>
+#include <pergrad/cuda/run/executor.hpp>
+#include <pergrad/cuda/run/launches.hpp>
+#include <pergrad/detail/executors.hpp>
+#include <pergrad/expressions/clip.hpp>
+#include <pergrad/network.hpp>
+#include <pergrad/optim/rules.hpp>
+#include <pergrad/privacy/release.hpp>
+#include <pergrad/train/step_by_verbs.hpp>
+#include <pergrad/train/step_notes.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// The network that is trained, as far as its type matters.
+template <class Scalar>
+struct trained_network {
+  pergrad::detail::remote_parameters* remote = nullptr;
+  const void* network = nullptr;
+  std::span<const Scalar> (*all_parameters)(const void* network) = nullptr;  ///< brings them back first, if need be
+};
+
+/// A trainer of any network. `Layered`: as of the launcher.
+template <class Scalar, class Target, int Layered, class Device>
+class network_trainer {
+ public:
+  using records_type = dataset<Scalar, Target>;
+  using launch_type = sample_launcher<Device, Scalar, Target>;
+  using noise_stream = pergrad::detail::secret_stream<pergrad::detail::randomness::noise>;
+  /// Records are copied to the device when a step sees them first.
+  static constexpr bool trains_on_a_copy = true;
+  static constexpr bool can_be_saved = false;
+
+  network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
+                  network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
+                  const dp_sgd_options& options, double sensitivity)
+      : device_{std::move(device)},
+        network_{network},
+        memory_{&memory},
+        launch_{launch},
+        target_count_{target_count},
+        options_{options},
+        grid_{release_grid::of(sensitivity, memory.net().parameters)},
+        settings_{.noise = {},
+                  .sigma = options.noise->value() *
+                           sensitivity_in_steps(grid_, summation::of<Scalar>(options.capacity->count), 1),
+                  .grid = {std::ldexp(1.0, grid_.steps), std::ldexp(1.0, grid_.unit - grid_.steps),
+                           static_cast<double>(std::numeric_limits<Scalar>::max())},
+                  .scale = 1 / options.divisor->value(),
+                  .momentum = static_cast<Scalar>(options.momentum),
+                  .beta1 = options.adam.beta1,
+                  .beta2 = options.adam.beta2,
+                  .stability = options.adam.stability} {
+    pergrad::detail::require_sigma(options.noise->value(), settings_.sigma, options.noise->value() == 0);
+    parts_.reserve(memory_->max_batch() * net().layers());
+    const std::size_t bytes = net().parameters * sizeof(Scalar);
+    device_->fill_zero(memory_->template at<Scalar>(memory_->places().first_moment), bytes);
+    device_->fill_zero(memory_->template at<Scalar>(memory_->places().second_moment), bytes);
+    take_over();
+  }
+  network_trainer(const network_trainer&) = delete;
+  network_trainer& operator=(const network_trainer&) = delete;
+  ~network_trainer() {
+    if (network_.remote->context != this) return;
+    try {
+      static_cast<void>(host_parameters());
+    } catch (...) {  // the device is gone: the host's copy is the newest there is
+    }
+    *network_.remote = {};
+  }
+
+  /// The rule that weighs samples.
+  void clip_with(const pergrad::detail::flat_clip& rule) {
+    rule_ = {.kind = clip_rule::kind_type::flat, .bound = rule.bound, .unit = grid_.unit};
+  }
+  void clip_with(const pergrad::detail::flat_normalise& rule) {
+    rule_ = {
+        .kind = clip_rule::kind_type::normalise, .bound = rule.bound, .stability = rule.stability, .unit = grid_.unit};
+  }
+  template <std::size_t Layers>
+  void clip_with(const pergrad::detail::layer_clip<Layers>& rule) {
+    std::vector<int> groups(Layers);
+    for (std::size_t layer = 0; layer != Layers; ++layer) groups[layer] = static_cast<int>(layer);
+    clip_groups(groups, rule.bounds);
+  }
+  template <std::size_t Groups>
+  void clip_with(const pergrad::detail::group_clip<Groups>& rule) {
+    clip_groups({net().groups.begin(), net().groups.end()}, rule.bounds);
+  }
+
+  /// The numbers of the data set have changed where they lie: the next step copies them again.
+  void forget_records() noexcept { captured_ = false; }
+  /// Of the next step on: every replay is told its rate.
+  void set_learning_rate(learning_rate rate) noexcept { options_.learning_rate = rate; }
+
+  /// Brings what a step reads to the device: parameters that the host may have changed, records that are not there
+  /// yet. A data set is copied when it is first seen, if another lies at another place or has another size, and after
+  /// `forget_records`. `noise`: of the step; all steps of a trainer have the same key.
+  void prepare(const records_type& records, const noise_stream& noise) {
+    settings_.noise = stream_upload::words(noise);
+    position_ = 0;  // chunks of a step that failed halfway do not count
+    is_released_ = false;
+    if (network_.remote->context != this) take_over();
+    if (network_.remote->changed) {
+      const std::span<const Scalar> parameters = host_parameters();
+      memory_->put(memory_->places().parameters, parameters.data(), parameters.size());
+      network_.remote->changed = false;
+    }
+    const void* inputs = records.size() == 0 ? nullptr : records.input(0);
+    if (captured_ && inputs == inputs_ && records.targets().data() == targets_ && records.size() == record_count_)
+      return;
+    const std::size_t input_bytes = records.size() * net().input_size * sizeof(Scalar);
+    const std::size_t target_start = (input_bytes + 255) / 256 * 256;
+    const std::size_t bytes = target_start + records.targets().size_bytes();
+    captured_ = false;
+    if (records_.bytes() < bytes) {
+      records_ = allocation<Device>{};
+      records_ = {device_, bytes};
+    }
+    if (records.size() > 0) {
+      upload_inputs(static_cast<const Scalar*>(inputs), records.size() * net().input_size);
+      device_->upload(records_.template at<void>(target_start), records.targets().data(),
+                      records.targets().size_bytes());
+    }
+    inputs_ = inputs;
+    targets_ = records.targets().data();
+    record_count_ = records.size();
+    capture(records_.template at<const Scalar>(0), records_.template at<const Target>(target_start));
+  }
+
+  /// One physical batch. The last one has the step's noise: it is added, and the parameters are updated.
+  void run(std::span<const std::uint32_t> records, const noise_stream* noise) {
+    const bool last = noise != nullptr;
+    step_state state{.position = position_,
+                     .count = static_cast<std::uint32_t>(records.size()),
+                     .first = position_ == 0 ? 1U : 0U,
+                     .last = last ? 1U : 0U,
+                     .noise_step = last ? stream_upload::step(*noise) : 0,
+                     .rate = options_.learning_rate->value()};
+    if (last && options_.optimizer == optimizer_kind::adam) {
+      const rules::adam_bias bias =
+          rules::adam_bias_at(updates_ + 1, options_.learning_rate->value(), options_.adam.beta1, options_.adam.beta2);
+      state.rate = bias.rate;
+      state.correction = bias.correction;
+    }
+    memory_->announce(state, records.data());
+    device_->replay(graph_);
+    position_ = last ? 0 : position_ + records.size();
+    if (last) {
+      ++updates_;
+      is_released_ = true;
+      network_.remote->newer = true;
+    }
+  }
+
+  /// Private values of the last physical batch. Waits for the device.
+  void fetch_facts(std::span<double> losses, std::span<double> norms) {
+    memory_->get(losses.data(), memory_->places().losses, losses.size());
+    const std::size_t layers = net().layers();
+    parts_.resize(norms.size() * layers);
+    memory_->get(parts_.data(), memory_->places().norms, parts_.size());
+    for (std::size_t b = 0; b < norms.size(); ++b) {
+      double squared = 0;
+      for (std::size_t layer = 0; layer < layers; ++layer) squared += parts_[b * layers + layer].squared;
+      norms[b] = std::sqrt(squared);
+    }
+  }
+  /// The noised sum of the last step; zeros if there was none, or if it failed halfway. Waits for the device.
+  void fetch_update(std::span<Scalar> to) const {
+    if (is_released_) {
+      memory_->get(to.data(), memory_->places().released, to.size());
+    } else {
+      std::ranges::fill(to, Scalar{0});
+    }
+  }
+  [[nodiscard]] std::size_t max_batch() const noexcept { return memory_->max_batch(); }
+  /// Kernels and copies of one physical batch.
+  [[nodiscard]] std::size_t node_count() const { return Device::node_count(graph_); }
+
+ private:
+  [[nodiscard]] const network_facts& net() const noexcept { return memory_->net(); }
+  [[nodiscard]] std::span<const Scalar> host_parameters() const { return network_.all_parameters(network_.network); }
+
+  void clip_groups(const std::vector<int>& groups, std::span<const double> bounds) {
+    const arena_layout& places = memory_->places();
+    memory_->put(places.groups, groups.data(), groups.size());
+    memory_->put(places.bounds, bounds.data(), bounds.size());
+    rule_ = {};
+    rule_.kind = clip_rule::kind_type::grouped;
+    rule_.unit = grid_.unit;
+    rule_.bounds = memory_->template at<const double>(places.bounds);
+    rule_.group_of = memory_->template at<const int>(places.groups);
+    rule_.groups = static_cast<int>(bounds.size());
+  }
+  /// With TF32 the device's copy is rounded; its kernels read it as it is.
+  void upload_inputs(const Scalar* inputs, std::size_t count) {
+    if (!memory_->tf32()) return device_->upload(records_.template at<void>(0), inputs, count * sizeof(Scalar));
+    std::vector<Scalar> part(std::min(count, std::size_t{1} << 16U));
+    for (std::size_t first = 0; first < count; first += part.size()) {
+      const std::size_t size = std::min(part.size(), count - first);
+      for (std::size_t i = 0; i < size; ++i) part[i] = round_to_tf32(inputs[first + i]);
+      device_->upload(records_.template at<Scalar>(first * sizeof(Scalar)), part.data(), size * sizeof(Scalar));
+    }
+  }
+  /// From now on the newest parameters are here. They may have been with another trainer of the same network.
+  void take_over() {
+    if (host_parameters().empty()) throw std::logic_error("pergrad: dp_sgd: the network that it trains was moved from");
+    *network_.remote = {
+        this, [](void* self, void* parameters) { static_cast<network_trainer*>(self)->fetch_parameters(parameters); }};
+  }
+  void fetch_parameters(void* to) const {
+    memory_->get(static_cast<Scalar*>(to), memory_->places().parameters, net().parameters + net().frozen);
+  }
+
+  void capture(const Scalar* inputs, const Target* targets) {
+    const auto samples = memory_->samples(inputs, targets, target_count_);
+    const launcher<Device, Scalar, Target, Layered> launch{*memory_, samples, launch_};
+    const auto most = static_cast<int>(memory_->max_batch());
+    graph_ = device_->capture([&] {
+      launch.samples({.rule = rule_, .samples = most});
+      launch.sum({.weights = memory_->template at<const Scalar>(memory_->places().weights),
+                  .per_layer = rule_.per_layer(),
+                  .grid_steps = grid_.steps,
+                  .samples = most});
+      launch_release();
+    });
+    captured_ = true;
+  }
+  [[nodiscard]] int rule() const {
+    if (options_.optimizer == optimizer_kind::adam) return update::adam;
+    return options_.momentum > 0 ? update::momentum : update::sgd;
+  }
+  void launch_release() {
+    const arena_layout& places = memory_->places();
+    const release_work<Scalar> work{.state = memory_->state(),
+                                    .settings = settings_,
+                                    .lanes = memory_->template at<const std::int64_t>(places.sums),
+                                    .lane_count = lane_count(net()),
+                                    .lane_stride = static_cast<std::int64_t>(net().parameters),
+                                    .count = static_cast<std::int64_t>(net().parameters),
+                                    .parameters = memory_->parameters(),
+                                    .first = memory_->template at<Scalar>(places.first_moment),
+                                    .second = memory_->template at<Scalar>(places.second_moment),
+                                    .released = memory_->template at<Scalar>(places.released),
+                                    .is_open = memory_->template at<unsigned char>(places.is_open),
+                                    .rule = rule()};
+    const release_kernel<Scalar> kernel{work};
+    device_->launch(kernel, kernel.blocks());
+    const settle_kernel<Scalar> rest{work};
+    device_->launch(rest, rest.blocks());
+  }
+
+  std::shared_ptr<Device> device_;
+  trained_network<Scalar> network_;
+  network_memory<Scalar, Device>* memory_;
+  launch_type launch_;
+  std::size_t target_count_;
+  dp_sgd_options options_;
+  release_grid grid_;
+  release_settings<Scalar> settings_{};
+  clip_rule rule_;
+  allocation<Device> records_;
+  const void* inputs_ = nullptr;
+  const void* targets_ = nullptr;
+  std::size_t record_count_ = 0;
+  bool captured_ = false;
+  typename Device::graph graph_;
+  std::uint64_t position_ = 0;
+  bool is_released_ = false;
+  std::uint64_t updates_ = 0;
+  std::vector<norm_bound> parts_;
+};
+
+/// What `dp_sgd` keeps on a device. Refers to the network and the tape.
+template <class Network, class Loss, class Device>
+class trainer : public network_trainer<typename Network::scalar, target_of<Loss, typename Network::scalar>,
+                                       layered_of<Network>, Device> {
+  using scalar = typename Network::scalar;
+
+ public:
+  trainer(const basic_device_executor<Device>& executor, Network& network, Loss /*loss*/, tape<Network>& tape,
+          const dp_sgd_options& options, double sensitivity)
+      : network_trainer<scalar, target_of<Loss, scalar>, layered_of<Network>, Device>{
+            executor.shared_device(),
+            {&pergrad::detail::network_access::remote(network), &network,
+             [](const void* self) { return static_cast<const Network*>(self)->all_parameters(); }},
+            executor.engine_of(tape).memory(),
+            sample_launcher_of<Device, Network, Loss>,
+            Loss::target_count(Network::output_shape),
+            options,
+            sensitivity} {}
+
+  /// All of a step. The last physical batch brings the noise along, and an empty one is a batch as well.
+  template <class Noise, class NextNoise, class Memory>
+  void step(const pergrad::detail::step_records<Network, Loss>& records, const Noise& /*noise*/,
+            const NextNoise& next_noise, Memory& /*update*/) {
+    const auto noise = next_noise();
+    this->prepare(*records.records, noise);
+    std::span<const std::uint32_t> drawn = records.next();
+    while (drawn.size() == this->max_batch()) {
+      chunk(records, drawn, nullptr);
+      drawn = records.next();
+    }
+    chunk(records, drawn, &noise);
+  }
+
+ private:
+  void chunk(const pergrad::detail::step_records<Network, Loss>& records, std::span<const std::uint32_t> drawn,
+             const typename trainer::noise_stream* noise) {
+    this->run(drawn, noise);
+    pergrad::detail::step_notes<scalar>& notes = *records.notes;
+    if (!notes.wanted()) return;
+    this->fetch_facts(notes.losses(drawn.size()), notes.norms(drawn.size()));
+    notes.note(drawn.size());
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device

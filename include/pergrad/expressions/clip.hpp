@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/expressions/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise
+//
+// A clipped expression knows the most that one sample can add to its sum. That number is its sensitivity; noise is
+// scaled by it and by nothing else.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <span>
+
+#include <pergrad/detail/error_text.hpp>
+#include <pergrad/detail/float_environment.hpp>
+#include <pergrad/expressions/leaf.hpp>
+#include <pergrad/privacy/clip.hpp>
+#include <pergrad/privacy/types.hpp>
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+[[nodiscard]] inline norm_bound bound_of(const norm_bound& part) noexcept {
+  return {part.squared, part.error, part.slack, part.spread};
+}
+
+// Read from the network's structure and not from an executor's tables: a program for a device makes none of the host's.
+
+template <class Structure>
+[[nodiscard]] constexpr std::size_t count_layer_groups() {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < Structure::size; ++i) {
+    if (Structure::trained_counts[i] > 0 && Structure::owners[i] == i) ++count;
+  }
+  return count;
+}
+/// Layers with parameters of their own; tied ones count once.
+template <class Network>
+inline constexpr std::size_t layer_groups = count_layer_groups<typename Network::structure>();
+
+template <class Structure>
+[[nodiscard]] constexpr auto list_layer_groups() {
+  std::array<std::size_t, count_layer_groups<Structure>()> groups{};
+  std::size_t layer = 0;
+  for (std::size_t i = 0; i < Structure::size; ++i) {
+    if (Structure::trained_counts[i] > 0 && Structure::owners[i] == i) groups[layer++] = Structure::groups[i];
+  }
+  return groups;
+}
+/// The clipping group of each of them.
+template <class Network>
+inline constexpr std::array<std::size_t, layer_groups<Network>> group_of_layer =
+    list_layer_groups<typename Network::structure>();
+
+template <std::size_t Layers>
+[[nodiscard]] constexpr std::size_t count_clipping_groups(const std::array<std::size_t, Layers>& group_of) {
+  std::size_t most = 0;
+  for (const std::size_t group : group_of) most = std::max(most, group);
+  return most + 1;
+}
+template <class Network>
+inline constexpr std::size_t clipping_groups = count_clipping_groups(group_of_layer<Network>);
+
+// Each rule bounds what one record adds; `weigh` gives its weights in units of 2^unit.
+
+/// w = min(1, C / ‖g‖)
+struct flat_clip {
+  static constexpr bool per_layer = false;
+  double bound;
+  [[nodiscard]] double sensitivity() const noexcept { return bound; }
+  template <class Network, class Scalar>
+  void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
+    weights[0] = clip_factor<Scalar>(bound_of(facts.norm), Network::parameter_count, bound, unit);
+  }
+};
+
+/// w = C / (‖g‖ + stability)
+struct flat_normalise {
+  static constexpr bool per_layer = false;
+  double bound;
+  double stability;
+  [[nodiscard]] double sensitivity() const noexcept { return bound; }
+  template <class Network, class Scalar>
+  void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
+    weights[0] = normalise_factor<Scalar>(bound_of(facts.norm), Network::parameter_count, bound, stability, unit);
+  }
+};
+
+/// w_l = min(1, C_l / ‖g_l‖) for every layer with parameters; the whole sample is left out if any layer is not finite.
+template <std::size_t Layers>
+struct layer_clip {
+  static constexpr bool per_layer = true;
+  std::array<double, Layers> bounds;
+  /// sqrt(sum C_l²), rounded up.
+  [[nodiscard]] double sensitivity() const noexcept {
+    const float_environment proven;
+    double sum = 0;
+    for (const double bound : bounds) sum += bound * bound;
+    return std::sqrt(sum) * (1 + static_cast<double>(Layers + 4) * std::numeric_limits<double>::epsilon());
+  }
+  template <class Network, class Scalar>
+  void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
+    const bool finite = is_finite_norm<Scalar>(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
+    for (std::size_t layer = 0; layer < Layers; ++layer) {
+      weights[layer] =
+          finite ? clip_factor<Scalar>(bound_of(facts.layers[layer]), Network::parameter_count, bounds[layer], unit)
+                 : Scalar{0};
+    }
+  }
+};
+
+/// w_k = min(1, C_k / ‖g_k‖) for every clipping group k of layers; the whole sample is left out if it is not finite.
+template <std::size_t Groups>
+struct group_clip {
+  static constexpr bool per_layer = true;
+  std::array<double, Groups> bounds;
+  /// sqrt(sum C_k²), rounded up.
+  [[nodiscard]] double sensitivity() const noexcept { return layer_clip<Groups>{bounds}.sensitivity(); }
+  template <class Network, class Scalar>
+  void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
+    constexpr const auto& groups = group_of_layer<Network>;
+    std::array<norm_bound, Groups> norms{};
+    for (std::size_t layer = 0; layer != groups.size(); ++layer) norms[groups[layer]] += facts.layers[layer];
+    const bool finite = is_finite_norm<Scalar>(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
+    for (std::size_t layer = 0; layer != groups.size(); ++layer) {
+      const std::size_t group = groups[layer];
+      weights[layer] = finite
+                           ? clip_factor<Scalar>(bound_of(norms[group]), Network::parameter_count, bounds[group], unit)
+                           : Scalar{0};
+    }
+  }
+};
+
+}  // namespace detail
+
+/// Per-sample gradients, each scaled to a norm of at most its rule's bound. A sample whose gradient is not finite
+/// counts as 0. Made by `clip` and its kin only: a rule of somebody else's could claim any bound.
+template <class Leaf, class Rule>
+class clipped_gradients final : public detail::expression_tag {
+ public:
+  using leaf_type = Leaf;
+  using rule_type = Rule;
+  using scalar = typename Leaf::scalar;
+
+  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
+  [[nodiscard]] const Rule& rule() const noexcept { return rule_; }
+  [[nodiscard]] std::size_t size() const noexcept { return leaf_.size(); }
+  /// The most that adding or removing one sample can move the sum, in L2.
+  [[nodiscard]] double sensitivity() const noexcept { return rule_.sensitivity(); }
+
+  /// One clipped gradient, lazily. Throws std::out_of_range.
+  [[nodiscard]] gradient_row<clipped_gradients, true> operator[](std::size_t sample) const;
+
+  /// Fills in the weights part of a request; the rule must live until the evaluation is over.
+  void weigh_into(detail::sum_request<scalar>& request) const noexcept {
+    request.is_plain = false;
+    request.per_layer = Rule::per_layer;
+    request.weigher = &rule_;
+    request.weigh = [](const void* rule, const detail::sample_facts<scalar>& facts, int unit, scalar* weights) {
+      static_cast<const Rule*>(rule)->template weigh<typename Leaf::network_type>(facts, unit, weights);
+    };
+  }
+
+ private:
+  // The only ways to clipped gradients.
+  template <class Network, class Loss, detail::algorithms Which>
+  friend auto clip(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound);
+  template <class Network, class Loss, detail::algorithms Which>
+  friend auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
+                             std::span<const l2_clip_norm> bounds);
+  template <class Network, class Loss, detail::algorithms Which>
+  friend auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound);
+  template <class Network, class Loss, detail::algorithms Which>
+  friend auto clip_per_group(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
+                             std::span<const l2_clip_norm> bounds);
+  template <class Network, class Loss, detail::algorithms Which>
+  friend auto normalise(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
+                        double stability);
+
+  clipped_gradients(Leaf leaf, Rule rule) : leaf_{leaf}, rule_{rule} {}
+
+  Leaf leaf_;
+  Rule rule_;
+};
+
+/// g_b min(1, C / ‖g_b‖): the norm of what is added is at most C exactly, in the numbers that are added.
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto clip(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound) {
+  return clipped_gradients{gradients, detail::flat_clip{bound.value()}};
+}
+
+/// Every layer with parameters clipped on its own: `bounds` has one C_l a layer, in order. Sensitivity sqrt(sum C_l²).
+/// Throws std::invalid_argument for another number of bounds.
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
+                                  std::span<const l2_clip_norm> bounds) {
+  constexpr std::size_t layers = detail::layer_groups<Network>;
+  if (bounds.size() != layers) {
+    detail::throw_invalid_argument(
+        {"pergrad: clip_per_layer: ", bounds.size(), " bounds for ", layers, " layers with parameters"});
+  }
+  detail::layer_clip<layers> rule{};
+  for (std::size_t layer = 0; layer < layers; ++layer) rule.bounds[layer] = bounds[layer].value();
+  return clipped_gradients{gradients, rule};
+}
+/// Every layer with parameters clipped to C / sqrt(layers), so that the whole has sensitivity C.
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound) {
+  constexpr std::size_t layers = detail::layer_groups<Network>;
+  const detail::float_environment proven;
+  detail::layer_clip<layers> rule{};
+  rule.bounds.fill(bound.value() / std::sqrt(static_cast<double>(layers == 0 ? 1 : layers)));
+  return clipped_gradients{gradients, rule};
+}
+
+/// Every clipping group clipped on its own: group k is what `parameter_group<k, ...>` holds, group 0 all the rest;
+/// `bounds` has one C_k a group. Sensitivity sqrt(sum C_k²). Throws std::invalid_argument for another number of bounds.
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto clip_per_group(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
+                                  std::span<const l2_clip_norm> bounds) {
+  constexpr std::size_t groups = detail::clipping_groups<Network>;
+  if (bounds.size() != groups) {
+    detail::throw_invalid_argument(
+        {"pergrad: clip_per_group: ", bounds.size(), " bounds for ", groups, " clipping groups"});
+  }
+  detail::group_clip<groups> rule{};
+  for (std::size_t group = 0; group < groups; ++group) rule.bounds[group] = bounds[group].value();
+  return clipped_gradients{gradients, rule};
+}
+
+/// g_b C / (‖g_b‖ + stability): automatic clipping (Bu et al. 2022, arXiv:2206.07136). Sensitivity C.
+/// Throws std::invalid_argument unless stability is finite and at least 1e-100: below, squares that vanish would count.
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto normalise(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
+                             l2_clip_norm bound = l2_clip_norm{1.0}, double stability = 0.01) {
+  if (!(stability >= 1e-100) || !std::isfinite(stability)) {
+    detail::throw_invalid_argument(
+        {"pergrad: normalise: stability must be finite and at least 1e-100, got ", stability});
+  }
+  return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
+}
+
+}  // namespace pergrad::inline v0_1

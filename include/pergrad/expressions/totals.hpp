@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/expressions/totals.hpp - where gradients and their sums live: released ones, un-noised totals of clipped
+// sums, and ordinary ones that say so
+//
+// A total shows its numbers to nobody but the release gate (privacy/release.hpp). It knows what one record can do to
+// it: every record is in it at most once, every chunk is clipped alike, and how its additions round is proven
+// beforehand.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <pergrad/detail/aligned_buffer.hpp>
+#include <pergrad/detail/error_text.hpp>
+#include <pergrad/detail/executors.hpp>
+#include <pergrad/expressions/leaf.hpp>
+#include <pergrad/privacy/release.hpp>
+#include <pergrad/privacy/types.hpp>
+
+namespace pergrad::inline v0_1 {
+
+template <class Network, class Loss, random_generator Generator, executor Executor>
+class dp_sgd;
+template <class Network, class Loss, random_generator Generator, executor Executor>
+class private_loop;
+
+/// A public number of records that a total is made for, no less than a tape takes. It limits nothing: records beyond it
+/// are added up more slowly, as integers, so that the bound on rounding holds however many were drawn
+/// (privacy/release.hpp). Which chunk a record goes to must depend on its place among the records drawn alone.
+struct record_capacity {
+  std::size_t count = 2048;
+};
+
+namespace detail {
+
+struct total_access;
+struct total_release;
+template <class Sum, class Network>
+class chunk_of_total;
+template <class Noised, class Network, bool IsPrivate, class Begin>
+class release_of_sum;
+template <class Network, class Loss, executor Executor>
+class step_by_verbs;
+
+/// Memory of a sum: floating point, and integers once they are needed.
+template <class Scalar>
+struct sum_memory {
+  aligned_buffer<Scalar> floating;
+  aligned_buffer<std::int64_t> integers;
+
+  sum_memory() = default;
+  sum_memory(std::size_t count, const char* what) : floating{count, what} {}
+};
+
+/// What a total knows of what was added to it.
+class total_state {
+ public:
+  total_state() = default;
+  explicit total_state(const summation& added) noexcept : added_{added} {}
+
+  /// While an evaluation writes to the total, what it adds will not count.
+  void clear() noexcept {
+    const bool is_written_to = condition_ == condition::being_written;
+    *this = total_state{added_};
+    if (is_written_to) condition_ = condition::being_written;
+  }
+  /// Every record that is added adds at most this; `exchanged`: records by which neighbours differ. Throws
+  /// std::logic_error for another bound than before.
+  void expect(const release_grid& grid, int exchanged) {
+    if (grid_ && !(*grid_ == grid && exchanged_ == exchanged)) {
+      throw std::logic_error("pergrad: chunks of one sum must be clipped alike: bounds " +
+                             std::to_string(grid_->bound) + " and " + std::to_string(grid.bound));
+    }
+    grid_ = grid;
+    exchanged_ = exchanged;
+  }
+  /// Throws std::invalid_argument where a tape takes more records than the total was made for.
+  void require_room(std::size_t most) const {
+    if (added_.capacity == 0 || most <= added_.capacity) return;
+    throw_invalid_argument({"pergrad: a tape for ", most, " records and a clipped sum for ", added_.capacity,
+                            ": construct it with pergrad::record_capacity{", most, "}"});
+  }
+  /// Records of `data` in the order of their numbers, none of which may be in the total: `record(i)` for i < count.
+  /// Throws std::logic_error if one is, or may be.
+  template <class Record>
+  void admit(const void* data, std::size_t count, const Record& record) {
+    require_whole();
+    if (count == 0) return;
+    if (data_ != nullptr && data_ != data) {
+      throw std::logic_error("pergrad: chunks of one sum must be of one data set, as their records could be the same");
+    }
+    std::uint64_t next = next_record_;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint64_t number = record(i);
+      if (number < next) {
+        throw_logic_error({"pergrad: a clipped sum takes every record once, in the order of their numbers: record ",
+                           number, " comes behind ", next - 1});
+      }
+      next = number + 1;
+    }
+    data_ = data;
+    next_record_ = next;
+  }
+  /// Whether the next chunk is to be added up as integers; counts it. `most`: records that it may have, `way`: how
+  /// floating point would add up so many. Both are public, and so is the answer: how many records there are says
+  /// nothing.
+  [[nodiscard]] bool next_as_integers(std::size_t most, const addition_way& way) noexcept {
+    const std::size_t longest = std::max(longest_, way.inside);
+    const bool fits = !has_integers_ && records_ + most <= added_.capacity &&
+                      longest + additions_ + way.onto <= summation::most_additions;
+    if (fits) {
+      records_ += most;
+      longest_ = longest;
+      additions_ += way.onto;
+    } else {
+      has_integers_ = true;
+    }
+    return !fits;
+  }
+  void is_being_written() noexcept { condition_ = condition::being_written; }
+  void is_written() noexcept { condition_ = condition::whole; }
+  void is_given_up() noexcept {
+    if (condition_ == condition::being_written) condition_ = condition::broken;
+  }
+  /// Throws std::logic_error while an evaluation writes to the total.
+  void require_nobody_writes() const {
+    if (condition_ == condition::being_written) {
+      throw std::logic_error("pergrad: an evaluation is under way into this total: one evaluation has one sum for it");
+    }
+  }
+
+  [[nodiscard]] bool has_floating() const noexcept { return records_ > 0; }
+  [[nodiscard]] bool has_integers() const noexcept { return has_integers_; }
+  /// Throws std::logic_error where there is nothing that could be released.
+  [[nodiscard]] const release_grid& grid() const {
+    require_whole();
+    if (!grid_) {
+      throw std::logic_error(
+          "pergrad: noise on a bounded_total that knows no bound: add a clipped sum to it first, or expect(bound)");
+    }
+    return *grid_;
+  }
+  /// In steps of the grid.
+  [[nodiscard]] double sensitivity() const { return sensitivity_in_steps(grid(), added_, exchanged_); }
+
+ private:
+  enum class condition : unsigned char { whole, being_written, broken };
+  void require_whole() const {
+    require_nobody_writes();
+    if (condition_ == condition::broken) {
+      throw std::logic_error("pergrad: an evaluation into this total has failed: clear() it first");
+    }
+  }
+
+  summation added_;
+  std::optional<release_grid> grid_;
+  int exchanged_ = 1;
+  const void* data_ = nullptr;
+  std::uint64_t next_record_ = 0;
+  std::size_t records_ = 0;    ///< that there may be in floating point
+  std::size_t longest_ = 0;    ///< way of an addend to a sum that was added
+  std::size_t additions_ = 0;  ///< of such sums
+  bool has_integers_ = false;
+  condition condition_ = condition::whole;
+};
+
+}  // namespace detail
+
+/// A noised, hence releasable gradient: parameter_count values in PyTorch's order. Only a release can fill it. With
+/// `IsPrivate` false it holds a rehearsal, whose noise is known to whoever knows the seed.
+template <class Network, bool IsPrivate>
+class released_gradient {
+ public:
+  using scalar = typename Network::scalar;
+  template <class Executor>
+  explicit released_gradient(const Executor& /*executor*/) : memory_{Network::parameter_count, "a released gradient"} {}
+
+  /// Released: anybody may see these.
+  [[nodiscard]] std::span<const scalar> values() const noexcept { return memory_.floating.span(); }
+
+ private:
+  friend struct detail::total_access;
+  detail::sum_memory<scalar> memory_;
+};
+
+/// What may be released.
+template <class Network>
+using private_gradient = released_gradient<Network, true>;
+
+namespace unprotected {
+
+/// The same with noise from a seed: for tests and experiments that must be repeated. Not for release.
+template <class Network>
+using rehearsed_gradient = released_gradient<Network, false>;
+
+/// A gradient without noise: parameter_count values in PyTorch's order. Not for release.
+template <class Network>
+class gradient {
+ public:
+  using scalar = typename Network::scalar;
+  template <class Executor>
+  explicit gradient(const Executor& /*executor*/) : values_{Network::parameter_count, "a gradient"} {}
+  [[nodiscard]] std::span<scalar> values() noexcept { return values_.span(); }
+  [[nodiscard]] std::span<const scalar> values() const noexcept { return values_.span(); }
+
+ private:
+  pergrad::detail::aligned_buffer<scalar> values_;
+};
+
+}  // namespace unprotected
+
+/// A clipped sum that grows chunk by chunk: for logical batches larger than the tape. Takes every record once, in the
+/// order of the data set; `clear()` begins anew.
+template <class Network>
+class bounded_total : public detail::expression_tag {
+ public:
+  using scalar = typename Network::scalar;
+  template <class Executor>
+  explicit bounded_total(const Executor& /*executor*/, record_capacity capacity = {}) : bounded_total{capacity} {
+    memory_.floating = {Network::parameter_count, "a clipped sum", detail::uninitialised};
+  }
+
+  /// Back to the empty sum. Touches no number.
+  void clear() noexcept { state_.clear(); }
+  /// What every chunk will be clipped to: so that a batch without any chunk is noised all the same. Throws
+  /// std::logic_error if chunks with another bound are in the total.
+  void expect(l2_clip_norm bound, neighbouring relation = neighbouring::add_or_remove_one) {
+    state_.expect(release_grid::of(bound.value(), Network::parameter_count),
+                  relation == neighbouring::replace_one ? 2 : 1);
+  }
+
+ private:
+  friend struct detail::total_access;
+  explicit bounded_total(record_capacity capacity) : state_{summation::of<scalar>(capacity.count)} {}
+  detail::sum_memory<scalar> memory_;
+  detail::total_state state_;
+};
+
+namespace detail {
+
+/// The library's own way to the numbers behind the types: for those who are named, and for tests that define a probe.
+struct total_access {
+ private:
+  friend struct total_release;
+  template <class Sum, class Network>
+  friend class chunk_of_total;
+  template <class Noised, class Network, bool IsPrivate, class Begin>
+  friend class release_of_sum;
+  template <class Network, class Loss, executor Executor>
+  friend class step_by_verbs;
+  template <class Network, class Loss, random_generator Generator, executor Executor>
+  friend class pergrad::dp_sgd;
+  template <class Network, class Loss, random_generator Generator, executor Executor>
+  friend class pergrad::private_loop;
+  friend struct total_probe;
+
+  template <class Network>
+  [[nodiscard]] static total_state& state(bounded_total<Network>& total) noexcept {
+    return total.state_;
+  }
+  template <class Network>
+  [[nodiscard]] static const total_state& state(const bounded_total<Network>& total) noexcept {
+    return total.state_;
+  }
+  template <class Network>
+  [[nodiscard]] static auto floating(bounded_total<Network>& total) noexcept {
+    return total.memory_.floating.span();
+  }
+  template <class Network>
+  [[nodiscard]] static auto floating(const bounded_total<Network>& total) noexcept {
+    return total.memory_.floating.span();
+  }
+  template <class Network, bool IsPrivate>
+  [[nodiscard]] static auto values(released_gradient<Network, IsPrivate>& gradient) noexcept {
+    return gradient.memory_.floating.span();
+  }
+  /// Integers of a total; from zeros where they are first needed.
+  template <class Network>
+  [[nodiscard]] static std::int64_t* integers(bounded_total<Network>& total, bool begins) {
+    auto& integers = total.memory_.integers;
+    if (integers.size() == 0) {
+      integers = {Network::parameter_count, "a sum of integers"};
+    } else if (begins) {
+      std::ranges::fill(integers.span(), std::int64_t{0});
+    }
+    return integers.data();
+  }
+  /// What is in a total.
+  template <class Network>
+  [[nodiscard]] static unreleased_sum<typename Network::scalar> sum_of(const bounded_total<Network>& total) noexcept {
+    return {total.state_.has_floating() ? total.memory_.floating.data() : nullptr,
+            total.state_.has_integers() ? total.memory_.integers.data() : nullptr};
+  }
+  /// A total without memory of its own, for `exchange_memory`.
+  template <class Network>
+  [[nodiscard]] static bounded_total<Network> total_without_memory(record_capacity capacity) noexcept {
+    return bounded_total<Network>{capacity};
+  }
+  template <class Network, bool IsPrivate>
+  [[nodiscard]] static auto& memory(released_gradient<Network, IsPrivate>& gradient) noexcept {
+    return gradient.memory_;
+  }
+  /// Each gets the other's memory. The numbers of an empty total are never shown, so a released gradient may become a
+  /// sum at any time; a sum may become a released gradient only when every one of its numbers was noised in place or
+  /// overwritten.
+  template <class Network>
+  static void exchange_memory(bounded_total<Network>& total, sum_memory<typename Network::scalar>& memory) noexcept {
+    std::swap(total.memory_, memory);
+  }
+};
+
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1

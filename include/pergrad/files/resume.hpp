@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/files/resume.hpp - a run to and from a file: parameters, the optimizer's state, and what was spent
+//
+// With parameters alone a run that goes on would forget its momentum and, worse, its ledger: its epsilon would be that
+// of its last part. Keys are not written, so the next part draws a new one and no noise is ever used twice. Everything
+// in the file follows from released values and public numbers.
+//
+// The file is a safetensors file. Tensors: `ledger.events`, a sampling probability and a noise multiplier for every
+// kind of step; `ledger.steps`, how many there were; `ledger.order`, that of a Renyi filter, or 0; `optimizer.steps`;
+// `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
+// parameters. Metadata: the optimizer, the run's plan, and a hash of the network's structure.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <pergrad/detail/file.hpp>
+#include <pergrad/files/older_files.hpp>
+#include <pergrad/files/parameter_names.hpp>
+#include <pergrad/files/parameters.hpp>
+#include <pergrad/files/safetensors.hpp>
+#include <pergrad/optim/optimizer.hpp>
+#include <pergrad/privacy/accounting/budget.hpp>
+#include <pergrad/privacy/accounting/rdp_accountant.hpp>
+#include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/types.hpp>
+#include <pergrad/train/dp_sgd.hpp>
+#include <pergrad/train/private_loop.hpp>
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// What a run's file must fit: the tensors that it has but for its ledger, in arrays 0, 1, ... of memory.
+struct run_layout {
+  std::vector<safetensors::tensor> tensors;
+  std::vector<std::size_t> arrays;  ///< of each tensor
+  std::string structure;
+  std::string optimizer;
+};
+[[nodiscard]] inline const char* name_of(run_plan plan) noexcept {
+  return plan == run_plan::beforehand ? "beforehand" : "on the way";
+}
+/// The tensors of these numbers, ledger first; `run_values` has their bytes.
+template <class = void>
+[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries) {
+  return {{"ledger.events", "F64", {entries, 2}, 0, 16 * entries},
+          {"ledger.steps", "U64", {entries}, 0, 8 * entries},
+          {"ledger.order", "F64", {}, 0, 8},
+          {"optimizer.steps", "U64", {}, 0, 8},
+          {"generator.steps", "U64", {}, 0, 8}};
+}
+
+/// Writes a checkpoint. Parameters and the optimizer's state stay where they lie: memory does not grow with them.
+template <class Text>
+void write_run(const Text& path, const run_layout& layout, std::span<const std::byte* const> arrays,
+               const run_numbers& run) {
+  std::vector<double> events;
+  std::vector<std::uint64_t> steps;
+  for (const rdp_accountant::entry& entry : run.ledger) {
+    if (entry.count == 0) continue;
+    events.push_back(entry.event.sampling_probability);
+    events.push_back(entry.event.noise_multiplier);
+    steps.push_back(entry.count);
+  }
+  std::vector<safetensors::tensor> tensors = run_tensors(steps.size());
+  std::vector<const std::byte*> values;
+  for (const void* each : {static_cast<const void*>(events.data()), static_cast<const void*>(steps.data()),
+                           static_cast<const void*>(&run.order), static_cast<const void*>(&run.optimizer_steps),
+                           static_cast<const void*>(&run.generator_steps)}) {
+    values.push_back(static_cast<const std::byte*>(each));
+  }
+  for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
+    tensors.push_back(layout.tensors[i]);
+    values.push_back(arrays[layout.arrays[i]] + layout.tensors[i].begin);
+  }
+  safetensors::write(path,
+                     {{"pergrad", run_format},
+                      {"structure", layout.structure},
+                      {"optimizer", layout.optimizer},
+                      {"plan", name_of(run.plan)}},
+                     tensors, values);
+}
+
+/// Throws std::runtime_error unless a ledger of this can be.
+template <class Text>
+void require_ledger(const Text& path, const run_numbers& run) {
+  std::uint64_t steps = 0;
+  for (std::size_t i = 0; i < run.ledger.size(); ++i) {
+    const auto& [event, count] = run.ledger[i];
+    if (!sampling_probability::holds(event.sampling_probability) || !noise_multiplier::holds(event.noise_multiplier) ||
+        count > std::numeric_limits<std::uint64_t>::max() - steps) {
+      fail_with_file(path, "entry " + std::to_string(i) + " of its ledger is none");
+    }
+    steps += count;
+  }
+  const bool is_fixed = run.order > 1 && std::isfinite(run.order);
+  if (run.plan == run_plan::beforehand ? run.order != 0 : !is_fixed && (run.order != 0 || steps != 0)) {
+    fail_with_file(path, "the order of its ledger is none for a run that is planned " + Text{name_of(run.plan)});
+  }
+}
+
+/// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
+template <class Text>
+[[nodiscard]] std::pair<loaded_bytes, run_numbers> read_run(const Text& path, const run_layout& layout, run_plan plan) {
+  if (is_npy(path)) {
+    fail_with_file(path,
+                   "a checkpoint of version 0.1, which neither names nor a checksum protect: "
+                   "unprotected::load_older_checkpoint reads it, save_checkpoint writes it anew");
+  }
+  safetensors::reader opened{path};
+  require_format(opened, run_format);
+  const auto require = [&](const char* key, const Text& wanted, const char* whose) {
+    const Text* const found = opened.metadata(key);
+    if (found == nullptr) opened.fail(Text{"not a checkpoint of a run: its metadata have no "} + key);
+    if (*found != wanted) {
+      opened.fail(Text{"its "} + key + " is " + found->substr(0, 80) + ", " + whose + " is " + wanted);
+    }
+  };
+  require("pergrad", run_format, "this version's");
+  require("optimizer", layout.optimizer, "this one's");
+  require("plan", name_of(plan), "this run's");
+  const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
+  const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
+  require_entries(path, entries);
+  std::vector<safetensors::tensor> wanted = run_tensors(entries);
+  wanted.insert(wanted.end(), layout.tensors.begin(), layout.tensors.end());
+  const Text differences = safetensors::differences(opened.tensors(), "the file", wanted, "this run", true);
+  if (!differences.empty()) opened.fail("does not fit the network and its optimizer: " + differences);
+  if (opened.metadata("structure") == nullptr) opened.fail("not a checkpoint of a run: its metadata have no structure");
+  require_structure(opened, layout.structure, "");
+
+  std::pair<loaded_bytes, run_numbers> made;
+  loaded_bytes& loaded = made.first;
+  run_numbers& run = made.second;
+  loaded.bytes = opened.read_values();
+  const auto value = [&]<class Value>(Value& to, const char* name, std::size_t index) {
+    const std::size_t begin = safetensors::find(opened.tensors(), name)->begin;
+    std::memcpy(&to, loaded.bytes.data() + begin + index * sizeof to, sizeof to);
+  };
+  run.plan = plan;
+  run.ledger.resize(entries);
+  for (std::size_t i = 0; i < entries; ++i) {
+    value(run.ledger[i].event.sampling_probability, "ledger.events", 2 * i);
+    value(run.ledger[i].event.noise_multiplier, "ledger.events", 2 * i + 1);
+    value(run.ledger[i].count, "ledger.steps", i);
+  }
+  value(run.order, "ledger.order", 0);
+  value(run.optimizer_steps, "optimizer.steps", 0);
+  value(run.generator_steps, "generator.steps", 0);
+  for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
+    const safetensors::tensor& each = layout.tensors[i];
+    loaded.moves.push_back(
+        {layout.arrays[i], safetensors::find(opened.tensors(), each.name)->begin, each.begin, each.size});
+  }
+  return made;
+}
+
+struct checkpoint_access {
+  /// The network's memory, then the optimizer's arrays; `Byte` is std::byte, or const.
+  template <class Byte, class Network, class Optimizer>
+  [[nodiscard]] static std::vector<Byte*> arrays(Network& network, Optimizer& optimizer) {
+    std::vector<Byte*> all{reinterpret_cast<Byte*>(network.all_parameters().data())};
+    for (const auto part : optimizer_access::state(optimizer)) all.push_back(reinterpret_cast<Byte*>(part.data()));
+    return all;
+  }
+  template <class Network, class Optimizer>
+  [[nodiscard]] static run_layout layout(Optimizer& optimizer) {
+    run_layout made;
+    made.structure = structure_hash<Network>(true);
+    made.optimizer = optimizer_access::kind(optimizer);
+    made.tensors = parameter_tensors<Network>();
+    const std::size_t count = made.tensors.size();
+    made.arrays.resize(count);
+    std::size_t array = 0;
+    for (const auto part : optimizer_access::state(optimizer)) {
+      const std::string prefix = std::string{"optimizer."} + optimizer_access::state_names<Optimizer>[array++] + ".";
+      for (std::size_t i = 0; i < count; ++i) {
+        if (made.tensors[i].begin >= part.size_bytes()) continue;  // not trained, or nothing is remembered
+        made.tensors.push_back(made.tensors[i]);
+        made.tensors.back().name.insert(0, prefix);
+        made.arrays.push_back(array);
+      }
+    }
+    return made;
+  }
+
+  template <class Network, class Optimizer, class Accountant>
+  static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
+                   std::uint64_t generator_steps, const std::string& path) {
+    const std::uint64_t* const steps = optimizer_access::count(optimizer);
+    run_numbers run;
+    if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
+      run.plan = accountant.plan();
+      run.order = accountant.order();
+      run.ledger.assign(accountant.accountant().ledger().begin(), accountant.accountant().ledger().end());
+    } else {
+      run.ledger.assign(accountant.ledger().begin(), accountant.ledger().end());
+    }
+    run.optimizer_steps = steps != nullptr ? *steps : 0;
+    run.generator_steps = generator_steps;
+    write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
+  }
+
+  /// Reads first and changes then: nothing is changed if anything is wrong. Returns the steps given out.
+  template <class Network, class Optimizer, class Accountant>
+  static std::uint64_t restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
+                               bool older) {
+    if (accountant.steps() != 0) {
+      throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
+                             " steps were taken already, and what they spent would be forgotten");
+    }
+    run_plan plan = run_plan::beforehand;
+    if constexpr (std::is_same_v<Accountant, privacy_accountant>) plan = accountant.plan();
+    if (older && plan != run_plan::beforehand) {
+      fail_with_file(path, "a run of version 0.1 was planned beforehand, and this one is planned on the way");
+    }
+    const auto [loaded, run] =
+        older ? read_older<Network>(optimizer, path) : read_run(path, layout<Network>(optimizer), plan);
+    require_ledger(path, run);
+    Accountant goes_on = accountant;
+    for (const rdp_accountant::entry& entry : run.ledger) goes_on.record(entry.event, entry.count);
+    if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
+      if (run.order != 0) goes_on.fix_order(run.order);
+    }
+    const auto places = arrays<std::byte>(network, optimizer);
+    accountant = std::move(goes_on);
+    loaded.put(places);
+    if (std::uint64_t* const count = optimizer_access::count(optimizer)) *count = run.optimizer_steps;
+    return run.generator_steps;
+  }
+  template <class Network, class Optimizer>
+  [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
+    constexpr std::size_t width = sizeof(typename Network::scalar);
+    std::vector<std::size_t> sizes{width * (Network::parameter_count + Network::frozen_parameter_count)};
+    for (const auto part : optimizer_access::state(optimizer)) sizes.push_back(part.size_bytes());
+    return read_older_run(path, sizes, width);
+  }
+  /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise.
+  template <class Generator>
+  static void go_on(Generator& generator, std::uint64_t given_out) {
+    if constexpr (std::is_same_v<Generator, seeded_generator>) {
+      generator = seeded_generator{generator.seed(), std::max(generator.step(), given_out)};
+    } else if constexpr (!Generator::is_private) {
+      while (generator.step() < given_out) static_cast<void>(generator.next_step());
+    }
+  }
+
+  template <class Trainer>
+  static void save(const Trainer& trainer, const std::string& path) {
+    std::visit(
+        [&](auto& optimizer) {
+          save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path);
+        },
+        trainer.trainer_->optimizer_);
+  }
+  template <class Trainer>
+  static void load(Trainer& trainer, const std::string& path, bool older) {
+    go_on(trainer.generator_,
+          std::visit(
+              [&](auto& optimizer) { return restore(*trainer.network_, optimizer, trainer.accountant_, path, older); },
+              trainer.trainer_->optimizer_));
+  }
+  template <class Network, class Optimizer, class Loop>
+  static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
+    require_its_network(network, loop);
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), path);
+  }
+  template <class Network, class Optimizer, class Loop>
+  static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
+    require_its_network(network, loop);
+    go_on(loop.generator_, restore(network, optimizer, loop.accountant_, path, false));
+  }
+  template <class Network, class Loop>
+  static void require_its_network(const Network& network, const Loop& loop) {
+    if (&network != loop.network_) throw std::logic_error("pergrad: a checkpoint of a loop is one of its own network");
+  }
+};
+
+}  // namespace detail
+
+/// Writes a run: the network's parameters and the optimizer's state by name, and what was spent: ledger, plan, and the
+/// order of a Renyi filter. No key is written, and nothing that is private. Memory does not grow with the network. The
+/// file appears whole or not at all, and is on the disk when this returns. Throws std::runtime_error that names the
+/// file and says what failed. Trainers on a device cannot be saved yet.
+template <class Network, class Loss, class Generator, class Executor>
+requires(Executor::template trainer<Network, Loss>::can_be_saved) void save_checkpoint(
+    const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+  detail::checkpoint_access::save(trainer, path);
+}
+
+/// Lets a trainer that has taken no step go on with a saved run: steps, epsilon and budget count both parts, and a
+/// filter keeps its order. Its options may be others but for the plan and the kind of optimizer; each step costs what
+/// its own options say. The noise's key is a new one; a seeded generator goes on behind the steps that it had given
+/// out, so that a run in two parts has the bits of one.
+///
+/// Steps that were taken after the file was written are in no ledger: nothing of them may have been released.
+///
+/// Throws std::runtime_error that says what is wrong with the file, or that it is of another network, scalar type,
+/// optimizer or plan; std::logic_error if steps were taken; nothing is changed then.
+template <class Network, class Loss, class Generator, class Executor>
+requires(Executor::template trainer<Network, Loss>::can_be_saved) void load_checkpoint(
+    dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+  detail::checkpoint_access::load(trainer, path, false);
+}
+
+/// The same for a `private_loop`, with its own network and the optimizer that takes its steps. A step that has begun is
+/// in the ledger, whether it was released or not. Throws std::logic_error for another network.
+template <class Network, class Optimizer, class Loss, class Generator, class Executor>
+void save_checkpoint(const Network& network, Optimizer& optimizer,
+                     const private_loop<Network, Loss, Generator, Executor>& loop, const std::string& path) {
+  detail::checkpoint_access::save_loop(network, optimizer, loop, path);
+}
+template <class Network, class Optimizer, class Loss, class Generator, class Executor>
+void load_checkpoint(Network& network, Optimizer& optimizer, private_loop<Network, Loss, Generator, Executor>& loop,
+                     const std::string& path) {
+  detail::checkpoint_access::load_loop(network, optimizer, loop, path);
+}
+
+/// The same for a training loop by hand, with an `rdp_accountant` or a `privacy_accountant`. A seeded generator is not
+/// in the file: `seeded_generator{seed, steps}` goes on behind so many steps.
+template <class Network, class Optimizer, class Accountant>
+requires(std::is_same_v<Accountant, rdp_accountant> ||
+         std::is_same_v<Accountant, privacy_accountant>) void save_checkpoint(const Network& network,
+                                                                              Optimizer& optimizer,
+                                                                              const Accountant& accountant,
+                                                                              const std::string& path) {
+  detail::checkpoint_access::save(network, optimizer, accountant, 0, path);
+}
+template <class Network, class Optimizer, class Accountant>
+requires(std::is_same_v<Accountant, rdp_accountant> ||
+         std::is_same_v<Accountant, privacy_accountant>) void load_checkpoint(Network& network, Optimizer& optimizer,
+                                                                              Accountant& accountant,
+                                                                              const std::string& path) {
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false));
+}
+
+namespace unprotected {
+
+/// Reads a checkpoint of version 0.1, five .npy arrays, into a trainer as `load_checkpoint` does; `save_checkpoint`
+/// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
+/// damage to its ledger may go unnoticed: the caller vouches for both.
+template <class Network, class Loss, class Generator, class Executor>
+requires(Executor::template trainer<Network, Loss>::can_be_saved) void load_older_checkpoint(
+    dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+  detail::checkpoint_access::load(trainer, path, true);
+}
+
+}  // namespace unprotected
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/graph/gate.hpp - infers a network's shapes, and lets only a sound network through
+//
+// Every node is examined at compile time; the first mistake found is explained (errors.hpp) and stands in for the
+// network, as a type that swallows whatever is done with it, so that the compiler has one error to print and nothing
+// more to say.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+
+#include <pergrad/concepts.hpp>
+#include <pergrad/errors.hpp>
+#include <pergrad/graph/graph.hpp>
+#include <pergrad/graph/mistakes.hpp>
+#include <pergrad/graph/stand_ins.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1 {
+
+template <class Scalar, shape Input, class... Layers>
+class static_network;
+
+namespace detail {
+
+template <class Layer>
+concept has_check = requires(shape in) {
+  { Layer::check(in) } -> std::convertible_to<mistake>;
+};
+
+/// Does one operand lie inside the `size` values it is taken from?
+[[nodiscard]] constexpr bool inside(const operand& from, std::size_t positions, std::size_t count,
+                                    std::size_t size) noexcept {
+  return positions > 0 && count > 0 &&
+         from.offset + (positions - 1) * from.position_stride + (count - 1) * from.stride < size;
+}
+
+template <class Layer>
+[[nodiscard]] constexpr mistake check_factors(shape in, shape second) {
+  const std::size_t saved = saved_count_of<Layer>(in, second);
+  const auto size_of = [&](source from) -> std::size_t {
+    if (from == source::activation) return in.size();
+    if (from == source::second_activation) return second.size();
+    return from == source::saved ? saved : output_shape_of<Layer>(in, second).size();
+  };
+  std::size_t covered = 0;
+  for (const factor& each : factors_of<Layer>(in, second)) {
+    covered += each.size();
+    if (each.sparse) {
+      const bool all_inside = each.delta.from != source::ones &&
+                              inside(each.delta, each.positions, each.columns, size_of(each.delta.from)) &&
+                              each.other.from == source::activation && in.ids == each.rows &&
+                              each.positions == in.size();
+      if (!all_inside) return mistake::factor_outside_tape;
+      continue;
+    }
+    const std::size_t other_count = each.outer ? each.columns : each.rows;
+    const bool other_inside = (each.other.from == source::ones && !each.outer) ||
+                              inside(each.other, each.positions, other_count, size_of(each.other.from));
+    const bool delta_inside =
+        each.delta.from != source::ones && inside(each.delta, each.positions, each.rows, size_of(each.delta.from));
+    if (!delta_inside || !other_inside) return mistake::factor_outside_tape;
+  }
+  return covered == parameter_count_of<Layer>(in, second) ? mistake::none : mistake::factors_do_not_cover;
+}
+
+template <class Layer>
+[[nodiscard]] constexpr mistake diagnose_tiled(shape in, shape second) {
+  if constexpr (!is_tiled<Layer> || !has_output_shape<Layer>) {
+    return mistake::not_on_tiles;
+  } else {
+    mistake found = mistake::none;
+    if constexpr (requires { Layer::check(in, second); }) {
+      found = Layer::check(in, second);
+    } else if constexpr (has_check<Layer>) {
+      found = Layer::check(in);
+    }
+    if (found != mistake::none) return found;
+    if (second.ids != 0) return mistake::branches_do_not_fit;  // to a layer with two inputs both are numbers
+    if constexpr (has_accepts<Layer>) {
+      if (!Layer::accepts(in)) return mistake::rejects_input;
+    }
+    if (output_shape_of<Layer>(in, second).size() == 0) return mistake::no_output;
+    if constexpr (has_factors<Layer>) {
+      return check_factors<Layer>(in, second);
+    } else {
+      return parameter_count_of<Layer>(in, second) == 0 ? mistake::none : mistake::no_factors;
+    }
+  }
+}
+
+/// May a layer get samples of varying length? Either it works position by position (the executor keeps zero what is
+/// beyond), or it says what becomes of the length, or it takes care of lengths itself. Positions must lie along the
+/// axis that the layer takes for them.
+template <class Layer>
+[[nodiscard]] constexpr bool keeps_lengths(shape in, shape out) {
+  constexpr bool knows = requires { requires Layer::knows_lengths; };
+  constexpr bool channels_first = requires { requires Layer::channels_first; };
+  constexpr bool either = requires { requires Layer::is_transpose; };
+  if (in.varying_axis() == 0) return true;
+  if (in.varying_axis() == 2 && !channels_first && !either && (knows || out != in)) return false;
+  if (in.varying_axis() == 1 && channels_first) return false;
+  return knows || out.varying_axis() != 0;
+}
+
+/// Whether a layer may stand behind one other: it says what it makes of one shape.
+template <class Layer>
+inline constexpr bool takes_one_input = requires(shape in) {
+  Layer::output_shape(in);
+};
+
+/// What is wrong with a layer on this input, before anything else of it is used.
+template <class Layer>
+[[nodiscard]] constexpr mistake diagnose(shape in, shape second) {
+  if constexpr (is_mixing<Layer>) {
+    return mistake::mixes_samples;
+  } else if (in.ids != 0 && !takes_ids<Layer>) {
+    return mistake::ids_into_a_float_layer;
+  } else if constexpr (is_branch_sum<Layer>) {
+    return in == second ? mistake::none : mistake::branches_differ;
+  } else if constexpr (requires { Layer::on_tiles; }) {
+    return diagnose_tiled<Layer>(in, second);
+  } else if constexpr (has_check<Layer>) {
+    return Layer::check(in);
+  } else if constexpr (is_reshape<Layer>) {
+    return Layer::output_shape(in).size() == in.size() ? mistake::none : mistake::no_output;
+  } else if constexpr (has_value<Layer>) {
+    return output_shape_of<Layer>(in) == in ? mistake::none : mistake::element_function_changes_shape;
+  } else if constexpr (has_output_shape<Layer> && (has_affine<Layer> || has_windows<Layer>)) {
+    return Layer::output_shape(in).size() == 0 ? mistake::no_output : mistake::none;
+  } else if constexpr (!has_output_shape<Layer>) {
+    return mistake::no_output_shape;
+  } else if constexpr (!has_parameter_count<Layer>) {
+    return mistake::no_parameter_count;
+  } else if constexpr (!has_general_forward<Layer>) {
+    return mistake::no_forward;
+  } else if constexpr (!has_general_backward<Layer>) {
+    return mistake::no_backward;
+  } else {
+    if constexpr (has_accepts<Layer>) {
+      if (!Layer::accepts(in)) return mistake::rejects_input;
+    }
+    if (Layer::output_shape(in).size() == 0) return mistake::no_output;
+    if constexpr (has_factors<Layer>) {
+      return check_factors<Layer>(in, {});
+    } else {
+      return Layer::parameter_count(in) == 0 ? mistake::none : mistake::no_factors;
+    }
+  }
+}
+
+/// The unfolded list of a network with its shapes; stops inferring at the first mistake.
+template <shape Input, class List, class... Layers>
+struct unfolded;
+template <shape Input, class... Nodes, class... Layers>
+struct unfolded<Input, node_list<Nodes...>, Layers...> {
+  static constexpr std::size_t size = sizeof...(Nodes);
+  using table = type_table<typename Nodes::layer_type...>;
+  template <std::size_t Index>
+  using layer_at = type_at<Index, table>;
+
+  struct findings {
+    std::array<shape, size + 1> shapes{};
+    std::array<std::size_t, size + 1> parameter_counts{};   ///< parameters that node i uses
+    std::array<std::size_t, size + 1> parameter_offsets{};  ///< their place; frozen ones lie behind all others
+    std::array<std::size_t, size + 1> trained_counts{};     ///< 0 if they are frozen
+    std::array<std::size_t, size + 1> owners{};  ///< the first node that uses the same parameters: i unless tied
+    std::array<std::size_t, size + 1> groups{};  ///< clipping groups
+    std::array<std::size_t, size + 1>
+        inputs{};  // slot that node i reads; slot 0 is the network's input, node i writes i + 1
+    std::array<std::size_t, size + 1> inputs2{};         // second slot of a node with two inputs, else 0
+    std::array<std::size_t, size + 1> length_origins{};  // the last slot before a slot that changed the lengths
+    std::size_t trained = 0;                             // parameters that are trained
+    std::size_t frozen = 0;
+    std::size_t first_mistake = size;
+    mistake what = mistake::none;
+  };
+  static constexpr findings find() {
+    using diagnose_function = mistake (*)(shape, shape);
+    using shape_function = shape (*)(shape, shape);
+    using count_function = std::size_t (*)(shape, shape);
+    using lengths_function = bool (*)(shape, shape);
+    constexpr std::array<std::size_t, size + 1> back{Nodes::back..., 0};
+    constexpr std::array<std::size_t, size + 1> back2{Nodes::back2..., 0};
+    constexpr std::array<std::size_t, size + 1> group_numbers{Nodes::group..., 0};
+    constexpr std::array<std::size_t, size + 1> later{Nodes::later..., 0};
+    constexpr std::array<bool, size + 1> is_frozen{Nodes::is_frozen..., false};
+    constexpr std::array<tie_number, size + 1> ties{tie_of<typename Nodes::tie_type>..., tie_number{}};
+    constexpr std::array<bool, size + 1> tied_by_two{std::is_same_v<typename Nodes::tie_type, tied_twice>..., false};
+    constexpr std::array<diagnose_function, size + 1> diagnoses{&diagnose<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<lengths_function, size + 1> lengths{&keeps_lengths<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<bool, size + 1> takes_one{takes_one_input<typename Nodes::layer_type>..., true};
+    constexpr std::array<bool, size + 1> takes_two{has_two_inputs<typename Nodes::layer_type>..., false};
+    constexpr std::array<bool, size + 1> joins{joins_positions<typename Nodes::layer_type>..., false};
+    constexpr std::array<bool, size + 1> changes_length{has_output_length<typename Nodes::layer_type>..., false};
+    findings result;
+    result.shapes[0] = Input;
+    for (std::size_t i = 0; i < size; ++i) {
+      result.inputs[i] = i + 1 - back[i];
+      result.inputs2[i] = back2[i] == 0 ? 0 : i + 1 - back2[i];
+      result.groups[i] = group_numbers[i];
+      const shape in = result.shapes[result.inputs[i]];
+      const shape in2 = back2[i] == 0 ? shape{} : result.shapes[result.inputs2[i]];
+      const bool as_many_inputs = back2[i] != 0 ? takes_two[i] : takes_one[i] || !takes_two[i];
+      result.what = as_many_inputs ? diagnoses[i](in, in2) : mistake::branches_do_not_fit;
+      if (result.what == mistake::none) {
+        result.shapes[i + 1] = outputs[i](in, in2);
+        result.parameter_counts[i] = counts[i](in, in2);
+        if (!lengths[i](in, result.shapes[i + 1])) result.what = mistake::lengths_are_lost;
+        if (joins[i] && !agree_in_length(result, i)) result.what = mistake::branches_differ_in_length;
+        result.length_origins[i + 1] = changes_length[i] ? i + 1 : result.length_origins[result.inputs[i]];
+      }
+      if (tied_by_two[i]) result.what = mistake::ties_nest;
+      result.owners[i] = i;
+      for (std::size_t k = 0; ties[i].size != 0 && k < i; ++k) {
+        if (ties[k].size == 0 || ties[k].key != ties[i].key || ties[k].index != ties[i].index) continue;
+        result.owners[i] = k;
+        if (ties[k].size != ties[i].size || diagnoses[k] != diagnoses[i] ||
+            result.parameter_counts[k] != result.parameter_counts[i] || is_frozen[k] != is_frozen[i]) {
+          result.what = mistake::tied_blocks_differ;
+        }
+        break;
+      }
+      if (result.what != mistake::none) {
+        result.first_mistake = i;
+        return result;
+      }
+      if (!is_frozen[i]) result.trained_counts[i] = result.parameter_counts[i];
+    }
+    result.trained = place_parameters(result, is_frozen, later, false, 0);
+    result.parameter_offsets[size] = result.trained;
+    result.frozen = place_parameters(result, is_frozen, later, true, result.trained) - result.trained;
+    for (std::size_t i = 0; i < size; ++i) result.parameter_offsets[i] = result.parameter_offsets[result.owners[i]];
+    return result;
+  }
+  /// Positions in a slot of a sample that has `length` of the network's input.
+  static constexpr std::size_t length_in(const findings& result, std::size_t slot, std::size_t length) {
+    using length_function = std::size_t (*)(shape, std::size_t);
+    constexpr std::array<length_function, size + 1> after{&output_length_of<typename Nodes::layer_type>..., nullptr};
+    if (slot == 0) return length;
+    const std::size_t before = result.inputs[slot - 1];
+    return after[slot - 1](result.shapes[before], length_in(result, before, length));
+  }
+  /// Do both inputs of a node have as many positions of every sample, however short it is?
+  static constexpr bool agree_in_length(const findings& result, std::size_t node) {
+    const std::size_t first = result.inputs[node];
+    const std::size_t second = result.inputs2[node];
+    if (result.shapes[first].varying_axis() == 0 || result.length_origins[first] == result.length_origins[second]) {
+      return true;
+    }
+    for (std::size_t length = 0; length <= Input.e0; ++length) {
+      if (length_in(result, first, length) != length_in(result, second, length)) return false;
+    }
+    return true;
+  }
+  /// Gives the owners of parameters their places from `end` on, node after node but for those that stand later; returns
+  /// the end.
+  static constexpr std::size_t place_parameters(findings& result, const std::array<bool, size + 1>& is_frozen,
+                                                const std::array<std::size_t, size + 1>& later, bool frozen,
+                                                std::size_t end) {
+    std::size_t most = 0;
+    for (const std::size_t each : later) most = each > most ? each : most;
+    for (std::size_t i = 0; i < size; ++i) {
+      for (std::size_t back = 0; back <= most && back <= i; ++back) {
+        const std::size_t candidate = back == 0 ? i : i - (most < i ? most : i) + back - 1;
+        if (later[candidate] != i - candidate || result.owners[candidate] != candidate ||
+            is_frozen[candidate] != frozen) {
+          continue;
+        }
+        result.parameter_offsets[candidate] = end;
+        end += result.parameter_counts[candidate];
+      }
+    }
+    return end;
+  }
+  static constexpr findings found = find();
+
+  /// Index in the user's list of the entry that node `node_index` comes from.
+  static constexpr std::size_t entry_of(std::size_t node_index) {
+    constexpr std::array<std::size_t, sizeof...(Layers) + 1> sizes{unfold<Layers>::type::size..., 0};
+    std::size_t end = 0;
+    for (std::size_t entry = 0; entry < sizeof...(Layers); ++entry) {
+      end += sizes[entry];
+      if (node_index < end) return entry;
+    }
+    return sizeof...(Layers);
+  }
+
+  static constexpr const auto& shapes = found.shapes;
+  static constexpr const auto& parameter_counts = found.parameter_counts;
+  static constexpr const auto& parameter_offsets = found.parameter_offsets;
+  static constexpr const auto& trained_counts = found.trained_counts;
+  static constexpr const auto& owners = found.owners;
+  static constexpr const auto& groups = found.groups;
+  static constexpr const auto& inputs = found.inputs;
+  static constexpr const auto& inputs2 = found.inputs2;
+};
+
+template <shape Input, class... Layers>
+using structure = unfolded<Input, typename join<typename unfold<Layers>::type...>::type, Layers...>;
+
+}  // namespace detail
+
+namespace detail {
+
+template <mistake What, class Where, class Layer, class Given, class Structure, std::size_t Index>
+constexpr auto explain() {
+  using namespace error;
+  // clang-format off
+  if constexpr (What == mistake::no_output_shape) return std::type_identity<no_output_shape<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_parameter_count) return std::type_identity<no_parameter_count<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_forward) return std::type_identity<no_forward<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_backward) return std::type_identity<no_backward<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_factors) return std::type_identity<no_factors<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::factor_outside_tape) return std::type_identity<factor_reads_outside_the_tape<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::mixes_samples) return std::type_identity<mixes_samples<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_an_image) return std::type_identity<needs_an_image<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_features) return std::type_identity<needs_features<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_channels_and_positions) return std::type_identity<needs_channels_and_positions<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_a_volume) return std::type_identity<needs_a_volume<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_two_axes) return std::type_identity<needs_two_axes<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::reshape_changes_size) return std::type_identity<reshape_changes_size<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::output_padding_too_large) return std::type_identity<output_padding_too_large<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::kernel_too_large) return std::type_identity<kernel_larger_than_padded_input<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::groups_do_not_divide) return std::type_identity<groups_do_not_divide_channels<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::pool_padding_too_large) return std::type_identity<padding_larger_than_half_the_window<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::zero_is_no_size) return std::type_identity<zero_is_no_size<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::option_not_offered) return std::type_identity<option_not_offered<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::rejects_input) return std::type_identity<layer_rejects_its_input<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_output) return std::type_identity<layer_gives_no_output<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::element_function_changes_shape) return std::type_identity<element_function_changes_shape<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::ids_into_a_float_layer) return std::type_identity<ids_into_a_float_layer<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_ids) return std::type_identity<needs_ids<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_a_sequence) return std::type_identity<needs_a_sequence<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::ties_nest) return std::type_identity<ties_nest<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::tied_blocks_differ) return std::type_identity<tied_blocks_differ<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::lengths_are_lost) return std::type_identity<lengths_are_lost<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::branches_differ_in_length) return std::type_identity<branches_differ_in_length<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::branches_not_given) return std::type_identity<branches_not_given<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::not_on_tiles) return std::type_identity<not_on_tiles<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::heads_do_not_divide) return std::type_identity<heads_do_not_divide_features<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::branches_do_not_fit) {
+    return std::type_identity<branches_do_not_fit<Where, Layer, Given, gets<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
+  }
+  else if constexpr (What == mistake::branches_differ) {
+    return std::type_identity<residual_branches_differ<Where, Given, gets<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
+  } else {
+    using layer = typename Structure::template layer_at<Index>;
+    constexpr shape in = Structure::found.shapes[Structure::found.inputs[Index]];
+    constexpr shape in2 = Structure::found.shapes[Structure::found.inputs2[Index]];
+    constexpr std::size_t covered = [](shape given, shape second) {
+      std::size_t sum = 0;
+      for (const factor& each : factors_of<layer>(given, second)) sum += each.size();
+      return sum;
+    }(in, in2);
+    return std::type_identity<factors_do_not_cover_the_parameters<Where, Layer, count<covered>, count<parameter_count_of<layer>(in, in2)>>>{};
+  }
+  // clang-format on
+}
+
+[[nodiscard]] constexpr bool all_extents_positive(shape of) noexcept {
+  return of.e0 != 0 && (of.e1 != 0 || of.e2 == 0) && (of.e2 != 0 || of.e3 == 0);
+}
+
+/// The network, or its stand-in. The one place where an explanation is instantiated: what the compiler prints is short
+/// because it is a class that this class needs, with no function in between.
+template <class Scalar, shape Input, class... Layers>
+struct gate {
+  static constexpr auto choose() {
+    if constexpr (sizeof...(Layers) == 0 || structure<Input, Layers...>::size == 0) {
+      return std::type_identity<error::wrong_network<error::empty_network<error::gets<Input>>, Scalar>>{};
+    } else if constexpr (!all_extents_positive(Input)) {
+      return std::type_identity<error::wrong_network<error::not_a_shape<error::gets<Input>>, Scalar>>{};
+    } else {
+      using found = structure<Input, Layers...>;
+      if constexpr (found::found.what != mistake::none) {
+        constexpr std::size_t index = found::found.first_mistake;
+        using explanation = typename decltype(explain<found::found.what, error::at_layer<found::entry_of(index)>,
+                                                      error::layer_type<typename found::template layer_at<index>>,
+                                                      error::gets<found::found.shapes[found::found.inputs[index]]>,
+                                                      found, index>())::type;
+        return std::type_identity<error::wrong_network<explanation, Scalar>>{};
+      } else {
+        return std::type_identity<static_network<Scalar, Input, Layers...>>{};
+      }
+    }
+  }
+  using type = typename decltype(choose())::type;
+  static_assert(sizeof(typename error::explanation_of<type>::type) != 0);
+};
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/conv/winograd.inl - one family of kernels for the transforms of minimal filtering, a vector of channels
+// at a time
+//
+// Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of host/conv/winograd.hpp. They only
+// add: there is nothing that one family could round and another not.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::winograd {
+
+/// B^T times a column (or a row) of a patch.
+template <class Scalar>
+inline void spread_line(const vector<Scalar>& d0, const vector<Scalar>& d1, const vector<Scalar>& d2,
+                        const vector<Scalar>& d3, vector<Scalar>* to) noexcept {
+  to[0] = d0 - d2;
+  to[1] = d1 + d2;
+  to[2] = d2 - d1;
+  to[3] = d1 - d3;
+}
+
+template <class Scalar, class Lanes>
+inline void spread_column(const winograd_task<Scalar>& task, const Scalar* x, vector<Scalar>* to,
+                          const Lanes& lanes) noexcept {
+  spread_line<Scalar>(lanes.load(x), lanes.load(x + task.row), lanes.load(x + 2 * task.row),
+                      lanes.load(x + 3 * task.row), to);
+}
+
+/// V = B^T d B of one patch.
+template <class Scalar, class Lanes>
+inline void spread_patch(const winograd_task<Scalar>& task, const Scalar* x, Scalar* to, const Lanes& lanes) noexcept {
+  vector<Scalar> columns[16];
+  spread_column(task, x, columns, lanes);
+  spread_column(task, x + task.column, columns + 4, lanes);
+  spread_column(task, x + 2 * task.column, columns + 8, lanes);
+  spread_column(task, x + 3 * task.column, columns + 12, lanes);
+  const index step = task.step;  // a copy: what is stored might be the task
+  const auto write_row = [&](std::size_t i) {
+    vector<Scalar> row[4];
+    spread_line<Scalar>(columns[i], columns[4 + i], columns[8 + i], columns[12 + i], row);
+    Scalar* const out = to + static_cast<index>(4 * i) * step;
+    lanes.store(out, row[0]);
+    lanes.store(out + step, row[1]);
+    lanes.store(out + 2 * step, row[2]);
+    lanes.store(out + 3 * step, row[3]);
+  };
+  write_row(0);
+  write_row(1);
+  write_row(2);
+  write_row(3);
+}
+
+template <class Scalar>
+void spread(const winograd_task<Scalar>& task) noexcept {
+  const Scalar* x = task.x;
+  Scalar* to = task.products;
+  for (index tile = 0; tile < task.tiles; ++tile, x += 2 * task.column, to += task.channels) {
+    for_each_vector<Scalar>(task.channels,
+                            [&](index c, const auto& lanes) { spread_patch(task, x + c, to + c, lanes); });
+  }
+}
+
+/// A column of A^T M: both of its elements.
+template <class Scalar, class Lanes>
+inline void gather_column(const winograd_task<Scalar>& task, const Scalar* from, vector<Scalar>& first,
+                          vector<Scalar>& second, const Lanes& lanes) noexcept {
+  const vector<Scalar> m1 = lanes.load(from + 4 * task.step);
+  const vector<Scalar> m2 = lanes.load(from + 8 * task.step);
+  first = (lanes.load(from) + m1) + m2;
+  second = (m1 - m2) - lanes.load(from + 12 * task.step);
+}
+
+/// Y = A^T M A of one tile, of which `columns` and `task.height` exist.
+template <class Scalar, class Lanes>
+inline void gather_tile(const winograd_task<Scalar>& task, const Scalar* from, Scalar* y, const Scalar* bias,
+                        index columns, const Lanes& lanes) noexcept {
+  vector<Scalar> upper[4];
+  vector<Scalar> lower[4];
+  gather_column(task, from, upper[0], lower[0], lanes);
+  gather_column(task, from + task.step, upper[1], lower[1], lanes);
+  gather_column(task, from + 2 * task.step, upper[2], lower[2], lanes);
+  gather_column(task, from + 3 * task.step, upper[3], lower[3], lanes);
+  const auto write = [&](Scalar* to, vector<Scalar> value) {
+    if (bias != nullptr) value = value + lanes.load(bias);
+    if (task.accumulate) value = lanes.load(to) + value;
+    lanes.store(to, value);
+  };
+  const auto write_row = [&](Scalar* to, const vector<Scalar>* row) {
+    write(to, (row[0] + row[1]) + row[2]);
+    if (columns > 1) write(to + task.column, (row[1] - row[2]) - row[3]);
+  };
+  write_row(y, upper);
+  if (task.height > 1) write_row(y + task.row, lower);
+}
+
+template <class Scalar>
+void gather(const winograd_task<Scalar>& task) noexcept {
+  const Scalar* from = task.products;
+  Scalar* y = task.y;
+  for (index tile = 0; tile < task.tiles; ++tile, y += 2 * task.column, from += task.channels) {
+    const index columns = task.width - 2 * tile;
+    for_each_vector<Scalar>(task.channels, [&](index c, const auto& lanes) {
+      gather_tile(task, from + c, y + c, task.bias == nullptr ? nullptr : task.bias + c, columns, lanes);
+    });
+  }
+}
+
+template <class Scalar>
+inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scalar>};
+
+}
+
+#endif  // PERGRAD_KERNELS

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/norms/leaves.hpp - what can be asked of one factor leaf: its gradient, its norm four ways, and its
+// weighted sum
+//
+// One formula, G_b = sum_t delta_t (x) x_t, and the product kernel; every function here is that formula with other
+// loops.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+#include <pergrad/graph/layout.hpp>
+#include <pergrad/host/gemm/product.hpp>
+#include <pergrad/host/norms/dot_block.hpp>
+#include <pergrad/host/plan/parts.hpp>
+#include <pergrad/host/plan/positions.hpp>
+#include <pergrad/host/plan/tables.hpp>
+#include <pergrad/privacy/clip.hpp>
+#include <pergrad/simd/elements.hpp>
+
+namespace pergrad::inline v0_1::on_host {
+
+/// One outer-product leaf of the samples in a worker's workspace.
+template <class Scalar>
+struct leaf_kernel {
+  const outer_leaf& leaf;
+  const Scalar* workspace;
+  index first = 0;                        ///< the sample of the tile that is counted as 0
+  const Scalar* const* inputs = nullptr;  ///< the tile's samples in the batch, if x lies there
+
+  [[nodiscard, gnu::noinline]] const Scalar* x(index sample, index group) const noexcept {
+    if (inputs != nullptr) return inputs[first + sample];
+    return workspace + leaf.x.offset + (first + sample) * leaf.x.sample + group * leaf.x_group;
+  }
+  [[nodiscard, gnu::noinline]] const Scalar* delta(index sample, index group) const noexcept {
+    return workspace + leaf.delta.offset + (first + sample) * leaf.delta.sample + group * leaf.delta_group;
+  }
+  [[nodiscard]] index group_size() const noexcept { return leaf.view_width() * leaf.outputs; }
+
+  /// Is the gradient formed in parts?
+  [[nodiscard]] constexpr bool in_parts() const noexcept { return parts::pay<Scalar>(leaf); }
+  /// Adds the sum over samples of G_b to `out`, or writes it, of deltas that lie `delta_sample` and `step` apart:
+  /// blocks of outputs outside, then stretches of positions that stay in the cache while the whole view passes by.
+  void form_in_parts(index samples, const Scalar* x_first, const Scalar* delta_first, index delta_sample,
+                     const step_axis (&step)[2], const step_axis& plane, Scalar* out, bool onto) const noexcept {
+    const index lines = parts::lines<Scalar>(leaf);
+    for (index block = 0; block < leaf.outputs; block += panel_block) {
+      bool add = onto;
+      for (index b = 0; b < samples; ++b) {
+        for (index p = 0; p < plane.extent; ++p) {
+          for (index i = 0; i < step[0].extent; i += lines) {
+            const step_axis part[2] = {{std::min(lines, step[0].extent - i), step[0].x, step[0].delta}, step[1]};
+            product_shape shape = leaf.gradient_shape(1, 0, part, step_axis{});
+            shape.columns = std::min(panel_block, leaf.outputs - block);
+            const Scalar* x_here = x_first + b * leaf.x.sample + p * plane.x + i * step[0].x;
+            const Scalar* delta_here = delta_first + b * delta_sample + p * plane.delta + i * step[0].delta + block;
+            write_sum(shape, x_here, delta_here, out + block, add);
+            add = true;
+          }
+        }
+      }
+    }
+  }
+
+  /// G_b into `out`; returns its squared norm. The squares are those of the numbers written.
+  double instantiate(index sample, Scalar* out) const noexcept {
+    if (leaf.delta_stride != 1) return instantiate_scattered(sample, out);
+    if (in_parts()) {
+      for (index g = 0; g < leaf.groups; ++g) {
+        form_in_parts(1, x(sample, g), delta(sample, g), 0, leaf.step, leaf.step_plane, out + g * group_size(), false);
+      }
+      return squares(static_cast<const Scalar*>(out), leaf.size());
+    }
+    double squared = 0;
+    for (index g = 0; g < leaf.groups; ++g) {
+      epilogue::squares_store<Scalar> squares_of;
+      product(leaf.one_sample, x(sample, g), delta(sample, g), out + g * group_size(), squares_of);
+      squared += squares_of.sum();
+    }
+    return squared;
+  }
+
+  /// Adds G_b to `out`; returns the squared norm of the sum. `scratch` has room for a gradient.
+  double instantiate_onto(index sample, Scalar* out, Scalar* scratch) const noexcept {
+    if (leaf.delta_stride != 1) {
+      instantiate_scattered(sample, scratch);
+      add_to(out, static_cast<const Scalar*>(scratch), leaf.size());
+    } else {
+      for (index g = 0; g < leaf.groups; ++g) {
+        product(leaf.one_sample, x(sample, g), delta(sample, g), out + g * group_size(), epilogue::add{});
+      }
+    }
+    return squares(static_cast<const Scalar*>(out), leaf.size());
+  }
+
+  /// ‖G_b‖² without keeping G_b, and what `rounding` says.
+  [[nodiscard]] norm_bound direct(index sample) const noexcept {
+    norm_bound result = rounding(sample);
+    for (index g = 0; g < leaf.groups; ++g) {
+      epilogue::squares_only<Scalar> squares_of;
+      product(leaf.one_sample, x(sample, g), delta(sample, g), static_cast<Scalar*>(nullptr), squares_of);
+      result.squared += squares_of.sum();
+    }
+    return result;
+  }
+
+  /// ‖x‖² ‖delta‖² for one position.
+  [[nodiscard]] norm_bound by_product(index sample) const noexcept {
+    norm_bound result;
+    for (index g = 0; g < leaf.groups; ++g) {
+      const double x_squared = view_squares(x(sample, g));
+      const double delta_squared = delta_squares(delta(sample, g));
+      result.squared += x_squared * delta_squared;
+      result.error += lost_squares(x_squared, delta_squared);
+      result.spread += spread_of(x_squared);
+    }
+    return result;
+  }
+
+  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), every dot in double, blocks of positions with blocks of positions, and
+  /// what `rounding` says. Terms cancel, so the error bound is part of the answer: each dot errs by at most n u |a||b|,
+  /// and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
+  [[nodiscard]] norm_bound gram(index sample) const noexcept {
+    norm_bound result;
+    for (index g = 0; g < leaf.groups; ++g) {
+      pairwise_sum sum;
+      position_sums seen;
+      for_each_block(leaf.positions(), sample, g, [&](index t, const position_block& here) {
+        for_each_block(t + 1, sample, g, [&](index s, const position_block& there) {
+          dot_block<Scalar> x_dots;
+          add_view_dots(here.x, there.x, x_dots);
+          dot_block<Scalar> delta_dots;
+          delta_dots.add(here.delta, there.delta, leaf.outputs, leaf.delta_stride);
+          double of_block = 0;
+          for (std::size_t i = 0; i < here.count; ++i) {
+            for (std::size_t j = 0; j < (s == t ? i : dot_block_side); ++j) {
+              of_block += 2 * (x_dots.of(i, j) * delta_dots.of(i, j));
+            }
+            if (s != t) continue;
+            of_block += x_dots.of(i, i) * delta_dots.of(i, i);
+            add_position(x_dots.of(i, i), delta_dots.of(i, i), seen);
+          }
+          sum.add(of_block);
+        });
+      });
+      // What a term meets: the additions in its dots, its product, the others of its block and the other blocks.
+      constexpr auto of_block = static_cast<index>(dot_block_side * dot_block_side);
+      const auto terms = static_cast<double>(leaf.view_width() + leaf.outputs + 1 + of_block + sum.additions());
+      result.squared += std::max(sum.total(), 0.0);
+      result.error += terms * std::numeric_limits<double>::epsilon() * seen.magnitude * seen.magnitude;
+      result += rounding_of(seen);
+    }
+    return result;
+  }
+
+  /// What rounding adds to one sample's share of a weighted sum over positions: slack = (γ sum_t |x_t||delta_t|)², and
+  /// spread.
+  [[nodiscard]] norm_bound rounding(index sample) const noexcept {
+    norm_bound result;
+    for (index g = 0; g < leaf.groups; ++g) {
+      position_sums seen;
+      for_each_position(leaf, leaf.positions(), [&](index, index x_t, index delta_t) {
+        const Scalar* x_here = x(sample, g) + x_t;
+        const Scalar* delta_here = delta(sample, g) + delta_t;
+        add_position(view_squares(x_here), delta_squares(delta_here), seen);
+      });
+      result += rounding_of(seen);
+    }
+    return result;
+  }
+
+  /// Adds sum_b G_b of the samples to `out`: one product, no gradient of a sample is formed.
+  void add_sum(index samples, Scalar* out, Scalar* scratch) const noexcept {
+    if (leaf.delta_stride != 1) {
+      for (index b = 0; b < samples; ++b) {
+        instantiate_scattered(b, scratch);
+        add_to(out, scratch, leaf.size());
+      }
+      return;
+    }
+    if (in_parts()) {
+      for (index g = 0; g < leaf.groups; ++g) {
+        form_in_parts(samples, x(0, g), delta(0, g), leaf.delta.sample, leaf.step, leaf.step_plane,
+                      out + g * group_size(), true);
+      }
+      return;
+    }
+    const product_shape shape = leaf.gradient_shape(samples, leaf.delta.sample, leaf.step, leaf.step_plane);
+    for (index g = 0; g < leaf.groups; ++g)
+      product(shape, x(0, g), delta(0, g), out + g * group_size(), epilogue::add{});
+  }
+
+  /// Adds sum_b w_b G_b to `out`. With one position as one product, X^T diag(w) Delta; with several every sample's
+  /// gradient is a sum by itself before it is added, because its bound is that of the numbers that are added
+  /// (privacy/release.hpp). delta is scaled on its way into `room`, which holds it without gaps, or a whole gradient.
+  void add_weighted_sum(index samples, const Scalar* weights, Scalar* out, Scalar* room) const noexcept {
+    if (in_parts()) {
+      for (index b = 0; b < samples; ++b) {
+        if (weights[b] == 0) continue;
+        instantiate(b, room);
+        add_scaled_to(out, weights[b], static_cast<const Scalar*>(room), leaf.size());
+      }
+      return;
+    }
+    const index width = leaf.groups * leaf.outputs;
+    const index sample_size = leaf.positions() * width;
+    for (index b = 0; b < samples; ++b) {
+      Scalar* to = room + b * sample_size;
+      for_each_position(leaf, leaf.positions(), [&](index, index, index delta_t) {
+        const Scalar* from = delta(b, 0) + delta_t;
+        if (weights[b] == 0) {
+          std::fill_n(to, width, Scalar{0});  // chosen, not multiplied: a non-finite delta must contribute nothing
+        } else {
+          // Where this is subnormal, `spread` accounts for its rounding. Dropping it instead would leave what it
+          // cancels.
+          for_each_vector<Scalar>(width, [&](index n, const auto& lanes) {
+            lanes.store(to + n, splat(weights[b]) * lanes.load(from + n));
+          });
+        }
+        to += width;
+      });
+    }
+    step_axis step[2] = {leaf.step[0], leaf.step[1]};
+    step_axis plane = leaf.step_plane;
+    step[1].delta = width;
+    step[0].delta = width * step[1].extent;
+    plane.delta = step[0].delta * step[0].extent;
+    const bool is_one_product = leaf.positions() == 1;
+    const index together = is_one_product ? samples : 1;
+    const index columns = is_one_product ? leaf.outputs : panel_block;  // a block of the sum stays in the cache
+    product_shape shape = leaf.gradient_shape(together, sample_size, step, plane);
+    for (index g = 0; g < leaf.groups; ++g) {
+      for (index n = 0; n < leaf.outputs; n += columns) {
+        shape.columns = std::min(columns, leaf.outputs - n);
+        for (index b = 0; b < samples; b += together) {
+          if (!is_one_product && weights[b] == 0) continue;
+          product(shape, x(b, g), static_cast<const Scalar*>(room + b * sample_size + g * leaf.outputs + n),
+                  out + g * group_size() + n, epilogue::add{});
+        }
+      }
+    }
+  }
+
+ private:
+  [[gnu::noinline]] static void write_sum(const product_shape& shape, const Scalar* left, const Scalar* right,
+                                          Scalar* out, bool add) {
+    if (add) {
+      product(shape, left, right, out, epilogue::add{});
+    } else {
+      product(shape, left, right, out, epilogue::store{});
+    }
+  }
+
+  /// Squares of doubles below 1e-154 lose bits or vanish, and the other factor may be as large as these are small.
+  /// (Squares of floats are exact in double.)
+  [[nodiscard]] double lost_squares(double x_squared, double delta_squared) const noexcept {
+    if constexpr (std::is_same_v<Scalar, double>) {
+      constexpr double least = std::numeric_limits<double>::denorm_min();
+      return least * static_cast<double>(leaf.view_width()) * delta_squared +
+             least * static_cast<double>(leaf.outputs) * x_squared;
+    } else {
+      return 0;
+    }
+  }
+  struct position_sums {
+    double magnitude = 0;  ///< of |x_t||delta_t|
+    double x = 0;
+    double delta = 0;
+    double spread = 0;
+  };
+  void add_position(double x_squared, double delta_squared, position_sums& seen) const noexcept {
+    seen.magnitude += std::sqrt(x_squared * delta_squared);
+    seen.x += std::sqrt(x_squared);
+    seen.delta += std::sqrt(delta_squared);
+    seen.spread += spread_of(x_squared);
+  }
+  [[nodiscard, gnu::noinline]] norm_bound rounding_of(const position_sums& seen) const noexcept {
+    const double unit =
+        static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+    return {.squared = 0,
+            .error = lost_squares(seen.x * seen.x, seen.delta * seen.delta),
+            .slack = (unit * seen.magnitude) * (unit * seen.magnitude),
+            .spread = seen.spread};
+  }
+  [[nodiscard]] double spread_of(double x_squared) const noexcept {
+    return std::sqrt(x_squared * static_cast<double>(leaf.outputs));
+  }
+
+  /// What a few positions in a row read; where there are fewer, the last one again.
+  struct position_block {
+    std::size_t count = 0;
+    const Scalar* x[dot_block_side]{};
+    const Scalar* delta[dot_block_side]{};
+  };
+  /// Calls f(first position, block) for the blocks that begin before position `end`.
+  template <class Function>
+  void for_each_block(index end, index sample, index group, Function&& f) const {
+    constexpr auto side = static_cast<index>(dot_block_side);
+    const index last = std::min(leaf.positions(), (end + side - 1) / side * side);
+    position_block block;
+    for_each_position(leaf, last, [&](index t, index x_t, index delta_t) {
+      for (std::size_t i = block.count++; i < dot_block_side; ++i) {
+        block.x[i] = x(sample, group) + x_t;
+        block.delta[i] = delta(sample, group) + delta_t;
+      }
+      if (block.count < dot_block_side && t + 1 < last) return;
+      f(t + 1 - static_cast<index>(block.count), static_cast<const position_block&>(block));
+      block.count = 0;
+    });
+  }
+  /// The dots of what positions see of x.
+  void add_view_dots(const Scalar* const* a, const Scalar* const* b, dot_block<Scalar>& dots) const noexcept {
+    const view_axis(&view)[3] = leaf.view;
+    const bool joined = view[1].x == view[2].extent && view[2].x == 1;
+    const Scalar* a_here[dot_block_side]{};
+    const Scalar* b_here[dot_block_side]{};
+    for (index k = 0; k < leaf.view_plane.extent * view[0].extent; ++k) {
+      const index row = k / view[0].extent * leaf.view_plane.x + k % view[0].extent * view[0].x;
+      for (index l = 0; l < (joined ? 1 : view[1].extent); ++l) {
+        for (std::size_t i = 0; i < dot_block_side; ++i) {
+          a_here[i] = a[i] + row + l * view[1].x;
+          b_here[i] = b[i] + row + l * view[1].x;
+        }
+        dots.add(a_here, b_here, joined ? view[1].extent * view[2].extent : view[2].extent, view[2].x);
+      }
+    }
+  }
+  [[nodiscard, gnu::noinline]] double view_squares(const Scalar* from) const noexcept {
+    const view_axis(&view)[3] = leaf.view;
+    const bool joined = view[1].x == view[2].extent && view[2].x == 1;
+    double sum = 0;
+    for (index k = 0; k < leaf.view_plane.extent * view[0].extent; ++k) {
+      const index row = k / view[0].extent * leaf.view_plane.x + k % view[0].extent * view[0].x;
+      if (joined) {
+        sum += squares(from + row, view[1].extent * view[2].extent);
+        continue;
+      }
+      for (index l = 0; l < view[1].extent; ++l) {
+        const index at = row + l * view[1].x;
+        if (view[2].x == 1) {
+          sum += squares(from + at, view[2].extent);
+        } else {
+          sum += strided_squares(from + at, view[2].extent, view[2].x);
+        }
+      }
+    }
+    return sum;
+  }
+  [[nodiscard]] double delta_squares(const Scalar* from) const noexcept {
+    return leaf.delta_stride == 1 ? squares(from, leaf.outputs)
+                                  : strided_squares(from, leaf.outputs, leaf.delta_stride);
+  }
+  [[nodiscard]] static double strided_squares(const Scalar* from, index count, index stride) noexcept {
+    double sum = 0;
+    for (index i = 0; i < count; ++i) {
+      const auto value = static_cast<double>(from[i * stride]);
+      sum += value * value;
+    }
+    return sum;
+  }
+  /// The formula as it stands, for a general layer whose delta is not contiguous.
+  double instantiate_scattered(index sample, Scalar* out) const noexcept {
+    std::fill_n(out, leaf.size(), Scalar{0});
+    for_each_position(leaf, leaf.positions(), [&](index, index x_t, index delta_t) {
+      for (index k = 0; k < leaf.view[2].extent; ++k) {
+        const Scalar value = x(sample, 0)[x_t + k * leaf.view[2].x];
+        for (index n = 0; n < leaf.outputs; ++n) {
+          out[k * leaf.outputs + n] += value * delta(sample, 0)[delta_t + n * leaf.delta_stride];
+        }
+      }
+    });
+    return squares(static_cast<const Scalar*>(out), leaf.size());
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/norms/request.hpp - what the host makes of a request: where samples come from, and how norms are found
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <pergrad/gradients/plan.hpp>
+#include <pergrad/gradients/request.hpp>
+#include <pergrad/graph/layout.hpp>
+#include <pergrad/host/norms/leaves.hpp>
+#include <pergrad/host/plan/tables.hpp>
+
+namespace pergrad::inline v0_1::on_host {
+
+using detail::run_request;
+using detail::sample_facts;
+using detail::strategy_kind;
+using detail::sum_request;
+
+/// Where samples come from and what their loss is.
+template <class Scalar>
+struct sample_source {
+  const void* context = nullptr;
+  const void* (*input)(const void*, std::size_t sample) = nullptr;     ///< Scalar, or std::int32_t of ids
+  std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
+  std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
+  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy) = nullptr;
+  /// Writes the rows of a tile, given the worker and its passes: only programs that want rows compile it (rows.hpp).
+  void (*write_rows)(void* worker, void* passes, std::size_t first, index begin, index end) = nullptr;
+};
+
+/// The most samples whose rounded shares an integer of a lane can add up.
+template <class Scalar>
+[[nodiscard]] index most_samples_of_integers(const run_request<Scalar>& request) {
+  index most = index{1} << 20;
+  for (std::size_t k = 0; k < request.sum_count; ++k) {
+    if (request.sums[k].integers != nullptr && sizeof(Scalar) == sizeof(std::int32_t)) {
+      most = std::min(most, index{1} << std::max(0, 30 - request.sums[k].grid_steps));
+    }
+  }
+  return most;
+}
+
+/// How the norm of a block is found.
+template <class Scalar>
+[[nodiscard, gnu::noinline]] norm_method method_of(const run_request<Scalar>& request, const outer_leaf& leaf,
+                                                   bool every_gradient) {
+  const bool formed = leaf.deferred ? request.keeps_gradients() : every_gradient;
+  if (formed || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
+  const norm_method asked = request.method;
+  const bool chosen =
+      asked != norm_method::automatic && leaf.node < 64 && (request.method_layers >> leaf.node & 1U) != 0;
+  const bool all = asked != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
+  const norm_method wanted = chosen || all ? asked : leaf.method;
+  if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
+  if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
+  return wanted;
+}
+
+}  // namespace pergrad::inline v0_1::on_host

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/plan/program.hpp - a network as the host runs it: nodes, places and factor leaves, all known at compile
+// time
+//
+// The types say what to compute; this file turns them into tables: where every value of a sample lies in a worker's
+// workspace, which node reads and writes what, and one leaf per parameter block. Kernels take these numbers at run
+// time, so a hundred layers cost a hundred table rows and not a hundred instantiations.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <type_traits>
+
+#include <pergrad/concepts.hpp>
+#include <pergrad/gradients/factors.hpp>
+#include <pergrad/graph/gate.hpp>
+#include <pergrad/graph/graph.hpp>
+#include <pergrad/graph/layout.hpp>
+#include <pergrad/host/plan/arrangements.hpp>
+#include <pergrad/host/plan/input_place.hpp>
+#include <pergrad/host/plan/kept_places.hpp>
+#include <pergrad/host/plan/leaf_tables.hpp>
+#include <pergrad/host/plan/tables.hpp>
+#include <pergrad/host/plan/tiles.hpp>
+#include <pergrad/host/plan/windows.hpp>
+#include <pergrad/host/plan/winograd_extents.hpp>
+
+namespace pergrad::inline v0_1::on_host {
+
+/// The tables of a network. `Scalar` only decides what fits into a cache.
+template <class Network>
+struct program {
+  using structure = typename Network::structure;
+  using scalar = typename Network::scalar;
+  static constexpr std::size_t size = structure::size;
+  template <std::size_t Index>
+  using layer_at = typename structure::template layer_at<Index>;
+  static constexpr shape shape_of(std::size_t node) { return structure::shapes[structure::inputs[node]]; }
+  static constexpr shape second_shape_of(std::size_t node) { return structure::shapes[structure::inputs2[node]]; }
+
+ private:
+  static constexpr std::size_t most_factors() {
+    std::size_t most = 2;
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (!detail::has_affine<Layer> && detail::has_factors<Layer>) {
+        most = std::max(most, detail::factors_of<Layer>(shape_of(i), second_shape_of(i)).size());
+      }
+    });
+    return most;
+  }
+
+  static constexpr std::size_t most_sparse_leaves() {
+    std::size_t most = 0;
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (detail::takes_ids<Layer> && detail::has_factors<Layer>) {
+        for (const factor& each : detail::factors_of<Layer>(shape_of(i), second_shape_of(i))) most += each.sparse;
+      }
+    });
+    return std::max<std::size_t>(1, most);
+  }
+
+ public:
+  static constexpr std::size_t most_leaves = [] {
+    std::size_t count = 1;
+    for (std::size_t i = 0; i < size; ++i) count += structure::parameter_counts[i] > 0 ? 1U : 0U;
+    return count * most_factors();
+  }();
+
+  /// Slots 0 .. size are the network's; slot size + 1 + i is the copy that node i makes of its input, if it is staged.
+  static constexpr std::size_t slot_count = 2 * size + 1;
+
+  struct tables {
+    std::array<slot, slot_count> slots{};
+    std::array<std::size_t, slot_count> storage{};  ///< slot -> the slot whose storage it shares
+    std::array<node_row, size> nodes{};
+    std::array<outer_leaf, most_leaves> outer{};
+    std::array<elementwise_leaf, most_leaves> elementwise{};
+    std::size_t outer_count = 0;  // loops say != to these counts, not <: nvcc warns of < 0
+    std::size_t elementwise_count = 0;
+    std::array<sparse_leaf, most_sparse_leaves()> sparse{};
+    std::size_t sparse_count = 0;
+    index sparse_integers = 0;  ///< a sample's, for the segments of all tables
+    index sparse_scalars = 0;
+    index sparse_positions = 0;    ///< the most of any table
+    index sparse_slots = 0;        ///< of a worker's hash table
+    index sparse_size = 0;         ///< parameters of all tables
+    std::size_t layer_groups = 0;  ///< nodes with parameters
+    std::array<std::size_t, size> layer_group{};
+    index native_size = 0;
+    index lane_size = 0;  ///< of it, what lanes add up: all but the deferred leaves
+    std::size_t deferred_count = 0;
+    index deferred_x = 0;      ///< what a sample leaves of all deferred leaves: x
+    index deferred_delta = 0;  ///< and delta
+    std::size_t split = 0;     ///< nodes before it take `cache_tile` samples at a time through the network
+    index cache_tile = 1;
+    index kept_size = 0;                 ///< of it, what the plan instantiates
+    index kept_part = 0, kept_tile = 0;  ///< elements that a sample keeps by plan, late ones' not: kept_places.hpp
+    bool has_late = false;               ///< are gradients of some leaf formed late?
+    index scaled_size = 0;               ///< the largest delta of a sample
+    index panel_size = 0;
+    index sample_size = 0;  ///< elements of one sample's slots and plain copies
+    index tile = 1;
+    index least_tile = 1;         ///< tiled layers may want more samples together than stay in the cache
+    index workspace = 0;          ///< elements of one worker's slots
+    place scratch;                ///< what a tiled layer has for the time of one call
+    bool input_in_place = false;  ///< the batch's values are read where they lie, slot 0 has no room: input_place.hpp
+    place winograd;  ///< a worker's room for the convolutions that are filtered; 0 elements: there are none
+    place plain_output, plain_output_gradient;
+    bool output_in_slot = false;  ///< they are the slot itself, which is stored in PyTorch's order
+    /// The first node with parameters, the last one that a backward pass meets; `size` if there is none.
+    [[nodiscard]] constexpr std::size_t first_with_parameters() const noexcept {
+      std::size_t node = 0;
+      while (node < size && nodes[node].parameter_count == 0) ++node;
+      return node;
+    }
+  };
+
+  template <class Layer>
+  static constexpr node_kind kind_of() {
+    if constexpr (detail::has_affine<Layer>) {
+      return node_kind::affine;
+    } else if constexpr (detail::is_branch_sum<Layer>) {
+      return node_kind::branch_sum;
+    } else if constexpr (detail::is_reshape<Layer>) {
+      return node_kind::reshape;
+    } else if constexpr (detail::has_value<Layer>) {
+      return node_kind::elementwise;
+    } else if constexpr (detail::has_windows<Layer>) {
+      return node_kind::pooling;
+    } else if constexpr (detail::is_tiled<Layer>) {
+      return node_kind::tiled;
+    } else {
+      return node_kind::general;
+    }
+  }
+
+ private:
+  static constexpr tables build() {
+    tables t;
+    std::array<bool, slot_count> trained{};       // a parameter lies before this slot
+    std::array<std::size_t, size + 1> readers{};  // consumers of a slot
+    std::array<bool, size + 1> output_is_read{};  // the slot's producer reads it again in its backward
+    std::array<arrangement, slot_count> arranged{};
+    std::array<halo, slot_count> value_halo{};
+    std::array<halo, slot_count> gradient_halo{};
+    std::array<bool, size> derivative_from_output{};
+    std::array<bool, size> has_second{};
+    std::array<bool, size> stored_order{};
+    std::array<arrangement, size> read_as{};  // how a node's input must be stored; no channels: any way
+    std::array<arrangement, size> written{};  // how a node stores its output; no channels: as wished
+    std::array<bool, size> transposes{};
+    for (std::size_t i = 0; i < size; ++i) ++readers[structure::inputs[i]];
+
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      node_row& row = t.nodes[i];
+      row.kind = kind_of<Layer>();
+      if constexpr (detail::has_affine<Layer>) row.map = Layer::affine(shape_of(i));
+      row.saved_count = static_cast<index>(detail::saved_count_of<Layer>(shape_of(i), second_shape_of(i)));
+      row.scratch_count = static_cast<index>(detail::scratch_count_of<Layer>(shape_of(i), second_shape_of(i)));
+      derivative_from_output[i] = derives_from_output<Layer>();
+      if constexpr (detail::has_two_inputs<Layer>) has_second[i] = true;
+      if constexpr (detail::reads_images<Layer>) stored_order[i] = true;
+      if constexpr (requires { Layer::samples_together; })
+        t.least_tile = std::max<index>(t.least_tile, static_cast<index>(Layer::samples_together));
+      if constexpr (detail::has_matrices<Layer>) {
+        for (const matrix& each : detail::matrices_of<Layer>(shape_of(i), second_shape_of(i))) {
+          const auto number = static_cast<std::size_t>(row.matrix_count++);
+          row.matrices[number] = each;
+          row.panel_offsets[number] = t.panel_size;
+          t.panel_size += round_up(static_cast<index>(each.rows * each.columns));
+        }
+      }
+      transposes[i] = swaps_channels_and_positions<Layer>();
+      read_as[i] = reads<Layer>(row.kind, shape_of(i), row.map);
+      written[i] = writes<Layer>(row.kind, structure::shapes[i + 1]);
+    });
+    const std::array<arrangement, size + 1> wished = wishes<structure>(t.nodes, read_as, transposes);
+    arranged[0] = choose(Network::input_shape, wished[0]);
+
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      row.in = structure::inputs[i];
+      row.in2 = structure::inputs2[i];
+      row.out = i + 1;
+      row.in_shape = structure::shapes[row.in];
+      row.out_shape = structure::shapes[row.out];
+      row.in2_shape = has_second[i] ? structure::shapes[row.in2] : shape{};
+      row.parameters = static_cast<index>(structure::parameter_offsets[i]);
+      row.parameter_count = static_cast<index>(structure::trained_counts[i]);
+      row.weight_count = static_cast<index>(structure::parameter_counts[i]);
+      if (has_second[i]) ++readers[row.in2];
+      row.input_gradient = trained[row.in];
+      row.input2_gradient = has_second[i] && trained[row.in2];
+      row.backward = row.input_gradient || row.input2_gradient || row.parameter_count > 0;
+      trained[row.out] = row.backward;
+      t.layer_group[i] = structure::owners[i] == i ? t.layer_groups : t.layer_group[structure::owners[i]];
+      if (row.parameter_count > 0 && structure::owners[i] == i) ++t.layer_groups;
+      output_is_read[row.out] = row.kind == node_kind::pooling || row.kind == node_kind::general ||
+                                row.kind == node_kind::tiled || row.kind == node_kind::elementwise;
+
+      if (transposes[i]) read_as[i] = column_of(row.in_shape, arranged[row.in]);
+      if (read_as[i].channels != 0 && !arranged[row.in].agrees_with(read_as[i])) {
+        stage(t, i);
+        arranged[row.in] = read_as[i];
+        trained[row.in] = row.input_gradient;
+      }
+      if (transposes[i]) {
+        arranged[row.out] = read_as[i].transposed();
+      } else if (keeps_arrangement(row.kind)) {
+        arranged[row.out] = arranged[row.in];
+      } else {
+        arranged[row.out] = written[i].channels != 0 ? written[i] : choose(row.out_shape, wished[row.out]);
+      }
+      t.storage[row.out] = row.out;
+      if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      const bool producer_forgets =
+          row.in > 0 && row.in <= size &&
+          (t.nodes[row.in - 1].kind == node_kind::affine || t.nodes[row.in - 1].kind == node_kind::branch_sum);
+      row.in_place = row.kind == node_kind::elementwise && derivative_from_output[i] && readers[row.in] == 1 &&
+                     producer_forgets && !output_is_read[row.in];
+      if (row.in_place) t.storage[row.out] = t.storage[row.in];
+      if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
+      if (row.kind == node_kind::affine && !takes_one_pixel(row.map)) {
+        row.whole_view = sees_everything_once(row.map);
+        choose_winograd(row);
+        widen(value_halo[t.storage[row.in]], halo_of_input(row));
+      }
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      if (row.kind != node_kind::affine) continue;
+      if (takes_one_pixel(row.map)) {
+        const arrangement& image = arranged[row.in];
+        const bool gaps = value_halo[t.storage[row.in]] != halo{};
+        if (image.channels_first && (gaps || !image.plain())) {
+          row.map = on_stored_image(row.map, image);
+        } else if (gaps) {
+          stage(t, i);
+          trained[row.in] = row.input_gradient;
+          arranged[row.in] = arrange(row.in_shape);
+        }
+        row.whole_view = true;
+      }
+      widen(gradient_halo[t.storage[row.out]], halo_of_delta(row));
+    }
+
+    std::array<bool, slot_count> complete{};  // some of the slot's gradient has been written
+    complete[t.storage[size]] = true;
+    for (std::size_t i = size; i-- > 0;) {
+      node_row& row = t.nodes[i];
+      if (!row.backward || row.in_place) continue;
+      if (row.staged && row.input_gradient) {
+        row.staged_accumulate = complete[t.storage[row.staged_from]];
+        complete[t.storage[row.staged_from]] = true;
+      }
+      if (row.kind == node_kind::reshape) continue;
+      if (row.input_gradient) {
+        row.accumulate = complete[t.storage[row.in]];
+        complete[t.storage[row.in]] = true;
+      }
+      if (row.input2_gradient) {
+        row.accumulate2 = complete[t.storage[row.in2]];
+        complete[t.storage[row.in2]] = true;
+      }
+    }
+
+    index& scratch = t.scratch.sample;
+    for (std::size_t s = 0; s < slot_count; ++s) {
+      if (t.storage[s] != s || !exists(t, s)) continue;
+      t.slots[s].value_layout = lay_out(arranged[s], value_halo[s]);
+      t.slots[s].gradient_layout = lay_out(arranged[s], gradient_halo[s]);
+      t.sample_size += t.slots[s].value_layout.size + (trained[s] ? t.slots[s].gradient_layout.size : 0);
+    }
+    share_slots(t, arranged);
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      if (row.kind == node_kind::affine) {
+        row.deferred = leaf_tables<program>::defers(t, i);
+        if (row.deferred) {  // its weights are read where they lie
+          scratch = std::max(scratch, round_up(static_cast<index>(row.map.view_width())) +
+                                          round_up(static_cast<index>(row.map.out_channels)));
+          continue;
+        }
+        row.forward_panel = t.panel_size;
+        t.panel_size += panel_elements(row, row.winograd_rows);
+        row.backward_panel = t.panel_size;
+        if (row.input_gradient || row.map.adjoint) t.panel_size += panel_elements(row, row.winograd_dx_rows);
+      } else if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
+        row.copies_in = !stored_order[i] && !is_plain(t, row.in);
+        row.copies_in2 = has_second[i] && !stored_order[i] && !is_plain(t, row.in2);
+        row.copies_out = !stored_order[i] && !is_plain(t, row.out);
+        if (row.kind == node_kind::tiled) {
+          row.direct_dx = row.input_gradient && !row.copies_in && !row.accumulate;
+          row.direct_dx2 = row.input2_gradient && !row.copies_in2 && !row.accumulate2;
+          scratch = std::max(scratch, round_up(row.scratch_count));
+        }
+        t.sample_size += general_size(row);
+      }
+    }
+    t.sample_size += scratch;
+    if (Network::input_shape.ids == 0 && Network::input_shape.varying_axis() == 0) leave_input_in_place(t, size);
+    t.output_in_slot = trained[size] && is_plain(t, size);
+    if (!t.output_in_slot) t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
+    leaf_tables<program>::list(t);
+    choose_tiles(t, sizeof(scalar));
+    leaf_tables<program>::choose_late(t);
+    t.workspace = t.winograd.sample = choose_winograd_rooms(t);  // the first thing there
+    assign_places(t, trained);
+    share_slots(t, arranged);
+    leaf_tables<program>::resolve(t);
+    return t;
+  }
+
+  static constexpr void stage(tables& t, std::size_t node) {
+    node_row& row = t.nodes[node];
+    row.staged = true;
+    row.staged_from = row.in;
+    row.in = size + 1 + node;
+    t.storage[row.in] = row.in;
+  }
+  static constexpr bool exists(const tables& t, std::size_t which) {
+    return which <= size ? which > 0 || !t.input_in_place : t.nodes[which - size - 1].staged;
+  }
+  /// Slots that share a storage differ in how PyTorch numbers their values.
+  static constexpr void share_slots(tables& t, const std::array<arrangement, slot_count>& arranged) {
+    for (std::size_t s = 0; s <= size; ++s) {
+      if (t.storage[s] == s) continue;
+      t.slots[s] = t.slots[t.storage[s]];
+      t.slots[s].value_layout.values = arranged[s];
+      t.slots[s].gradient_layout.values = arranged[s];
+    }
+  }
+
+  static constexpr bool is_plain(const tables& t, std::size_t which) {
+    const slot& s = t.slots[which];
+    return s.value_layout.values.plain() && s.value_layout.dense() && s.value_layout.start == 0 &&
+           s.gradient_layout.dense() && s.gradient_layout.start == 0;
+  }
+  /// Elements of a sample's plain copies. dx is always a copy: the layer must be free to write it whole.
+  static constexpr index general_size(const node_row& row) {
+    const index in = round_up(static_cast<index>(row.in_shape.size()));
+    const index in2 = round_up(static_cast<index>(row.in2_shape.size()));
+    const index out = round_up(static_cast<index>(row.out_shape.size()));
+    return (copies_dx(row) ? in : 0) + (row.copies_in ? in : 0) + (copies_dx2(row) ? in2 : 0) +
+           (row.copies_in2 ? in2 : 0) + (row.copies_out ? 2 * out : 0) + round_up(row.saved_count);
+  }
+  static constexpr bool copies_dx(const node_row& row) {
+    return row.kind == node_kind::general || (row.input_gradient && !row.direct_dx);
+  }
+  static constexpr bool copies_dx2(const node_row& row) { return row.input2_gradient && !row.direct_dx2; }
+  static constexpr void assign_places(tables& t, const std::array<bool, slot_count>& trained) {
+    const auto reserve = [&](index elements) {
+      const place here{t.workspace, elements};
+      t.workspace += t.tile * elements;
+      return here;
+    };
+    const auto lasts = slots_that_last<slot_count>(t, size);
+    const auto reserve_slots = [&](bool lasting) {
+      for (std::size_t s = 0; s < slot_count; ++s) {
+        if (t.storage[s] == s && exists(t, s)) reserve_values(t.slots[s], trained[s], lasts[s], lasting, reserve);
+      }
+    };
+    t.scratch = reserve(t.scratch.sample);
+    reserve_slots(false);
+    place_kept_gradients(t, t.workspace);
+    reserve_slots(true);
+    for (node_row& row : t.nodes) {
+      if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
+      const slot& in = t.slots[t.storage[row.in]];
+      const slot& out = t.slots[t.storage[row.out]];
+      const index in_size = round_up(static_cast<index>(row.in_shape.size()));
+      const index out_size = round_up(static_cast<index>(row.out_shape.size()));
+      row.plain_dx = copies_dx(row) ? reserve(in_size) : in.gradient;
+      row.plain_x = row.copies_in ? reserve(in_size) : in.value;
+      if (row.in2_shape.size() > 0) {
+        const slot& in2 = t.slots[t.storage[row.in2]];
+        const index in2_size = round_up(static_cast<index>(row.in2_shape.size()));
+        row.plain_dx2 = copies_dx2(row) ? reserve(in2_size) : in2.gradient;
+        row.plain_x2 = row.copies_in2 ? reserve(in2_size) : in2.value;
+      }
+      row.plain_y = row.copies_out ? reserve(out_size) : out.value;
+      row.plain_dy = row.copies_out ? reserve(out_size) : out.gradient;
+      row.saved = reserve(round_up(row.saved_count));
+    }
+    const slot& last = t.slots[t.storage[size]];
+    const index output = round_up(static_cast<index>(Network::output_shape.size()));
+    t.plain_output = t.output_in_slot ? last.value : reserve(output);
+    t.plain_output_gradient = t.output_in_slot ? last.gradient : reserve(output);
+    t.workspace += line;  // partial vectors may be read past the end
+  }
+
+ public:
+  static constexpr tables table = build();
+};
+
+}  // namespace pergrad::inline v0_1::on_host

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/run/gather.hpp - sums of outer products from where they were formed to where the caller wants them
+//
+// A sum lies in lanes, one or more arrays that are to be added up in order, each [views][outputs]; a row of it is one
+// element of the view with all outputs. PyTorch's order has the outputs outside. So blocks of it are added up and
+// turned around, instead of walking along rows whose neighbours lie a whole matrix row apart in the result.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <pergrad/graph/layout.hpp>
+#include <pergrad/host/conv/kernels.hpp>
+#include <pergrad/host/gemm/transpose.hpp>
+#include <pergrad/host/norms/leaves.hpp>
+#include <pergrad/host/plan/tables.hpp>
+#include <pergrad/simd/elements.hpp>
+#include <pergrad/simd/vector.hpp>
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Lanes that hold one sum, what it is multiplied by, and where it goes: written or added.
+template <class Scalar>
+struct lane_sum {
+  std::span<const Scalar* const> lanes;
+  Scalar scale = 1;
+  Scalar* out = nullptr;
+  bool accumulate = false;
+
+  /// The sum of one element.
+  void finish(index parameter, index native) const noexcept {
+    Scalar total = 0;
+    for (const Scalar* lane : lanes) total += lane[native];
+    total *= scale;
+    out[parameter] = accumulate ? out[parameter] + total : total;
+  }
+  /// The sums of `count` elements from `native` on into `totals`.
+  [[gnu::noinline]] void add_lanes(index native, index count, Scalar* totals) const noexcept {
+    for_each_vector<Scalar>(count, [&](index i, const auto& part) {
+      vector<Scalar> total = splat(Scalar{0});
+      for (const Scalar* lane : lanes) total = total + part.load(lane + native + i);
+      part.store(totals + i, total * splat(scale));
+    });
+  }
+};
+
+/// Lanes of integers, and where their sum is added.
+template <class Scalar>
+struct lane_sum_of_integers {
+  std::span<const Scalar* const> lanes;
+  std::int64_t* out = nullptr;
+
+  void add(index parameter, index native) const noexcept {
+    for (const Scalar* lane : lanes) out[parameter] += reinterpret_cast<const integer_of<Scalar>*>(lane)[native];
+  }
+};
+
+/// Adds a lane's sums to the total and leaves zeros, for the next lane in the same buffer.
+template <class Scalar>
+[[gnu::noinline]] void move_onto(Scalar* total, Scalar* lane, index count) noexcept {
+  for_each_vector<Scalar>(count, [&](index i, const auto& part) {
+    part.store(total + i, part.load(total + i) + part.load(lane + i));
+    part.store(lane + i, splat(Scalar{0}));
+  });
+}
+/// The same for lanes of integers.
+template <class Integer>
+[[gnu::noinline]] void move_integers_onto(Integer* total, Integer* lane, index count) noexcept {
+  for (index i = 0; i < count; ++i) {
+    total[i] += lane[i];
+    lane[i] = 0;
+  }
+}
+
+/// Rows [first_row, last_row) of a leaf.
+template <class Scalar>
+inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row, const lane_sum<Scalar>& sum) noexcept {
+  constexpr index most_rows = 32;
+  constexpr index most_outputs = 64;
+  Scalar totals[most_rows * most_outputs];
+  for (index row = first_row; row < last_row;) {
+    // Rows whose parameters lie equally far apart.
+    const index parameter = parameter_of_row(leaf, row);
+    const index step = row + 1 < last_row ? parameter_of_row(leaf, row + 1) - parameter : 1;
+    index rows = 1;
+    while (rows < most_rows && row + rows < last_row && parameter_of_row(leaf, row + rows) == parameter + rows * step) {
+      ++rows;
+    }
+    for (index n = 0; n < leaf.outputs; n += most_outputs) {
+      const index outputs = std::min(most_outputs, leaf.outputs - n);
+      for (index r = 0; r < rows; ++r) {
+        sum.add_lanes(leaf.native + (row + r) * leaf.outputs + n, outputs, totals + r * most_outputs);
+      }
+      Scalar* out = sum.out + parameter + n * leaf.parameter_output;
+      if (step == 1 && sum.accumulate) {
+        transpose_add<Scalar>(totals, most_outputs, rows, outputs, out, leaf.parameter_output);
+      } else if (step == 1) {
+        transpose<Scalar>(totals, most_outputs, rows, outputs, out, leaf.parameter_output);
+      } else {
+        for (index k = 0; k < outputs; ++k) {
+          copy_strided(static_cast<const Scalar*>(totals + k), most_outputs, out + k * leaf.parameter_output, step,
+                       rows, sum.accumulate);
+        }
+      }
+    }
+    row += rows;
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/run/lane_ring.hpp - which lane has which buffer, and when lanes that are done join the total
+//
+// A lane is an order of additions: its tiles in order, then the lanes in order. It need not keep a buffer of its own
+// for that. Lane 0 has buffer 0, which is the running total; the others take turns in a ring of those that are left. A
+// lane begins once the lane before it in the same buffer has been added to the total, and lanes are added in order. So
+// bits do not depend on the number of buffers, nor on which lane was done first.
+//
+// Nobody waits for ever: threads take lanes in order, so of all lanes that are not done the first one only needs lanes
+// that are done, and whoever finishes a lane adds up what has waited for it. What need not make room stays where it is
+// and is added up in parallel (gather.hpp).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
+
+#include <pergrad/graph/layout.hpp>
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Buffers of sums that serve a number of threads: the total, one for each thread, and as many again but one, so that a
+/// thread must be a whole round ahead of another before it waits. At least 2, the total's and one in work.
+[[nodiscard]] constexpr index lane_buffers(index lanes, std::size_t threads) noexcept {
+  return std::max<index>(2, std::min(lanes, 2 * static_cast<index>(threads)));
+}
+
+/// The lanes of one evaluation, numbered in the order in which they are added up. Threads call `begin` in that order,
+/// each lane's once, and `finish` for every lane that has begun, whatever becomes of it.
+template <index MostBuffers>
+class lane_ring {
+ public:
+  static_assert(MostBuffers >= 2);
+
+  lane_ring(index lanes, index buffers) noexcept : lanes_{lanes}, ring_{buffers - 1} {}
+  lane_ring(const lane_ring&) = delete;
+  lane_ring& operator=(const lane_ring&) = delete;
+  ~lane_ring() = default;
+
+  [[nodiscard]] index count() const noexcept { return lanes_; }
+  /// The buffer of a lane; 0, the first lane's, becomes the total.
+  [[nodiscard]] index buffer_of(index lane) const noexcept { return lane == 0 ? 0 : 1 + (lane - 1) % ring_; }
+  /// Has a lane before this one left its buffer?
+  [[nodiscard]] bool was_used_before(index lane) const noexcept { return lane > ring_; }
+  /// Lanes [0, folded_in_the_end()) are in the total once all are done, the others still in their buffers.
+  [[nodiscard]] index folded_in_the_end() const noexcept {
+    return std::max<index>(std::min<index>(lanes_, 1), lanes_ - ring_);
+  }
+
+  /// Waits until the lane's buffer is free.
+  void begin(index lane) {
+    std::unique_lock lock{mutex_};
+    is_free_.wait(lock, [&] { return lane <= ring_ || lane - ring_ < folded_; });
+  }
+  /// Notes that the lane is done. Calls add(total's buffer, buffer) for the lanes whose turn it is to make room: one
+  /// call at a time, in the lanes' order.
+  template <class Add>
+  void finish(index lane, Add&& add) {
+    std::unique_lock lock{mutex_};
+    done_[static_cast<std::size_t>(buffer_of(lane))] = true;
+    if (is_adding_) return;  // whoever adds looks again
+    while (folded_ < folded_in_the_end() && done_[static_cast<std::size_t>(buffer_of(folded_))]) {
+      const index buffer = buffer_of(folded_);
+      if (buffer != 0) {
+        is_adding_ = true;
+        lock.unlock();
+        add(index{0}, buffer);
+        lock.lock();
+        is_adding_ = false;
+      }
+      done_[static_cast<std::size_t>(buffer)] = false;
+      ++folded_;
+      is_free_.notify_all();
+    }
+  }
+
+ private:
+  index lanes_;
+  index ring_;
+  std::mutex mutex_;
+  std::condition_variable is_free_;
+  index folded_ = 0;  ///< lanes in the total
+  bool is_adding_ = false;
+  std::array<bool, static_cast<std::size_t>(MostBuffers)> done_{};  ///< by buffer: its lane waits for its turn
+};
+
+}  // namespace pergrad::inline v0_1::on_host

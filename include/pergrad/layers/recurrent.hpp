@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/layers/recurrent.hpp - one layer of one direction of a recurrent net, for any cell
+//
+// A cell keeps for every position a record of `area` times H values: what its elements need, which the backward pass
+// overwrites by the gradients of the pre-activations. With a_t the pre-activations that depend on the input and b_t
+// those that depend on the state (the same numbers, but for the n of a gru),
+//   forward      a_t = W_ih x_t + biases    all positions of a stretch and all samples in one product
+//                b_t += W_hh h_(t-1)        all samples in one product a position
+//                h_t = cell(a_t, b_t, state)
+//   backward     (da_t, db_t, state's gradient) from dh_t = dy_t + what came back from t + 1, element by element
+//                dh_(t-1) += W_hh^T db_t    all samples in one product a position
+//                dx_t = W_ih^T da_t         again a stretch of positions at once, while its da are in the cache
+//   parameters   dW_ih = sum_t da_t (x) x_t, dW_hh = sum_t db_t (x) h_(t-1), db = sums of da and db: factors, so their
+//                products and norms are formed once, over all positions, behind the loop
+// Position p lies at row p of the saved states and its predecessor at row p (forwards) or its successor at row p + 1
+// (backwards): there is one row more than positions, and the initial state is the row that the first position finds.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <pergrad/gradients/factors.hpp>
+#include <pergrad/graph/mistakes.hpp>
+#include <pergrad/graph/sequential.hpp>
+#include <pergrad/initialise.hpp>
+#include <pergrad/layers/mean_over_positions.hpp>
+#include <pergrad/layers/parallel.hpp>
+#include <pergrad/layers/shared/recurrent_options.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1::detail {
+
+/// Gates whose values lie side by side in a cell's record, and from which row of W_ih on.
+struct gate_block {
+  std::size_t in_area = 0;
+  std::size_t in_weight = 0;
+  std::size_t count = 1;
+};
+
+/// What a cell's step sees of one sample at one position. `c`, `tanh_c` of cells with two states only.
+template <class Scalar>
+struct cell_step {
+  Scalar* area;
+  const Scalar* h_before;
+  Scalar* h;
+  const Scalar* c_before;
+  Scalar* c;
+  Scalar* tanh_c;
+  Scalar* y;         ///< forward: where h is wanted once more, or null
+  const Scalar* dy;  ///< backward: the gradient of h from outside, or null
+  Scalar* dh;        ///< in: from later steps; out: for the step before, but for W_hh^T db
+  Scalar* dc;
+};
+
+/// One direction of one layer. `Cell` says what its elements compute; `Last`: only the last state is put out; `Given`:
+/// the initial state is a second input, h (and behind it c).
+template <class Cell, std::size_t Hidden, std::size_t Biases, bool Reversed, bool Last, bool Given, mistake Wrong>
+struct recurrent_core {
+  static constexpr const char* name = Reversed ? Cell::name_reversed : Cell::name;
+  static constexpr bool on_tiles = true;
+  static constexpr bool knows_lengths = true;
+  static constexpr std::size_t samples_together = 8;
+
+  static constexpr std::size_t gates = Cell::gates * Hidden;  ///< rows of W_ih and W_hh
+  static constexpr std::size_t area = Cell::area * Hidden;    ///< of a position's record
+  static constexpr std::size_t state = Cell::states * Hidden;
+  static constexpr std::size_t first_recurrent = Cell::first_recurrent * Hidden;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept requires(!Given) { return output_of(in); }
+  [[nodiscard]] static constexpr shape output_shape(shape in, shape /*state*/) noexcept requires(Given) {
+    return output_of(in);
+  }
+  [[nodiscard]] static constexpr mistake check(shape in, shape second) noexcept {
+    if (Wrong != mistake::none) return Wrong;
+    if (Hidden == 0) return mistake::zero_is_no_size;
+    if (in.rank() != 2 || in.varying_axis() == 2) return mistake::needs_a_sequence;
+    return Given && second != shape{state} ? mistake::branches_do_not_fit : mistake::none;
+  }
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept {
+    return gates * (in.e1 + Hidden + Biases);
+  }
+  [[nodiscard]] static constexpr block_list<4> blocks(shape in) noexcept {
+    return {{{"weight_ih", {gates, in.e1}},
+             {"weight_hh", {gates, Hidden}},
+             {"bias_ih", {Biases > 0 ? gates : 0}},
+             {"bias_hh", {Biases > 1 ? gates : 0}}}};
+  }
+  [[nodiscard]] static constexpr std::array<matrix, 2> matrices(shape in) noexcept {
+    return {matrix{0, gates, in.e1}, matrix{gates * in.e1, gates, Hidden}};
+  }
+  /// Records, states before and after every position, and for cells with two states c and tanh c.
+  [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept {
+    return in.e0 * area + (in.e0 + 1) * state + (Cell::states > 1 ? in.e0 * Hidden : 0);
+  }
+  [[nodiscard]] static constexpr std::size_t scratch_count(shape /*in*/) noexcept { return std::max(area, state); }
+
+  [[nodiscard]] static constexpr auto factors(shape in) noexcept {
+    constexpr std::size_t blocks = Cell::input_blocks.size();
+    factor_list<blocks + 1 + (Biases > 0 ? blocks : 0) + (Biases > 1 ? 1 : 0)> list{};
+    std::size_t next = 0;
+    const operand states{source::saved, in.e0 * area + (Reversed ? Hidden : 0), Hidden};
+    const operand recurrent{source::saved, first_recurrent, area};
+    const auto block = [](const gate_block& gate) { return operand{source::saved, gate.in_area * Hidden, area}; };
+    for (const gate_block& gate : Cell::input_blocks) {
+      list[next++] = outer_sum(in.e0, gate.count * Hidden, block(gate), in.e1, {source::activation, 0, in.e1});
+    }
+    list[next++] = outer_sum(in.e0, gates, recurrent, Hidden, states);
+    for (const gate_block& gate : Cell::input_blocks) {
+      if (Biases > 0) list[next++] = elementwise_sum(in.e0, gate.count * Hidden, block(gate));
+    }
+    if (Biases > 1) list[next++] = elementwise_sum(in.e0, gates, recurrent);
+    return list;
+  }
+
+  /// PyTorch's default: everything uniform in ±1/sqrt(Hidden). Other initialisers go by each matrix's own sizes.
+  template <class Initialiser, class Scalar>
+  static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
+    constexpr auto real = [](std::size_t count) { return static_cast<double>(count); };
+    const fans own{real(Hidden), real(gates)};
+    const fans of_input = std::is_same_v<Initialiser, layer_default> ? own : fans{real(in.e1), real(gates)};
+    const std::size_t input_weights = gates * in.e1;
+    const std::size_t weights = input_weights + gates * Hidden;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      parameters[i] = static_cast<Scalar>(i < input_weights ? initialiser.weight(first + i, of_input)
+                                          : i < weights     ? initialiser.weight(first + i, own)
+                                                            : initialiser.bias(first + i, own));
+    }
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const extents at{tile};
+    scalar* bias = tile.scratch(0);
+    gather_biases(tile.parameters + number(gates) * (at.features + number(Hidden)), bias);
+    for (index b = 0; b < tile.samples; ++b) start(tile, at, b);
+    for_each_stretch(at.longest, Reversed, [&](index first, index count) {
+      for (const gate_block& gate : Cell::input_blocks) {
+        const index offset = number(gate.in_area * Hidden);
+        tile.multiply_bias({{{}, {tile.samples, tile.x.step, tile.saved.step}, {count, at.features, number(area)}},
+                            {{}, {}, {at.features, 1, number(gates)}},
+                            number(gate.count * Hidden)},
+                           tile.x(0) + first * at.features, tile.transposed(0) + number(gate.in_weight * Hidden),
+                           tile.saved(0) + first * number(area) + offset, bias + offset);
+      }
+      for_each_position(first, count, Reversed, [&](index p) {
+        Cell::prepare(tile, Hidden, first_record(tile, p), bias);
+        tile.multiply_add({{{}, {}, {tile.samples, tile.saved.step, tile.saved.step}},
+                           {{}, {}, {number(Hidden), 1, number(gates)}},
+                           number(gates)},
+                          tile.saved(0) + at.states + before(p) * number(Hidden), tile.transposed(1),
+                          first_record(tile, p) + number(first_recurrent));
+        for (index b = 0; b < tile.samples; ++b) {
+          if (p < tile.length(b)) {
+            Cell::template forward<scalar>(Hidden, step_of(tile, at, b, p));
+          } else {
+            end(tile, at, b, p);
+          }
+        }
+      });
+    });
+    for (index b = 0; Last && b < tile.samples; ++b) {
+      const scalar* last = tile.saved(b) + at.states + (Reversed ? 0 : tile.length(b)) * number(Hidden);
+      std::copy_n(last, Hidden, tile.y(b));
+    }
+  }
+
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const extents at{tile};
+    for (index b = 0; b < tile.samples; ++b) {
+      std::fill_n(tile.scratch(b), state, scalar{0});
+      if (Last) std::copy_n(tile.dy(b), Hidden, tile.scratch(b));
+      if (tile.wants_dx) {
+        std::fill(tile.dx(b) + at.longest * at.features, tile.dx(b) + at.positions * at.features, scalar{0});
+      }
+    }
+    const scalar* input_weights = tile.parameters;
+    const scalar* recurrent_weights = tile.parameters + number(gates) * at.features;
+    const index first_position = Reversed ? at.longest - 1 : 0;
+    for_each_stretch(at.longest, !Reversed, [&](index first, index count) {
+      for_each_position(first, count, !Reversed, [&](index p) {
+        for (index b = 0; b < tile.samples; ++b) {
+          if (p < tile.length(b)) Cell::template backward<scalar>(Hidden, step_of(tile, at, b, p));
+        }
+        if (p == first_position && !tile.wants_dx2) return;
+        tile.multiply_add({{{}, {}, {tile.samples, tile.saved.step, tile.scratch.step}},
+                           {{}, {}, {number(gates), 1, number(Hidden)}},
+                           number(Hidden)},
+                          first_record(tile, p) + number(first_recurrent), recurrent_weights, tile.scratch(0));
+      });
+      bool add = false;
+      for (const gate_block& gate : Cell::input_blocks) {
+        if (!tile.wants_dx) break;
+        const scalar* delta = first_record(tile, first) + number(gate.in_area * Hidden);
+        const scalar* weights = input_weights + number(gate.in_weight * Hidden) * at.features;
+        scalar* dx = tile.dx(0) + first * at.features;
+        const auto multiply = add ? &Tile::multiply_add : &Tile::multiply;
+        multiply({{{}, {tile.samples, tile.saved.step, tile.dx.step}, {count, number(area), at.features}},
+                  {{}, {}, {number(gate.count * Hidden), 1, at.features}},
+                  at.features},
+                 delta, weights, dx);
+        add = true;
+      }
+    });
+    for (index b = 0; tile.wants_dx2 && b < tile.samples; ++b) std::copy_n(tile.scratch(b), state, tile.dx2(b));
+  }
+
+ private:
+  using index = std::ptrdiff_t;
+  [[nodiscard]] static constexpr index number(std::size_t count) noexcept { return static_cast<index>(count); }
+  [[nodiscard]] static constexpr shape output_of(shape in) noexcept {
+    return Last ? shape{Hidden} : shape{in.e0, Hidden};
+  }
+  [[nodiscard]] static constexpr index before(index p) noexcept { return Reversed ? p + 1 : p; }
+  [[nodiscard]] static constexpr index after(index p) noexcept { return Reversed ? p : p + 1; }
+
+  /// Sizes that the tile's samples share, and where arrays of `saved` begin.
+  struct extents {
+    template <class Tile>
+    explicit extents(const Tile& tile)
+        : positions{number(tile.in.e0)},
+          features{number(tile.in.e1)},
+          states{positions * number(area)},
+          cells{states + (positions + 1) * number(Hidden)},
+          tanh_cells{cells + (positions + 1) * number(Hidden)} {
+      for (index b = 0; b < tile.samples; ++b) longest = std::max(longest, tile.length(b));
+    }
+    index positions;
+    index features;
+    index states;
+    index cells;
+    index tanh_cells;
+    index longest = 0;  ///< positions of the longest sample
+  };
+
+  template <class Tile>
+  [[nodiscard]] static auto* first_record(const Tile& tile, index p) {
+    return tile.saved(0) + p * number(area);
+  }
+  template <class Tile>
+  [[nodiscard]] static auto step_of(const Tile& tile, const extents& at, index b, index p) {
+    using scalar = typename Tile::scalar;
+    constexpr index width = number(Hidden);
+    constexpr bool two = Cell::states > 1;
+    scalar* saved = tile.saved(b);
+    scalar* h = saved + at.states;
+    scalar* c = two ? saved + at.cells : nullptr;
+    return cell_step<scalar>{saved + p * number(area),
+                             h + before(p) * width,
+                             h + after(p) * width,
+                             two ? c + before(p) * width : nullptr,
+                             two ? c + after(p) * width : nullptr,
+                             two ? saved + at.tanh_cells + p * width : nullptr,
+                             Last ? nullptr : tile.y(b) + p * width,
+                             Last || tile.dy.first == nullptr ? nullptr : tile.dy(b) + p * width,
+                             tile.scratch(b),
+                             two ? tile.scratch(b) + width : nullptr};
+  }
+
+  /// Calls f(first, count) for stretches of positions whose records stay in the cache between two products.
+  template <class Function>
+  static void for_each_stretch(index positions, bool descending, Function&& f) {
+    constexpr index together = 16;
+    const index stretches = (positions + together - 1) / together;
+    for (index k = 0; k < stretches; ++k) {
+      const index first = (descending ? stretches - 1 - k : k) * together;
+      f(first, std::min(together, positions - first));
+    }
+  }
+  template <class Function>
+  static void for_each_position(index first, index count, bool descending, Function&& f) {
+    for (index k = 0; k < count; ++k) f(descending ? first + count - 1 - k : first + k);
+  }
+
+  /// What a record starts from: biases, where the two of PyTorch's meet in one sum added up.
+  template <class Scalar>
+  static void gather_biases(const Scalar* biases, Scalar* bias) {
+    std::fill_n(bias, area, Scalar{0});
+    for (const gate_block& gate : Cell::input_blocks) {
+      if (Biases > 0) {
+        std::copy_n(biases + gate.in_weight * Hidden, gate.count * Hidden, bias + gate.in_area * Hidden);
+      }
+    }
+    for (std::size_t i = 0; Biases > 1 && i < gates; ++i) bias[first_recurrent + i] += biases[gates + i];
+  }
+
+  /// The initial state, and zeros where no position is: factors read all rows.
+  template <class Tile>
+  static void start(const Tile& tile, const extents& at, index b) {
+    using scalar = typename Tile::scalar;
+    constexpr index width = number(Hidden);
+    scalar* saved = tile.saved(b);
+    std::fill(saved + at.longest * number(area), saved + at.states, scalar{0});
+    scalar* h = saved + at.states;
+    std::fill(h + at.longest * width, h + (at.positions + 1) * width, scalar{0});
+    const index row = Reversed ? tile.length(b) : 0;
+    if (Reversed) std::fill(h + row * width, h + at.longest * width, scalar{0});
+    for (std::size_t part = 0; part < Cell::states; ++part) {
+      scalar* to = saved + (part == 0 ? at.states : at.cells) + row * width;
+      if constexpr (Given) {
+        std::copy_n(tile.x2(b) + number(part) * width, width, to);
+      } else {
+        std::fill_n(to, width, scalar{0});
+      }
+    }
+  }
+  /// A position beyond the sample's length.
+  template <class Tile>
+  static void end(const Tile& tile, const extents& at, index b, index p) {
+    using scalar = typename Tile::scalar;
+    scalar* saved = tile.saved(b);
+    std::fill_n(saved + p * number(area), area, scalar{0});
+    if (!Reversed) std::fill_n(saved + at.states + (p + 1) * number(Hidden), Hidden, scalar{0});
+  }
+};
+
+/// A recurrent layer with all its options, as one-direction layers.
+template <class Cell, std::size_t Hidden, class... Options>
+struct recurrent {
+  static constexpr recurrent_options options = gather_recurrent_options<Options...>();
+  static constexpr mistake wrong = options.unknown_given || (options.relu && !Cell::may_be_relu)
+                                       ? mistake::option_not_offered
+                                   : options.layer_count == 0 ? mistake::zero_is_no_size
+                                                              : mistake::none;
+  static constexpr std::size_t layer_count = options.layer_count == 0 ? 1 : options.layer_count;
+  static constexpr std::size_t directions = options.both_ways ? 2 : 1;
+  static constexpr std::size_t hidden = Hidden;
+  static constexpr std::size_t states = Cell::states;
+
+  /// Layer `Index`, one direction of it.
+  template <std::size_t Index, bool Reversed, bool Given = false>
+  using core =
+      recurrent_core<Cell, Hidden, options.biases, Reversed, options.last && Index + 1 == layer_count, Given, wrong>;
+  template <class Indices>
+  struct stack;
+  template <std::size_t... Index>
+  struct stack<std::index_sequence<Index...>> {
+    template <std::size_t Which>
+    using entry =
+        std::conditional_t<options.both_ways, parallel<sequential<core<Which, false>>, sequential<core<Which, true>>>,
+                           core<Which, false>>;
+    using type =
+        std::conditional_t<options.mean, sequential<entry<Index>..., mean_over_positions>, sequential<entry<Index>...>>;
+  };
+  using unfolds_to = typename stack<std::make_index_sequence<layer_count>>::type;
+  /// As PyTorch names the parameters of a layer's direction.
+  [[nodiscard]] static std::string part_name(std::size_t number) {
+    return "*_l" + std::to_string(number / directions) + (number % directions == 0 ? "" : "_reverse");
+  }
+};
+
+}  // namespace pergrad::inline v0_1::detail

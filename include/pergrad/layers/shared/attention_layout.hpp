@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/layers/shared/attention_layout.hpp - options of attention layers, where their values and parameters lie,
+// first values
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <ratio>
+#include <span>
+#include <type_traits>
+
+#include <pergrad/initialise.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// Option of attention layers: position t sees the positions up to t only. PyTorch: `attn_mask` of the upper triangle.
+struct causal {};
+/// Option of attention layers: one more key and value, learned, that every query sees. PyTorch: `add_bias_kv=True`;
+/// parameters bias_k and bias_v.
+struct kv_bias {};
+/// Option of attention layers: `attention_dropout<std::ratio<1, 10>>` drops probabilities, in training only. PyTorch:
+/// `dropout=0.1`.
+template <class Probability>
+struct attention_dropout {};
+
+namespace detail {
+
+/// Options of an attention layer, gathered from its option types in any order.
+struct attention_options {
+  bool bias = true;
+  bool causal = false;
+  bool kv_bias = false;
+  bool wrong_given = false;     ///< something that is no option, or no probability
+  std::uint32_t threshold = 0;  ///< 2^32 p: a probability is kept if its 32 random bits are not below
+  double kept = 1;              ///< 1 / (1 - p)
+
+  [[nodiscard]] constexpr std::array<std::size_t, 3> settings(std::size_t heads) const noexcept {
+    return {heads, causal ? 1U : 0U, threshold};
+  }
+};
+
+constexpr void apply(attention_options& options, no_bias) noexcept { options.bias = false; }
+constexpr void apply(attention_options& options, pergrad::causal) noexcept { options.causal = true; }
+constexpr void apply(attention_options& options, pergrad::kv_bias) noexcept { options.kv_bias = true; }
+template <std::intmax_t Numerator, std::intmax_t Denominator>
+constexpr void apply(attention_options& options, attention_dropout<std::ratio<Numerator, Denominator>>) noexcept {
+  using probability = std::ratio<Numerator, Denominator>;
+  if (probability::num < 0 || probability::num >= probability::den) {
+    options.wrong_given = true;
+    return;
+  }
+  const auto numerator = static_cast<long double>(probability::num);
+  const auto denominator = static_cast<long double>(probability::den);
+  options.threshold = static_cast<std::uint32_t>(0x1p32L * numerator / denominator);
+  options.kept = static_cast<double>(denominator / (denominator - numerator));
+}
+template <class Unknown>
+constexpr void apply(attention_options& options, Unknown) noexcept {
+  options.wrong_given = true;
+}
+template <class... Options>
+[[nodiscard]] constexpr attention_options gather_attention_options() noexcept {
+  attention_options options;
+  (apply(options, Options{}), ...);
+  options.wrong_given = options.wrong_given || options_disagree<Options...>();
+  return options;
+}
+
+/// Where everything of an attention layer lies: elements from the beginning of a sample's saved values, of its scratch,
+/// and of the parameters. The queries' projections share rows with the keys' and values' in self-attention.
+struct attention_layout {
+  std::ptrdiff_t queries = 0;    ///< positions that ask
+  std::ptrdiff_t positions = 0;  ///< positions that are asked
+  std::ptrdiff_t extra = 0;      ///< keys in front of them: 1 with kv_bias
+  std::ptrdiff_t features = 0;
+  std::ptrdiff_t memory_features = 0;
+  std::ptrdiff_t heads = 0;
+  std::ptrdiff_t width = 0;  ///< of a head
+  bool causal = false;
+  std::uint32_t threshold = 0;
+  double kept = 1;
+
+  std::ptrdiff_t query = 0;  ///< saved: projections, which the backward pass replaces by their gradients
+  std::ptrdiff_t query_step = 0;
+  std::ptrdiff_t key = 0;
+  std::ptrdiff_t value = 0;
+  std::ptrdiff_t memory_step = 0;
+  std::ptrdiff_t context = 0;        ///< saved: the heads' results side by side, [queries][features]
+  std::ptrdiff_t probabilities = 0;  ///< saved: [heads][queries][score_step]
+  std::ptrdiff_t head_scores = 0;    ///< from one head's to the next one's
+  std::ptrdiff_t score_step = 0;
+  std::size_t saved_count = 0;
+
+  std::ptrdiff_t turned = 0;           ///< scratch: a head's keys or values, [width][score_step]; before it dY
+  std::ptrdiff_t score_gradients = 0;  ///< scratch: as a head's probabilities
+  std::ptrdiff_t query_gradients = 0;  ///< scratch: [queries][width]
+  std::ptrdiff_t dropped = 0;          ///< scratch: [queries][score_step], if anything is dropped
+  std::size_t scratch_count = 0;
+
+  std::ptrdiff_t bias = 0;  ///< parameters; the weights of the projections come first
+  std::ptrdiff_t learned_key = 0;
+  std::ptrdiff_t out_weight = 0;
+  std::ptrdiff_t out_bias = 0;
+  std::size_t parameter_count = 0;
+
+  /// Keys that query i sees, of `keys` that are there.
+  [[nodiscard]] constexpr std::ptrdiff_t seen(std::ptrdiff_t i, std::ptrdiff_t keys) const noexcept {
+    return causal ? std::min(keys, i + 1 + extra) : keys;
+  }
+  /// First query that sees key k.
+  [[nodiscard]] constexpr std::ptrdiff_t first_to_see(std::ptrdiff_t k) const noexcept {
+    return causal ? std::max<std::ptrdiff_t>(0, k - extra) : 0;
+  }
+  /// Queries (and keys) that share a product: few where later ones see more.
+  [[nodiscard]] constexpr std::ptrdiff_t together() const noexcept { return causal ? 32 : queries + positions + 1; }
+};
+
+/// `own`: attention of a sequence to itself; `memory` is then the same shape as `in`.
+[[nodiscard]] constexpr attention_layout lay_out_attention(shape in, shape memory, std::size_t heads, bool own,
+                                                           const attention_options& options) noexcept {
+  constexpr auto whole_lines = [](std::ptrdiff_t count) { return (count + 15) / 16 * 16; };
+  attention_layout at;
+  at.queries = static_cast<std::ptrdiff_t>(in.e0);
+  at.positions = static_cast<std::ptrdiff_t>(memory.e0);
+  at.extra = options.kv_bias ? 1 : 0;
+  at.features = static_cast<std::ptrdiff_t>(in.e1);
+  at.memory_features = static_cast<std::ptrdiff_t>(memory.e1);
+  at.heads = static_cast<std::ptrdiff_t>(heads);
+  at.width = at.features / at.heads;
+  at.causal = options.causal;
+  at.threshold = options.threshold;
+  at.kept = options.kept;
+  const std::ptrdiff_t keys = at.positions + at.extra;
+  at.score_step = whole_lines(keys);
+  if (at.score_step % 32 == 0) at.score_step += 16;  // columns of scores spread over all sets of a cache
+  at.head_scores = at.queries * at.score_step;
+
+  at.query_step = (own ? 3 : 1) * at.features;
+  at.query = own ? at.extra * at.query_step : 0;
+  at.key = own ? at.features : whole_lines(at.queries * at.features);
+  at.value = at.key + at.features;
+  at.memory_step = (own ? 3 : 2) * at.features;
+  at.context = whole_lines((own ? 0 : at.key) + keys * at.memory_step);
+  at.probabilities = at.context + whole_lines(at.queries * at.features);
+  at.saved_count = static_cast<std::size_t>(at.probabilities + at.heads * at.head_scores);
+
+  at.turned = whole_lines(at.queries * at.features);
+  at.score_gradients = at.turned + at.width * at.score_step;
+  at.query_gradients = at.score_gradients + at.head_scores;
+  at.dropped = at.query_gradients + whole_lines(at.queries * at.width);
+  at.scratch_count = static_cast<std::size_t>(at.dropped + (at.threshold != 0 ? at.head_scores : 0));
+
+  at.bias = at.features * at.features + 2 * at.features * at.memory_features;
+  at.learned_key = at.bias + (options.bias ? 3 * at.features : 0);
+  at.out_weight = at.learned_key + 2 * at.extra * at.features;
+  at.out_bias = at.out_weight + at.features * at.features;
+  at.parameter_count = static_cast<std::size_t>(at.out_bias + (options.bias ? at.features : 0));
+  return at;
+}
+
+/// PyTorch's first values for `layer_default` (`nn.MultiheadAttention._reset_parameters`): Xavier's for projections and
+/// learned keys, zero biases, ±1/sqrt(features) for the output's weight. Another initialiser decides everything itself.
+template <class Initialiser, class Scalar>
+void initialise_attention(const attention_layout& at, bool has_bias, const Initialiser& initialiser,
+                          std::uint64_t first, std::span<Scalar> parameters) {
+  const auto fan_in = static_cast<double>(at.features);
+  const auto memory_in = static_cast<double>(at.memory_features);
+  const bool packed = at.features == at.memory_features;
+  const auto fill = [&](std::ptrdiff_t from, std::ptrdiff_t to, auto&& value) {
+    for (std::ptrdiff_t i = from; i < to; ++i) {
+      parameters[static_cast<std::size_t>(i)] = static_cast<Scalar>(value(first + static_cast<std::uint64_t>(i)));
+    }
+  };
+  const auto biases = [&](std::ptrdiff_t from, std::ptrdiff_t to) {
+    fill(from, to, [&](std::uint64_t i) {
+      return std::is_same_v<Initialiser, layer_default> ? 0.0 : initialiser.bias(i, {fan_in, fan_in});
+    });
+  };
+  const auto projection = [&](std::ptrdiff_t from, std::ptrdiff_t to, fans fan) {
+    fill(from, to, [&](std::uint64_t i) {
+      if constexpr (std::is_same_v<Initialiser, layer_default>) {
+        return xavier_uniform{initialiser.seed}.weight(i, fan);
+      } else {
+        return initialiser.weight(i, fan);
+      }
+    });
+  };
+  const std::ptrdiff_t square = at.features * at.features;
+  projection(0, square, {fan_in, packed ? 3 * fan_in : fan_in});
+  projection(square, at.bias, {memory_in, packed ? 3 * fan_in : fan_in});
+  if (has_bias) biases(at.bias, at.learned_key);
+  fill(at.learned_key, at.out_weight, [&](std::uint64_t i) {
+    if constexpr (std::is_same_v<Initialiser, layer_default>) {
+      return xavier_normal{initialiser.seed}.weight(i, {fan_in, fan_in});
+    } else {
+      return initialiser.weight(i, {fan_in, fan_in});
+    }
+  });
+  fill(at.out_weight, at.out_bias, [&](std::uint64_t i) { return initialiser.weight(i, {fan_in, fan_in}); });
+  if (has_bias) biases(at.out_bias, static_cast<std::ptrdiff_t>(at.parameter_count));
+}
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/privacy/noise/chacha20.inl - ChaCha20 blocks, one in each lane of a vector
+//
+// Included behind privacy/noise/lanes.inl, whose rules it shares.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// x turned left by `Bits`. AVX2 has no such instruction, but one that moves bytes: g++ does not find it by itself.
+template <int Bits, class Word>
+[[gnu::always_inline]] PERGRAD_HD constexpr Word turned_left(const Word& x) noexcept {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 1
+  if constexpr (sizeof(Word) == 32 && Bits % 8 == 0) {
+    static_assert(Bits == 8 || Bits == 16);
+    using bytes [[gnu::vector_size(32)]] = std::uint8_t;
+    const bytes b = __builtin_bit_cast(bytes, x);
+    if constexpr (Bits == 16) {
+      return __builtin_bit_cast(
+          Word, __builtin_shufflevector(b, b, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13, 18, 19, 16, 17, 22,
+                                        23, 20, 21, 26, 27, 24, 25, 30, 31, 28, 29));
+    } else {
+      return __builtin_bit_cast(
+          Word, __builtin_shufflevector(b, b, 3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14, 19, 16, 17, 18, 23,
+                                        20, 21, 22, 27, 24, 25, 26, 31, 28, 29, 30));
+    }
+  }
+#endif
+  return (x << Bits) | (x >> (32 - Bits));
+}
+
+/// Word is std::uint32_t or a vector of them: one block per lane.
+template <class Word>
+[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
+  a += b;
+  d = turned_left<16>(d ^ a);
+  c += d;
+  b = turned_left<12>(b ^ c);
+  a += b;
+  d = turned_left<8>(d ^ a);
+  c += d;
+  b = turned_left<7>(b ^ c);
+}
+
+template <class Word>
+[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_rounds(Word (&x)[16]) noexcept {
+  for (int double_round = 0; double_round < 10; ++double_round) {
+    chacha_quarter_round(x[0], x[4], x[8], x[12]);
+    chacha_quarter_round(x[1], x[5], x[9], x[13]);
+    chacha_quarter_round(x[2], x[6], x[10], x[14]);
+    chacha_quarter_round(x[3], x[7], x[11], x[15]);
+    chacha_quarter_round(x[0], x[5], x[10], x[15]);
+    chacha_quarter_round(x[1], x[6], x[11], x[12]);
+    chacha_quarter_round(x[2], x[7], x[8], x[13]);
+    chacha_quarter_round(x[3], x[4], x[9], x[14]);
+  }
+}
+
+/// Word w of block counter[lane] in lane `lane` of out[w].
+template <int Lanes>
+[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
+                                                const typename lanes<Lanes>::u32& counter,
+                                                typename lanes<Lanes>::u32 (&out)[16]) noexcept {
+  for (std::size_t i = 0; i < 4; ++i) out[i] = splat_u32<Lanes>(chacha_constants[i]);
+  for (std::size_t i = 0; i < 8; ++i) out[4 + i] = splat_u32<Lanes>(key.words[i]);
+  out[12] = counter;
+  for (std::size_t i = 0; i < 3; ++i) out[13 + i] = splat_u32<Lanes>(nonce.words[i]);
+  chacha_rounds(out);
+  for (std::size_t i = 0; i < 4; ++i) out[i] += chacha_constants[i];
+  for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
+  out[12] += counter;
+  for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
+}
+
+}
+
+#endif  // PERGRAD_KERNELS

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/privacy/noise/rounded_gaussian.hpp - integers k = round(sigma z), z an ideal standard Gaussian: the noise of
+// every release, a pure function of key, purpose, step and element
+//
+// A pair of ideal Gaussians (Box and Muller 1958) is a function of two infinite strings of random bits, U and V:
+//     sigma sqrt(-2 ln U) (cos 2 pi V, sin 2 pi V)
+// What is wanted are the two nearest integers. 64 bits of each string say them nearly always: the pair is computed in
+// double, and a rounding is kept only where it is proven, where the distance d of x to its integer leaves room for all
+// that can be wrong. Where it is not, once in some millions of pairs, exact_gaussian.hpp draws more bits. So k is
+// exactly what ideal arithmetic on ideal bits gives, tails included, and it is the same integer on every compiler,
+// processor, vector width and device, however each of them rounds on its way.
+//
+// What can be wrong, with G = sigma sqrt(2 E) the pair's radius, E = -ln U and s = 2 sigma²:
+// * U's cell: E is that of its upper end, N 2^-64 = 2^(k - 64) (1 + t); within the cell E grows by at most 2 sqrt(2)
+//   2^-k (at least 64 ln 2 of it are missing where U's bits are all 0, and k = 0 then). N is rounded by 2^-53 of it.
+//   As G² = s E, an error e of E moves G by s e / (2 G).
+// * Polynomials, relatively: ln 2^-51.2, sine 2^-54.5, cosine 2^-52.6 (Chebyshev nodes, coefficients rounded to
+// double),
+//   and their evaluation, a few roundings of 2^-53 each: E errs by less than 2^-50 E + 2^-53, G by 2^-50.4 G more, the
+//   direction by less than 2^-50.
+// So |error of x| G <= s (sqrt(2) 2^-k + 2^-54 + 2^-49 E), and the test takes s (2 2^-k + 2^-52 + 2^-47 E): a margin of
+// four behind the roundings that were counted. A test makes the arithmetic worse on purpose and finds the same
+// integers.
+//
+// Which element uses which words: elements come in tiles of 512, a tile owns blocks 64 t ... 64 t + 63 of the nonce.
+// Words 4 p ... 4 p + 3 of block 64 t + b, p = 0..3, are the pair 64 p + b, whose integers are elements 512 t + 64 p +
+// b and 512 t + 256 + 64 p + b. The further bits of pair n of a step are one block under a nonce of their own. No order
+// of work, no split of a range and no number of threads can change a value. Nothing is kept: no state, no heap.
+//
+// Time: no branch and no address depends on the noise but for pairs whose rounding is not proven at once; each takes
+// some microseconds. Who times a step learns about how many there were: a number that tells of no element, sign or sum,
+// and nothing of the data.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include <pergrad/detail/error_text.hpp>
+#include <pergrad/detail/host_device.hpp>
+#include <pergrad/privacy/noise/chacha20.hpp>
+#include <pergrad/privacy/noise/exact_gaussian.hpp>
+#include <pergrad/privacy/noise/lanes.hpp>
+#include <pergrad/privacy/noise/purpose.hpp>
+#include <pergrad/simd/processor.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// Integers that one (purpose, step) can give before the 32-bit block counter is used up: 2^35.
+inline constexpr std::uint64_t gaussians_per_step = (chacha_blocks_per_nonce / 64) * 512;
+
+namespace detail {
+
+inline constexpr std::size_t gaussian_tile = 512;
+
+/// Standard deviations that the arithmetic above is good for.
+inline constexpr double least_sigma = 0x1p4;
+inline constexpr double most_sigma = 0x1p46;
+
+inline constexpr double error_next_to_one = 0x1p-52;
+inline constexpr double error_of_gaussian = 0x1p-47;
+
+/// Is the rounding of a pair with this margin not proven?
+[[nodiscard]] PERGRAD_HD inline bool is_open(double margin) noexcept { return !(margin >= 0); }
+
+/// Arrays that are read at a tile's elements as soon as its noise is made: what of them is not in the cache comes in
+/// meanwhile. Making noise waits for no memory, so nothing else would ask for it before.
+struct tile_arrays {
+  static constexpr std::size_t most = 4;
+  const void* first[most]{};  ///< at the tile's first element
+  std::size_t count = 0;
+  std::size_t bytes = 0;  ///< of a tile's elements; 0: nothing is to be fetched
+
+  template <class Scalar>
+  void add(const Scalar* at) noexcept {
+    first[count++] = at;
+    bytes = gaussian_tile * sizeof(Scalar);
+  }
+  /// Fetches one of `parts` even parts of each.
+  void fetch(std::size_t part, std::size_t parts) const noexcept {
+    constexpr std::size_t cache_line = 64;
+    const std::size_t lines = bytes / cache_line;
+    for (std::size_t k = 0; k < count; ++k) {
+      for (std::size_t line = part * lines / parts; line < (part + 1) * lines / parts; ++line) {
+        __builtin_prefetch(static_cast<const char*>(first[k]) + line * cache_line);
+      }
+    }
+  }
+};
+
+/// How sums and released values lie to the grid: sum * to_grid is a place in grid steps, integer * grid a value.
+struct release_scale {
+  double to_grid = 1;
+  double grid = 1;
+  double largest = 0;  ///< that the released type can hold
+};
+/// Places beyond are taken for the nearest of these: clamping brings no two of them further apart.
+inline constexpr double most_on_grid = 0x1p50;
+
+/// `a` or `b`, by masks: of a comparison a compiler may make a jump, and then time tells something of the sum.
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline double either(bool first, double a, double b) noexcept {
+  const std::uint64_t mask = 0 - static_cast<std::uint64_t>(first);
+  return __builtin_bit_cast(
+      double, (__builtin_bit_cast(std::uint64_t, a) & mask) | (__builtin_bit_cast(std::uint64_t, b) & ~mask));
+}
+/// The value of a place on the grid, as near as Scalar comes.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Scalar released_value(double on_grid,
+                                                                          const release_scale& scale) noexcept {
+  double value = on_grid * scale.grid;
+  value = either(value < scale.largest, value, scale.largest);
+  return static_cast<Scalar>(either(value > -scale.largest, value, -scale.largest));
+}
+/// The nearest place on the grid.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline double on_grid(Scalar sum, const release_scale& scale) noexcept {
+  constexpr double to_integer = 0x1.8p52;
+  double place = static_cast<double>(sum) * scale.to_grid;
+  place = either(place > -most_on_grid, place, -most_on_grid);
+  place = either(place < most_on_grid, place, most_on_grid);
+  return (place + to_integer) - to_integer;
+}
+/// What one family of kernels does for a release. All families give the same bits.
+struct release_kernels {
+  bool (*fill_tile)(const chacha_key&, const chacha_nonce&, std::uint64_t tile, double twice_variance,
+                    const tile_arrays& wanted, double (&k)[gaussian_tile],
+                    double (&margins)[gaussian_tile / 2]) noexcept;
+  void (*release_float)(const double* k, const float* sum, const release_scale&, float* out, int count) noexcept;
+  void (*release_double)(const double* k, const double* sum, const release_scale&, double* out, int count) noexcept;
+};
+
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1
+
+#define PERGRAD_FAMILY_TEXT "pergrad/privacy/noise/rounded_gaussian.inl"
+#include <pergrad/simd/multi_target.inl>
+
+namespace pergrad::inline v0_1::detail {
+
+[[nodiscard]] inline const release_kernels& release_kernels_in_use() noexcept {
+  return PERGRAD_OF_FAMILY(on_host::kernel_family_in_use(), releases);
+}
+
+inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
+  if (first > gaussians_per_step || count > gaussians_per_step - first) {
+    throw_out_of_range({"pergrad: noise: elements [", first, ", +", count, ") exceed the ", gaussians_per_step,
+                        " elements of one step"});
+  }
+}
+
+/// The words of pair `pair` of a tile, and those that continue them.
+[[nodiscard]] inline gaussian_bits bits_of_pair(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
+                                                std::uint32_t pair) noexcept {
+  gaussian_bits bits{};
+  const chacha_block block = chacha20_block(key, nonce, static_cast<std::uint32_t>(64 * tile) + pair % 64);
+  const std::uint64_t number = 256 * tile + pair;
+  const chacha_block more = chacha20_block(key, continued(nonce, static_cast<std::uint32_t>(number >> 32U)),
+                                           static_cast<std::uint32_t>(number));
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    bits.u[i] = block[4 * (pair / 64) + i];
+    bits.v[i] = block[4 * (pair / 64) + 2 + i];
+  }
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    bits.u[2 + i] = more[i];
+    bits.v[2 + i] = more[8 + i];
+  }
+  return bits;
+}
+
+/// Makes those pairs of a tile exact whose margin is negative.
+[[gnu::cold]] inline void settle_roundings(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
+                                           double sigma, const double (&margins)[gaussian_tile / 2],
+                                           double (&k)[gaussian_tile]) noexcept {
+  for (std::uint32_t pair = 0; pair < gaussian_tile / 2; ++pair) {
+    if (!is_open(margins[pair])) continue;
+    std::int64_t exact[2];
+    exact_pair(bits_of_pair(key, nonce, tile, pair), sigma, exact);
+    k[pair] = static_cast<double>(exact[0]);
+    k[pair + gaussian_tile / 2] = static_cast<double>(exact[1]);
+  }
+}
+
+/// The 512 integers of a tile, as doubles. With `native_lanes` the kernels in use make them, with another number that
+/// many lanes of the flags' vectors. Precondition: least_sigma <= sigma <= most_sigma.
+template <int Lanes = native_lanes>
+inline void fill_rounded_gaussians(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile, double sigma,
+                                   const tile_arrays& wanted, double (&k)[gaussian_tile]) noexcept {
+  alignas(64) double margins[gaussian_tile / 2];
+  const double twice_variance = 2 * sigma * sigma;
+  bool is_open = false;
+  if constexpr (Lanes == native_lanes) {
+    is_open = release_kernels_in_use().fill_tile(key, nonce, tile, twice_variance, wanted, k, margins);
+  } else {
+    is_open = fill_rounded_tile<Lanes>(key, nonce, tile, twice_variance, wanted, k, margins);
+  }
+  if (is_open) settle_roundings(key, nonce, tile, sigma, margins, k);
+  wipe(margins, sizeof margins);
+}
+
+}  // namespace pergrad::inline v0_1::detail

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/privacy/noise/rounded_gaussian.inl - pairs of rounded Gaussians from words, a vector at a time
+// (privacy/noise/rounded_gaussian.hpp says how and why)
+//
+// Included behind privacy/noise/chacha20.inl, whose rules it shares. Nothing here has to round in a certain way:
+// products may be fused with sums or not, as a compiler likes, because every rounding to an integer is proven
+// afterwards.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Doubles of which a register holds as many as half of `Lanes` words.
+template <int Lanes>
+struct wide {
+  static constexpr int count = Lanes / 2;
+  using f64 [[gnu::vector_size(4 * Lanes)]] = double;
+  using u64 [[gnu::vector_size(4 * Lanes)]] = std::uint64_t;
+};
+template <>
+struct wide<1> {
+  static constexpr int count = 1;
+  using f64 = double;
+  using u64 = std::uint64_t;
+};
+
+template <class To, class From>
+[[gnu::always_inline]] PERGRAD_HD inline To bits_as(const From& from) noexcept {
+  return __builtin_bit_cast(To, from);
+}
+
+/// The doubles whose low words are one half of `words` and whose high words are `high`. High words of 2^52 and 2^84
+/// make whole numbers of them: 2^52 + word, 2^84 + 2^32 word.
+template <int Half, int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename wide<Lanes>::f64 under(
+    std::uint32_t high, const typename lanes<Lanes>::u32& words) noexcept {
+  using f64 = typename wide<Lanes>::f64;
+  constexpr int i = Half * Lanes / 2;
+  if constexpr (Lanes == 1) {
+    static_cast<void>(i);
+    return bits_as<f64>(std::uint64_t{high} << 32U | words);
+  }
+#if PERGRAD_VECTORS_ON_DEVICE
+  else if constexpr (Lanes == 4) {
+    return bits_as<f64>(__builtin_shufflevector(words, splat_u32<Lanes>(high), i, 4, i + 1, 4));
+  } else if constexpr (Lanes == 8) {
+    return bits_as<f64>(__builtin_shufflevector(words, splat_u32<Lanes>(high), i, 8, i + 1, 8, i + 2, 8, i + 3, 8));
+  } else {
+    return bits_as<f64>(__builtin_shufflevector(words, splat_u32<Lanes>(high), i, 16, i + 1, 16, i + 2, 16, i + 3, 16,
+                                                i + 4, 16, i + 5, 16, i + 6, 16, i + 7, 16));
+  }
+#endif
+}
+inline constexpr std::uint32_t at_2_52 = 0x4330'0000U;
+inline constexpr std::uint32_t at_2_84 = 0x4530'0000U;
+
+/// Square roots of doubles, correctly rounded; NaN below zero.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename wide<Lanes>::f64 wide_square_root(
+    const typename wide<Lanes>::f64& x) noexcept {
+  if constexpr (Lanes == 1) {
+    return __builtin_sqrt(x);
+  } else {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_ia32_sqrtpd512(x, 4);
+#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
+    if constexpr (Lanes == 16) return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
+    if constexpr (Lanes == 8) return __builtin_ia32_sqrtpd256(x);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
+    if constexpr (Lanes == 4) return __builtin_ia32_sqrtpd(x);
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return vsqrtq_f64(x);
+#endif
+    typename wide<Lanes>::f64 result{};
+    for (int i = 0; i < wide<Lanes>::count; ++i) result[i] = __builtin_sqrt(x[i]);
+    return result;
+  }
+}
+
+/// What four words make.
+template <int Lanes>
+struct rounded_pair {
+  typename wide<Lanes>::f64 along_cosine;
+  typename wide<Lanes>::f64 along_sine;
+  typename wide<Lanes>::f64 margin;  ///< both roundings are proven where the sign bit of this is clear
+};
+
+template <int Half, int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline rounded_pair<Lanes> round_gaussians(const typename lanes<Lanes>::u32& u_high,
+                                                                             const typename lanes<Lanes>::u32& u_low,
+                                                                             const typename lanes<Lanes>::u32& v_high,
+                                                                             const typename lanes<Lanes>::u32& v_low,
+                                                                             double twice_variance) noexcept {
+  using f64 = typename wide<Lanes>::f64;
+  using u64 = typename wide<Lanes>::u64;
+  // E = -ln(N 2^-64), N = 2^k (1 + t) with 1 + t in [sqrt(1/2), sqrt(2)); N is the upper end of U's cell, so not 0
+  const f64 n = (under<Half, Lanes>(at_2_84, u_high) - 0x1.00000001p84) + (under<Half, Lanes>(at_2_52, u_low) + 1.0);
+  constexpr std::uint64_t root_of_half = 0x3fe6'a09e'667f'3bcdU;
+  const u64 shifted = bits_as<u64>(n) - root_of_half;
+  const u64 power = shifted & 0xfff0'0000'0000'0000U;
+  const f64 t = bits_as<f64>(bits_as<u64>(n) - power) - 1.0;
+  const f64 k = bits_as<f64>((shifted >> 52U) | 0x4330'0000'0000'0000U) - 0x1p52;
+  const f64 t2 = t * t;
+  f64 p = t * 0x1.ea1f67f905749p-6 - 0x1.0e98e2f6196a3p-4;
+  p = p * t + 0x1.227d22feca091p-4;
+  p = p * t - 0x1.03a806343966bp-4;
+  p = p * t + 0x1.092646c0ebbc0p-4;
+  p = p * t - 0x1.22ea4afee4af9p-4;
+  p = p * t + 0x1.3bb16646e15d8p-4;
+  p = p * t - 0x1.558447ee75e12p-4;
+  p = p * t + 0x1.7456903f23be8p-4;
+  p = p * t - 0x1.9997078eac01cp-4;
+  p = p * t + 0x1.c71c951a2eb08p-4;
+  p = p * t - 0x1.000009bc36855p-3;
+  p = p * t + 0x1.249248fe0aaeap-3;
+  p = p * t - 0x1.5555552eedc2ap-3;
+  p = p * t + 0x1.99999999919fap-3;
+  p = p * t - 0x1.0000000021d88p-2;
+  p = p * t + 0x1.5555555555809p-2;
+  p = p * t - 0x1.ffffffffffee9p-2;
+  const f64 log_of = t2 * p + t;
+  const f64 e = (64.0 - k) * 0x1.62e42fefa39efp-1 - log_of;
+  const f64 radius = wide_square_root<Lanes>(e * twice_variance);
+  // The place y in [-1, 1) on a quarter about an axis: the last 62 bits of V
+  const f64 y =
+      ((under<Half, Lanes>(at_2_84, v_high & 0x3fff'ffffU) - 0x1.000002010p84) + under<Half, Lanes>(at_2_52, v_low)) *
+      0x1p-61;
+  const f64 w = y * y;
+  f64 s = w * 0x1.e3f38399551bfp-38 - 0x1.e30071afc3e59p-30;
+  s = s * w + 0x1.50782fda12d96p-22;
+  s = s * w - 0x1.32d2cce2e5b19p-15;
+  s = s * w + 0x1.466bc677587f8p-9;
+  s = s * w - 0x1.4abbce625be41p-4;
+  s = s * w + 0x1.921fb54442d18p-1;
+  s = s * y;
+  f64 c = w * 0x1.f3dbcea61b1a4p-34 - 0x1.a6c9c1be9eb49p-26;
+  c = c * w + 0x1.e1f4fb60281f6p-19;
+  c = c * w - 0x1.55d3c7dbfd139p-12;
+  c = c * w + 0x1.03c1f081b0780p-6;
+  c = c * w - 0x1.3bd3cc9be458bp-2;
+  c = c * w + 0x1.0000000000000p+0;
+  // The quarter is (c, s), (-c, s), (s, c) or (s, -c): y runs through both signs, hence so does s.
+  const u64 quarter = bits_as<u64>(under<Half, Lanes>(0, v_high));
+  c = bits_as<f64>(bits_as<u64>(c) ^ ((quarter & 0x4000'0000U) << 33U));
+  const auto swapped = (quarter & 0x8000'0000U) != 0;
+  const f64 x1 = radius * (swapped ? s : c);
+  const f64 x2 = radius * (swapped ? c : s);
+  constexpr double to_integer = 0x1.8p52;
+  rounded_pair<Lanes> result;
+  result.along_cosine = (x1 + to_integer) - to_integer;
+  result.along_sine = (x2 + to_integer) - to_integer;
+  constexpr std::uint64_t magnitude = ~(std::uint64_t{1} << 63U);
+  const f64 d1 = bits_as<f64>(bits_as<u64>(x1 - result.along_cosine) & magnitude);
+  const f64 d2 = bits_as<f64>(bits_as<u64>(x2 - result.along_sine) & magnitude);
+  const f64 cell = bits_as<f64>(0x3ff0'0000'0000'0000U - power);  // 2^-k
+  result.margin =
+      (0.5 - (d1 < d2 ? d2 : d1)) * radius - twice_variance * (2.0 * cell + error_next_to_one + error_of_gaussian * e);
+  return result;
+}
+
+/// All 512 rounded Gaussians of one tile; whether the margin of any pair is negative.
+template <int Lanes>
+inline bool fill_rounded_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
+                              double twice_variance, const tile_arrays& wanted, double (&k)[gaussian_tile],
+                              double (&margins)[gaussian_tile / 2]) noexcept {
+  using u32 = typename lanes<Lanes>::u32;
+  using u64 = typename wide<Lanes>::u64;
+  constexpr std::size_t width = Lanes;
+  u64 signs{};
+  for (std::size_t column = 0; column < 64; column += width) {
+    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(64 * tile + column);
+    u32 word[16];
+    chacha_lanes<Lanes>(key, nonce, counter, word);
+    for (std::size_t p = 0; p < 4; ++p) {
+      wanted.fetch(4 * (column / width) + p, 4 * (64 / width));
+      const auto make = [&]<int Half>(std::integral_constant<int, Half> /*half*/) {
+        const auto pair = round_gaussians<Half, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3],
+                                                       twice_variance);
+        const std::size_t at = 64 * p + column + static_cast<std::size_t>(Half * wide<Lanes>::count);
+        std::memcpy(k + at, &pair.along_cosine, sizeof pair.along_cosine);
+        std::memcpy(k + gaussian_tile / 2 + at, &pair.along_sine, sizeof pair.along_sine);
+        std::memcpy(margins + at, &pair.margin, sizeof pair.margin);
+        signs |= bits_as<u64>(pair.margin);
+      };
+      make(std::integral_constant<int, 0>{});
+      if constexpr (Lanes > 1) make(std::integral_constant<int, 1>{});
+    }
+  }
+  std::uint64_t each[static_cast<std::size_t>(wide<Lanes>::count)];
+  std::memcpy(each, &signs, sizeof signs);
+  std::uint64_t any = 0;
+  for (const std::uint64_t sign : each) any |= sign;
+  return (any >> 63U) != 0;
+}
+
+/// out[i] = the value at on_grid(sum[i]) + k[i]. `sum` may be `out`.
+template <int Lanes, class Scalar>
+[[gnu::noinline]] inline void release_sums(const double* k, const Scalar* sum, const release_scale& scale, Scalar* out,
+                                           int count) noexcept {
+  int i = 0;
+#if PERGRAD_VECTORS_ON_DEVICE
+  if constexpr (Lanes > 4) {
+    using f64 = typename wide<Lanes>::f64;
+    using scalars [[gnu::vector_size(sizeof(Scalar) * wide<Lanes>::count)]] = Scalar;
+    constexpr int together = wide<Lanes>::count;
+    constexpr double to_integer = 0x1.8p52;
+    for (; i + together <= count; i += together) {
+      f64 noise;
+      scalars sums;
+      std::memcpy(&noise, k + i, sizeof noise);
+      std::memcpy(&sums, sum + i, sizeof sums);
+      f64 place = __builtin_convertvector(sums, f64) * scale.to_grid;
+      place = place > -most_on_grid ? place : f64{} - most_on_grid;
+      place = place < most_on_grid ? place : f64{} + most_on_grid;
+      f64 value = (((place + to_integer) - to_integer) + noise) * scale.grid;
+      value = value < scale.largest ? value : f64{} + scale.largest;
+      value = value > -scale.largest ? value : f64{} - scale.largest;
+      const auto released = __builtin_convertvector(value, scalars);
+      std::memcpy(out + i, &released, sizeof released);
+    }
+  }
+#endif
+  for (; i < count; ++i) out[i] = released_value<Scalar>(on_grid(sum[i], scale) + k[i], scale);
+}
+
+inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &release_sums<native_lanes, float>,
+                                          &release_sums<native_lanes, double>};
+
+}
+
+#endif  // PERGRAD_KERNELS

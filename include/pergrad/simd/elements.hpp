@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/simd/elements.hpp - loops over a stretch of elements, a vector at a time: sums, scaled sums, dot products
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <pergrad/detail/host_device.hpp>
+#include <pergrad/detail/index.hpp>
+#include <pergrad/detail/limits.hpp>
+#include <pergrad/simd/vector.hpp>
+
+namespace pergrad::inline v0_1::on_host {
+
+#if PERGRAD_VECTORS_ON_DEVICE
+/// What the functions of layers that are marked for device compilation get on the host: a whole vector; one element
+/// where the compiler takes no vectors in such functions.
+template <class Scalar>
+using pack = vector<Scalar>;
+
+/// for_each_vector for `pack`s.
+template <class Scalar, class Function>
+inline void for_each_pack(index count, Function&& f) {
+  for_each_vector<Scalar>(count, f);
+}
+/// f(x) where f calls such functions.
+template <class Scalar, class Function>
+[[nodiscard]] inline vector<Scalar> in_packs(std::type_identity_t<vector<Scalar>> x, Function&& f) noexcept {
+  return f(x);
+}
+#else
+template <class Scalar>
+using pack = Scalar;
+
+template <class Scalar>
+struct one_element {
+  [[nodiscard]] Scalar load(const Scalar* from) const noexcept { return *from; }
+  void store(Scalar* to, Scalar value) const noexcept { *to = value; }
+};
+template <class Scalar, class Function>
+inline void for_each_pack(index count, Function&& f) {
+  for (index i = 0; i < count; ++i) f(i, one_element<Scalar>{});
+}
+template <class Scalar, class Function>
+[[nodiscard]] inline vector<Scalar> in_packs(std::type_identity_t<vector<Scalar>> x, Function&& f) noexcept {
+  for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) x[lane] = f(Scalar{x[lane]});
+  return x;
+}
+#endif
+
+/// f(f(a, b), ...) of a vector's lanes, halves with halves.
+template <class Scalar, std::size_t Distance = vector_lanes<Scalar> / 2, class Function>
+[[nodiscard]] inline Scalar across_lanes(vector<Scalar> values, const Function& f) noexcept {
+  if constexpr (Distance == 0) {
+    return values[0];
+  } else {
+    vector<Scalar> moved{};
+#if PERGRAD_PACKS_IN_BUILTINS
+    moved = [&]<std::size_t... Lane>(std::index_sequence<Lane...>) {
+      return __builtin_shufflevector(values, values, (Lane ^ Distance)...);
+    }
+    (std::make_index_sequence<vector_lanes<Scalar>>{});
+#else
+    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) moved[lane] = values[lane ^ Distance];
+#endif
+    return across_lanes<Scalar, Distance / 2>(f(values, moved), f);
+  }
+}
+template <class Scalar>
+[[nodiscard]] inline Scalar sum_of(vector<Scalar> values) noexcept {
+  return across_lanes<Scalar>(values, [](vector<Scalar> a, vector<Scalar> b) { return vector<Scalar>{a + b}; });
+}
+template <class Scalar>
+[[nodiscard]] inline Scalar largest_of(vector<Scalar> values) noexcept {
+  return across_lanes<Scalar>(values, [](vector<Scalar> a, vector<Scalar> b) { return vector<Scalar>{a < b ? b : a}; });
+}
+
+template <class Scalar>
+[[gnu::noinline]] void add_to(Scalar* to, const Scalar* from, index count) {
+  for_each_vector<Scalar>(
+      count, [&](index i, const auto& lanes) { lanes.store(to + i, lanes.load(to + i) + lanes.load(from + i)); });
+}
+/// to += weight * from
+template <class Scalar>
+[[gnu::noinline]] void add_scaled_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    lanes.store(to + i, lanes.load(to + i) + splat(weight) * lanes.load(from + i));
+  });
+}
+/// A stretch of elements and what it is multiplied by.
+template <class Scalar>
+struct scaled_stretch {
+  Scalar weight = 0;
+  const Scalar* from = nullptr;
+};
+/// to += weight * from of as many terms as `Index`, one after the other, from element `first` of each on.
+template <class Scalar, std::size_t... Index>
+[[gnu::noinline]] void add_scaled_terms(Scalar* to, const scaled_stretch<Scalar>* terms, index first, index count,
+                                        std::index_sequence<Index...>) {
+  const vector<Scalar> weights[] = {splat(terms[Index].weight)...};
+  const Scalar* const from[] = {terms[Index].from + first...};
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    vector<Scalar> total = lanes.load(to + i);
+    ((total = total + weights[Index] * lanes.load(from[Index] + i)), ...);
+    lanes.store(to + i, total);
+  });
+}
+/// The same for any number of terms, a few in one pass over `to`.
+template <class Scalar>
+inline void add_all_scaled_to(Scalar* to, std::span<const scaled_stretch<Scalar>> terms, index first, index count) {
+  for (; terms.size() >= 4; terms = terms.subspan(4)) {
+    add_scaled_terms(to, terms.data(), first, count, std::make_index_sequence<4>{});
+  }
+  for (; terms.size() >= 2; terms = terms.subspan(2)) {
+    add_scaled_terms(to, terms.data(), first, count, std::make_index_sequence<2>{});
+  }
+  if (!terms.empty()) add_scaled_to(to, terms[0].weight, terms[0].from + first, count);
+}
+/// Integers of a scalar's size, which lie where a sum's scalars would.
+template <class Scalar>
+using integer_of = std::conditional_t<sizeof(Scalar) == sizeof(std::int32_t), std::int32_t, std::int64_t>;
+/// The integer next to a number of less than 2^51: adding 1.5 * 2^52 rounds it, and leaves it in the last bits.
+[[nodiscard]] inline std::int64_t nearest_integer(double value) noexcept {
+  constexpr double shift = 0x1.8p52;
+  return std::bit_cast<std::int64_t>(value + shift) - std::bit_cast<std::int64_t>(shift);
+}
+/// to += the integer next to factor * from
+template <class Scalar, class Integer>
+[[gnu::noinline]] void add_rounded_to(Integer* to, double factor, const Scalar* from, index count) {
+  for (index i = 0; i < count; ++i) {
+    to[i] += static_cast<Integer>(nearest_integer(factor * static_cast<double>(from[i])));
+  }
+}
+/// to += weight * from^2
+template <class Scalar>
+[[gnu::noinline]] void add_scaled_squares_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    const vector<Scalar> value = lanes.load(from + i);
+    lanes.store(to + i, lanes.load(to + i) + splat(weight) * (value * value));
+  });
+}
+
+/// A sum over `count` elements in double: `add_vector` and `add_element` add those from element i on to a sum.
+template <class AddVector, class AddElement>
+[[nodiscard, gnu::always_inline]] inline double sum_in_double(index count, const AddVector& add_vector,
+                                                              const AddElement& add_element) noexcept {
+  constexpr auto width = static_cast<index>(vector_lanes<double>);
+  vector<double> even{};
+  vector<double> odd{};
+  index i = 0;
+  for (; i + 2 * width <= count; i += 2 * width) {
+    add_vector(even, i);
+    add_vector(odd, i + width);
+  }
+  if (i + width <= count) {
+    add_vector(even, i);
+    i += width;
+  }
+  double total = sum_of<double>(even + odd);
+  for (; i < count; ++i) add_element(total, i);
+  return total;
+}
+
+/// sum_i a_i b_i in double. Products of floats are exact there, so only the additions round.
+template <class Scalar>
+[[nodiscard, gnu::noinline]] double dot(const Scalar* a, const Scalar* b, index count) noexcept {
+  return sum_in_double(
+      count, [&](vector<double>& sum, index i) { sum += widen(load_narrow(a + i)) * widen(load_narrow(b + i)); },
+      [&](double& sum, index i) { sum += static_cast<double>(a[i]) * static_cast<double>(b[i]); });
+}
+
+/// sum_i a_i^2, where each is squared in double: those of floats are exact there.
+template <class Scalar>
+[[nodiscard, gnu::noinline]] double squares_in_double(const Scalar* a, index count) noexcept {
+  return sum_in_double(
+      count,
+      [&](vector<double>& sum, index i) {
+        const vector<double> value = widen(load_narrow(a + i));
+        sum += value * value;
+      },
+      [&](double& sum, index i) {
+        const auto value = static_cast<double>(a[i]);
+        sum += value * value;
+      });
+}
+
+/// From here on, if finite, sums of squares of floats may be added up a few at a time in float: what vanishes of at
+/// most 2^14 numbers, whole squares below the smallest normal float where a program has such results flushed to zero,
+/// is less than 2^-32 of the sum. Otherwise each is squared in double.
+inline constexpr double least_squares_in_float = 0x1p-80;
+
+/// sum_i a_i^2 in double. Squares of floats are added up four at a time in float, each rounded three times at most: the
+/// product of two such sums is within 2^-21 of the true one (host/gemm/epilogue.hpp).
+template <class Scalar>
+[[nodiscard, gnu::noinline]] double squares(const Scalar* a, index count) noexcept {
+  if constexpr (sizeof(Scalar) < sizeof(double)) {
+    constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
+    vector<double> sums[2] = {};
+    index i = 0;
+    for (; i + 4 * lanes <= count; i += 4 * lanes) {
+      const vector<Scalar> first = load(a + i);
+      const vector<Scalar> second = load(a + i + lanes);
+      const vector<Scalar> third = load(a + i + 2 * lanes);
+      const vector<Scalar> fourth = load(a + i + 3 * lanes);
+      // Through memory: of taking a register apart g++ 12 makes several instructions.
+      alignas(64) Scalar four[vector_lanes<Scalar>];
+      store(four, (first * first + second * second) + (third * third + fourth * fourth));
+      sums[0] += widen(load_narrow(four));
+      sums[1] += widen(load_narrow(four + lanes / 2));
+    }
+    const double total = sum_of<double>(sums[0] + sums[1]) + squares_in_double(a + i, count - i);
+    const double least = least_squares_in_float * (1 + static_cast<double>(count >> 14));
+    if (total >= least && total <= limits::largest<double>) return total;
+  }
+  return squares_in_double(a, count);
+}
+
+}  // namespace pergrad::inline v0_1::on_host
