@@ -14800,8 +14800,8 @@ template <class Scalar>
 }
 
 /// The squares of the sums added up: sixteen vectors as four times four in Scalar, those sums in double
-/// (host/gemm/epilogue.hpp says what that keeps). A vector at a row's end that is not whole counts with the others' lanes as
-/// 0, whatever they hold.
+/// (host/gemm/epilogue.hpp says what that keeps). A vector at a row's end that is not whole counts with the others'
+/// lanes as 0, whatever they hold.
 template <class Scalar>
 [[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
@@ -14994,8 +14994,8 @@ template <class Scalar>
 }
 
 /// The squares of the sums added up: sixteen vectors as four times four in Scalar, those sums in double
-/// (host/gemm/epilogue.hpp says what that keeps). A vector at a row's end that is not whole counts with the others' lanes as
-/// 0, whatever they hold.
+/// (host/gemm/epilogue.hpp says what that keeps). A vector at a row's end that is not whole counts with the others'
+/// lanes as 0, whatever they hold.
 template <class Scalar>
 [[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
@@ -15189,8 +15189,8 @@ template <class Scalar>
 }
 
 /// The squares of the sums added up: sixteen vectors as four times four in Scalar, those sums in double
-/// (host/gemm/epilogue.hpp says what that keeps). A vector at a row's end that is not whole counts with the others' lanes as
-/// 0, whatever they hold.
+/// (host/gemm/epilogue.hpp says what that keeps). A vector at a row's end that is not whole counts with the others'
+/// lanes as 0, whatever they hold.
 template <class Scalar>
 [[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
@@ -19375,7 +19375,8 @@ struct pool_kernels {
 // in between
 // pergrad/host/conv/pool.inl - one family of kernels for maxima and means of windows, a vector of channels at a time
 //
-// Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of layers/shared/pooling.hpp.
+// Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of
+// layers/shared/pooling.hpp.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pools {
@@ -19601,7 +19602,8 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 // in between
 // pergrad/host/conv/pool.inl - one family of kernels for maxima and means of windows, a vector of channels at a time
 //
-// Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of layers/shared/pooling.hpp.
+// Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of
+// layers/shared/pooling.hpp.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pools {
@@ -19828,7 +19830,8 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 // in between
 // pergrad/host/conv/pool.inl - one family of kernels for maxima and means of windows, a vector of channels at a time
 //
-// Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of layers/shared/pooling.hpp.
+// Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of
+// layers/shared/pooling.hpp.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pools {
@@ -20684,8 +20687,8 @@ struct winograd_kernels {
 // pergrad/host/conv/winograd.inl - one family of kernels for the transforms of minimal filtering, a vector of channels
 // at a time
 //
-// Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of host/conv/winograd.hpp. They only
-// add: there is nothing that one family could round and another not.
+// Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of host/conv/winograd.hpp.
+// They only add: there is nothing that one family could round and another not.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::winograd {
@@ -20846,8 +20849,8 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 // pergrad/host/conv/winograd.inl - one family of kernels for the transforms of minimal filtering, a vector of channels
 // at a time
 //
-// Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of host/conv/winograd.hpp. They only
-// add: there is nothing that one family could round and another not.
+// Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of host/conv/winograd.hpp.
+// They only add: there is nothing that one family could round and another not.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::winograd {
@@ -21009,8 +21012,8 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 // pergrad/host/conv/winograd.inl - one family of kernels for the transforms of minimal filtering, a vector of channels
 // at a time
 //
-// Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of host/conv/winograd.hpp. They only
-// add: there is nothing that one family could round and another not.
+// Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of host/conv/winograd.hpp.
+// They only add: there is nothing that one family could round and another not.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::winograd {

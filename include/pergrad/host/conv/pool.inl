@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/host/conv/pool.inl - one family of kernels for maxima and means of windows, a vector of channels at a time
 //
-// Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of layers/shared/pooling.hpp.
+// Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of
+// layers/shared/pooling.hpp.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pools {

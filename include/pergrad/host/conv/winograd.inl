@@ -2,8 +2,8 @@
 // pergrad/host/conv/winograd.inl - one family of kernels for the transforms of minimal filtering, a vector of channels
 // at a time
 //
-// Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of host/conv/winograd.hpp. They only
-// add: there is nothing that one family could round and another not.
+// Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of host/conv/winograd.hpp.
+// They only add: there is nothing that one family could round and another not.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::winograd {
