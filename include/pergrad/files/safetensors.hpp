@@ -119,7 +119,7 @@ struct basic_safetensors {
   static void write(const Text& path, const metadata_list& metadata, std::span<const tensor> tensors,
                     std::span<const std::byte* const> values) {
     Text header = "{\"__metadata__\":{";
-    for (const auto& [key, text] : metadata) header += "\"" + key + "\":\"" + text + "\",";
+    for (const auto& [key, text] : metadata) header.append("\"").append(key).append("\":\"").append(text).append("\",");
     header += "\"checksum\":\"";
     const std::size_t digits = header.size();
     header += "0000000000000000\"}";
@@ -233,7 +233,7 @@ struct basic_safetensors {
           fail("found an escape that is none");
         }
       }
-      const Text found{text_.substr(start, place_ - start)};
+      Text found{text_.substr(start, place_ - start)};
       if (place_ == text_.size()) fail("expected '\"' at the end of a string");
       if (!is_utf8(found)) fail("found a string that is not UTF-8");
       ++place_;
