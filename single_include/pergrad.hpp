@@ -6452,22 +6452,7 @@ requires detail::scalar_pairing<Left, Right>
 // exponent and no set of values that can occur tells more. Bits of randomness are those of ChaCha20, ideal to whoever
 // has not the key.                                                                                                  []
 //
-// D, in steps of the grid. Let c_b be what record b adds, as numbers that were computed from it alone, ‖c_b‖ <= C by
-// the proof in clip.hpp; S = sum c_b; neighbours differ in one record, or in two by exchange. (1) Floating point. F
-// sums up to `capacity` records, |F - sum c_b| <= e sum |c_b| in every element, where e = (1 +
-//     u)^depth - 1 for `depth` additions on the longest way of an addend to the sum. So ‖F - sum c_b‖ <= e capacity C,
-//     and F and F' err by so much each, whichever way they were added up: 2 e capacity C. Sums are formed in units of a
-//     power of two at C, so they neither overflow nor lose bits to subnormal numbers (2^-100 covers what they may).
-// (2) Rounding F moves an element by at most 1/2: sqrt(d) between neighbours.
-// (3) Integers. round(c_b / g) is within sqrt(d) / 2 of c_b / g, whatever the other records are. Nothing else happens:
-// the
-//     sum of integers is exact in any order, on any number of threads.
-// (4) Where records beyond the capacity are added up as integers behind F, taking one record away moves another one
-//     from I to F: sqrt(d) / 2 more.
-// Clamping Q(S) to +-2^50 brings no two of them further apart. Together, with m records exchanged (1 or 2):
-//     D = m C / g + sqrt(d) m / 2                                         integers only
-//     D = m C / g + 2 e capacity C / g + sqrt(d) (1 + m / 2 + 1 / 2)      F and I
-// The grid is sqrt(d) g <= 2^-11 C, from C and d alone; so the second terms are at most 2^-10 of the first.
+// What D is, and why it is enough, stands in sensitivity.hpp.
 
 // pergrad/privacy/noise/rounded_gaussian.hpp - integers k = round(sigma z), z an ideal standard Gaussian: the noise of
 // every release, a pure function of key, purpose, step and element
@@ -7790,6 +7775,27 @@ inline void fill_rounded_gaussians(const chacha_key& key, const chacha_nonce& no
 }
 
 }  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/sensitivity.hpp - what one record can do to a sum on the release's grid
+//
+// D, in steps of the grid, bounds ‖Q(S) - Q(S')‖ for all neighbours (release.hpp says what Q is). Let c_b be what
+// record b adds, as numbers that were computed from it alone, ‖c_b‖ <= C by the proof in clip.hpp; S = sum c_b;
+// neighbours differ in one record, or in two by exchange.
+//
+// 1. Floating point. F sums up to `capacity` records, |F - sum c_b| <= e sum |c_b| in every element, where
+//    e = (1 + u)^depth - 1 for `depth` additions on the longest way of an addend to the sum. So ‖F - sum c_b‖ <=
+//    e capacity C, and F and F' err by so much each, whichever way they were added up: 2 e capacity C. Sums are formed
+//    in units of a power of two at C, so they neither overflow nor lose bits to subnormal numbers (2^-100 covers what
+//    they may).
+// 2. Rounding F moves an element by at most 1/2: sqrt(d) between neighbours.
+// 3. Integers. round(c_b / g) is within sqrt(d) / 2 of c_b / g, whatever the other records are. Nothing else happens:
+//    the sum of integers is exact in any order, on any number of threads.
+// 4. Where records beyond the capacity are added up as integers behind F, taking one record away moves another one from
+//    I to F: sqrt(d) / 2 more.
+//
+// Clamping Q(S) to +-2^50 brings no two of them further apart. Together, with m records exchanged (1 or 2):
+//     D = m C / g + sqrt(d) m / 2                                         integers only
+//     D = m C / g + 2 e capacity C / g + sqrt(d) (1 + m / 2 + 1 / 2)      F and I
+// The grid is sqrt(d) g <= 2^-11 C, from C and d alone; so the second terms are at most 2^-10 of the first.
 
 namespace pergrad::inline v0_1 {
 
@@ -7852,6 +7858,10 @@ struct summation {
   if (added.capacity > 0) sensitivity += added.share() * bound + 1.5 * root;
   return sensitivity * (1 + 0x1p-40);
 }
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
 
 namespace detail {
 

@@ -103,6 +103,7 @@
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/sampling.hpp>
+#include <pergrad/privacy/sensitivity.hpp>
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/tape.hpp>
