@@ -5539,7 +5539,8 @@ class per_sample_gradient_leaf : public detail::expression_tag {
   [[nodiscard]] pergrad::strategy strategy() const noexcept { return strategy_; }
 
   /// Do both read the same gradients in the same way? Expressions in one evaluation must.
-  [[nodiscard]] bool same_as(const per_sample_gradient_leaf& other) const noexcept {
+  template <detail::algorithms Other>
+  [[nodiscard]] bool same_as(const per_sample_gradient_leaf<Network, Loss, Other>& other) const noexcept {
     return network_ == other.network_ && batch_ == other.batch_ && tape_ == other.tape_ && method_ == other.method_ &&
            method_layers_ == other.method_layers_ && strategy_ == other.strategy_ && randomness_ == other.randomness_;
   }
@@ -10961,8 +10962,8 @@ struct basic_safetensors {
     [[nodiscard]] std::vector<std::byte> read_values() {
       std::vector<std::byte> values(data_size_);
       read(values.data(), data_size_);
-      if (digits_ == 0) return values;
       const Text* const found = metadata("checksum");
+      if (digits_ == 0 || found == nullptr) return values;
       checksum sum;
       const std::uint64_t size = header_.size();
       sum.add(bytes_of(&size, 1));
@@ -14069,8 +14070,13 @@ template <class Text>
   loaded_bytes& loaded = made.first;
   run_numbers& run = made.second;
   loaded.bytes = opened.read_values();
+  const auto begin_of = [&](std::string_view name) {
+    const safetensors::tensor* const found = safetensors::find(opened.tensors(), name);
+    if (found == nullptr) opened.fail("lacks a tensor");  // no, all were compared
+    return found == nullptr ? 0 : found->begin;
+  };
   const auto value = [&]<class Value>(Value& to, const char* name, std::size_t index) {
-    const std::size_t begin = safetensors::find(opened.tensors(), name)->begin;
+    const std::size_t begin = begin_of(name);
     std::memcpy(&to, loaded.bytes.data() + begin + index * sizeof to, sizeof to);
   };
   run.plan = plan;
@@ -14085,8 +14091,7 @@ template <class Text>
   value(run.generator_steps, "generator.steps", 0);
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     const safetensors::tensor& each = layout.tensors[i];
-    loaded.moves.push_back(
-        {layout.arrays[i], safetensors::find(opened.tensors(), each.name)->begin, each.begin, each.size});
+    loaded.moves.push_back({layout.arrays[i], begin_of(each.name), each.begin, each.size});
   }
   return made;
 }

@@ -97,7 +97,7 @@ void check_all_modes(const std::function<bits()>& f, const std::string& what) {
 template <class Network>
 struct scaled : samples<Network, pg::mean_squared_error> {
   scaled(std::size_t count, double scale) : samples<Network, pg::mean_squared_error>{count, 3} {
-    for (auto& value : this->inputs) value = static_cast<typename Network::scalar>(value * scale);
+    for (auto& value : this->inputs) value = static_cast<typename Network::scalar>(static_cast<double>(value) * scale);
   }
 };
 

@@ -33,8 +33,8 @@ BOOST_AUTO_TEST_CASE(a_step_allocates_nothing) {
     accountant.spend(event);
     sampling.mark(generator.stream<pergrad::detail::randomness::sampling>(generator.next_step()), 0, marked);
     const pergrad::noise_multiplier noise{1.0};
-    const pergrad::detail::release_gate<float> narrow{grid, sensitivity, noise, 1, seeded};
-    const pergrad::detail::release_gate<double> wide{grid, sensitivity, noise, 1, seeded};
+    const pergrad::detail::release_gate<float> narrow{grid, sensitivity, noise, 1, generator};
+    const pergrad::detail::release_gate<double> wide{grid, sensitivity, noise, 1, generator};
     narrow.release(0, {single.data(), nullptr}, single.data(), {});
     wide.release(0, {twice.data(), nullptr}, twice.data(), {});
     static_cast<void>(accountant.epsilon(pergrad::delta{1e-5}));

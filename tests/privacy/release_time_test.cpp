@@ -88,7 +88,7 @@ void check(bool with_integers) {
     gate.release(0, {sum.data(), with_integers ? integers.data() : nullptr}, out.data(), {});
     for (std::size_t i = 0; i < count; i += 16) {
       volatile Scalar value = sum[i];
-      while (std::isfinite(value) && std::fabs(value) > 1e6F) value = value / 2;
+      while (std::isfinite(value) && std::fabs(value) > Scalar{1e6F}) value = value / 2;
     }
   };
   BOOST_TEST(largest_ratio<Scalar>(alike, planted) > alike);

@@ -95,7 +95,8 @@ class per_sample_gradient_leaf : public detail::expression_tag {
   [[nodiscard]] pergrad::strategy strategy() const noexcept { return strategy_; }
 
   /// Do both read the same gradients in the same way? Expressions in one evaluation must.
-  [[nodiscard]] bool same_as(const per_sample_gradient_leaf& other) const noexcept {
+  template <detail::algorithms Other>
+  [[nodiscard]] bool same_as(const per_sample_gradient_leaf<Network, Loss, Other>& other) const noexcept {
     return network_ == other.network_ && batch_ == other.batch_ && tape_ == other.tape_ && method_ == other.method_ &&
            method_layers_ == other.method_layers_ && strategy_ == other.strategy_ && randomness_ == other.randomness_;
   }

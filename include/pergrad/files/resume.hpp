@@ -145,8 +145,13 @@ template <class Text>
   loaded_bytes& loaded = made.first;
   run_numbers& run = made.second;
   loaded.bytes = opened.read_values();
+  const auto begin_of = [&](std::string_view name) {
+    const safetensors::tensor* const found = safetensors::find(opened.tensors(), name);
+    if (found == nullptr) opened.fail("lacks a tensor");  // no, all were compared
+    return found == nullptr ? 0 : found->begin;
+  };
   const auto value = [&]<class Value>(Value& to, const char* name, std::size_t index) {
-    const std::size_t begin = safetensors::find(opened.tensors(), name)->begin;
+    const std::size_t begin = begin_of(name);
     std::memcpy(&to, loaded.bytes.data() + begin + index * sizeof to, sizeof to);
   };
   run.plan = plan;
@@ -161,8 +166,7 @@ template <class Text>
   value(run.generator_steps, "generator.steps", 0);
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     const safetensors::tensor& each = layout.tensors[i];
-    loaded.moves.push_back(
-        {layout.arrays[i], safetensors::find(opened.tensors(), each.name)->begin, each.begin, each.size});
+    loaded.moves.push_back({layout.arrays[i], begin_of(each.name), each.begin, each.size});
   }
   return made;
 }

@@ -12,6 +12,7 @@
 #include <pergrad/cuda/plan/program.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/privacy/clip.hpp>
+#include <pergrad/privacy/noise/rounded_gaussian.hpp>
 
 namespace pergrad::inline v0_1::on_device {
 
