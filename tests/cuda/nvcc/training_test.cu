@@ -92,11 +92,11 @@ void an_empty_batch_is_a_step(const training::images& set) {
   pergrad::dp_sgd trainer{exec, net, pergrad::cross_entropy{}, options, pergrad::seeded_generator{3}};
   const auto parameters = [&net] { return std::vector<float>(net.parameters().begin(), net.parameters().end()); };
   const std::vector<float> before = parameters();
-  trainer.step(pergrad::public_records{set.as<training::cnn>()});
+  trainer.step(set.as<training::cnn>());
   const std::vector<float> once = parameters();
   CHECK(once != before);
   fake_cuda::reset();
-  trainer.step(pergrad::public_records{set.as<training::cnn>()});
+  trainer.step(set.as<training::cnn>());
   CHECK(fake_cuda::counted().captures == 0);
   CHECK(parameters() != once);
   for (const float value : parameters()) {
