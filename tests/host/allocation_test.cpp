@@ -59,6 +59,7 @@ void a_step_allocates_nothing(std::size_t threads) {
   evaluate_into(exec, update, clipped + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.0}, noise));
   optimizer.step(exec, net, update, pg::expected_batch_size{300});
   evaluate_into(exec, pg::accumulate(total, clipped));
+  total.clear();
   evaluate_into(exec,
                 pg::accumulate(total, sum(clip(pg::with_strategy<pg::strategy::ghost>(g), pg::l2_clip_norm{1.0}))));
   const std::size_t after = allocations;

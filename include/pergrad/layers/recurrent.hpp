@@ -63,6 +63,8 @@ struct cell_step {
 template <class Cell, std::size_t Hidden, std::size_t Biases, bool Reversed, bool Last, bool Given, mistake Wrong>
 struct recurrent_core {
   static constexpr const char* name = Reversed ? Cell::name_reversed : Cell::name;
+  [[nodiscard]] static constexpr auto settings() noexcept requires requires { Cell::setting; }
+  { return std::array{Cell::setting}; }
   static constexpr bool on_tiles = true;
   static constexpr bool knows_lengths = true;
   static constexpr std::size_t samples_together = 8;

@@ -18,8 +18,9 @@ namespace detail {
 
 template <bool Relu>
 struct rnn_cell {
-  static constexpr const char* name = Relu ? "rnn_relu" : "rnn";
-  static constexpr const char* name_reversed = Relu ? "rnn_relu_reversed" : "rnn_reversed";
+  static constexpr const char* name = "rnn";
+  static constexpr const char* name_reversed = "rnn_reversed";
+  static constexpr int setting = Relu ? 1 : 0;  ///< for a file's hash of the structure
   static constexpr std::size_t gates = 1;
   static constexpr std::size_t area = 1;
   static constexpr std::size_t states = 1;
