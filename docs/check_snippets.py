@@ -86,10 +86,10 @@ def check_document(path, update, wrong):
 
 def main():
     wrong = []
-    for document in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for document in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         check_document(document, "--update" in sys.argv[1:], wrong)
-    for header in sorted((ROOT / "include").rglob("*.hpp")):
-        for name in sorted(set(re.findall(r"docs/\w+\.md", header.read_text(encoding="utf-8")))):
+    for header in sorted([*(ROOT / "include").rglob("*.hpp"), *(ROOT / "include").rglob("*.inl")]):
+        for name in sorted(set(re.findall(r"docs/[\w/]+\.md", header.read_text(encoding="utf-8")))):
             if not (ROOT / name).is_file():
                 wrong.append(f"{header.relative_to(ROOT)}: names {name}, which does not exist")
     print("\n".join(wrong) or "documentation agrees with the code")
