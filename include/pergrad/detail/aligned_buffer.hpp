@@ -76,7 +76,8 @@ class aligned_buffer {
   [[nodiscard]] std::span<const Scalar> span() const noexcept { return {data_.get(), size_}; }
 
  private:
-  /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch.
+  /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch
+  /// (docs/internals/rejected.md).
   [[nodiscard]] static constexpr bool is_large(std::size_t count, std::size_t together) {
     return count * sizeof(Scalar) >= 32 * huge_page || together * sizeof(Scalar) >= huge_page;
   }

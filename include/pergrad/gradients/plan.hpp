@@ -105,7 +105,7 @@ struct host_costs {
 
 /// Bytes of a block with one position from which on no thread adds to a sum of its own: the samples of a chunk leave x
 /// and delta, and one product over all of them writes the sum (book-keeping, Bu et al. 2022, arXiv:2210.00038). Smaller
-/// sums stay in the cache while the tiles of a lane are added to them.
+/// sums stay in the cache while the tiles of a lane are added to them. Other limits: docs/internals/rejected.md.
 inline constexpr std::size_t deferral_bytes = 1U << 17U;
 
 /// Is a block so large that its sum is best formed a chunk of samples at a time?

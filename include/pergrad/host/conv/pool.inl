@@ -148,7 +148,8 @@ void windows(const pool_task<Scalar>& task) noexcept {
   const index whole = task.channels / lanes * lanes;
   index done = 0;
   if constexpr (Rule == window_rule::maximum && !is_fallback) {
-    // Of many channels those of one window lie side by side: then it comes as fast window by window.
+    // Of many channels those of one window lie side by side: then it comes as fast window by window. The gain where
+    // there are few: docs/internals/tricks.md.
     if (whole <= 2 * lanes && task.alike > 0 && task.rows.end - task.rows.begin == 2 &&
         task.columns[0].end - task.columns[0].begin == 2 && task.planes.end - task.planes.begin == 1) {
       for (; done < whole; done += lanes) windows_of_two<Forward>(task, done);

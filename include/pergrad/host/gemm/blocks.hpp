@@ -130,6 +130,7 @@ class tile_walk {
   std::size_t tiles_left_;
 };
 
+// What blocks, their limits and what is fetched meanwhile gain: docs/internals/tricks.md.
 inline constexpr std::size_t block_row_count = 252;                              // whose sums wait in a buffer
 inline constexpr std::size_t block_bytes = std::size_t{64} << 10U;               // of the copied rows of `right`
 inline constexpr std::size_t fewest_rows_to_block = 32;                          // fewer do not pay for the copy

@@ -62,8 +62,8 @@ template <class Scalar>
 }
 
 /// The squares of the sums added up: sixteen vectors as four times four in Scalar, those sums in double
-/// (host/gemm/epilogue.hpp says what that keeps). A vector at a row's end that is not whole counts with the others'
-/// lanes as 0, whatever they hold.
+/// (host/gemm/epilogue.hpp says what that keeps, docs/internals/tricks.md what it gains). A vector at a row's end that
+/// is not whole counts with the others' lanes as 0, whatever they hold.
 template <class Scalar>
 [[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;

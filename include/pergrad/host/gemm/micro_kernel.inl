@@ -31,9 +31,9 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
 }
 
 /// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
-/// a tile has where it can choose (blocks.hpp). What is left out costs little: a step of fewer than 8 chains waits for
-/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8 rows of one vector hardly less
-/// than 9. One row is what single samples ask for.
+/// a tile has where it can choose (blocks.hpp). What is left out costs little (docs/internals/tricks.md): a step of
+/// fewer than 8 chains waits for their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8
+/// rows of one vector hardly less than 9. One row is what single samples ask for.
 constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
   if (rows == max_rows(vectors)) return true;
   if (is_fallback) return false;

@@ -60,7 +60,7 @@ inline void fetch_to_add(const finish_task<Scalar>& to, std::size_t lanes) noexc
 }
 
 /// Squares of what is stored are added up when so much of it has come together: it is still in the first cache, and the
-/// kernels run on without a pause.
+/// kernels run on without a pause (docs/internals/tricks.md).
 inline constexpr std::size_t bytes_to_square = std::size_t{1} << 14U;
 
 /// Do all rows of the output lie as far apart as those of the innermost loop?

@@ -5,7 +5,7 @@
 // i is 0) exchange the lanes of the upper one whose bit s is 1 with those of the lower one whose bit s is 0 (Eklundh
 // 1972, "A fast computer method for matrix transposing"). Everything is read and written in whole vectors, however far
 // apart the rows lie; element by element, rows that are a multiple of a large power of two apart would push each other
-// out of the cache.
+// out of the cache (docs/internals/tricks.md).
 #pragma once
 
 #include <algorithm>

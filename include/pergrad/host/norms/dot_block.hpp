@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/host/norms/dot_block.hpp - dot products of a few vectors with a few others, in double, each number read once
-// for all, and the sum of many such blocks
+// for all, and the sum of many such blocks (docs/internals/tricks.md)
 #pragma once
 
 #include <bit>

@@ -24,7 +24,7 @@ inline void for_each_delta(const elementwise_leaf& leaf, const Scalar* delta, Fu
 }
 
 /// The sum of deltas over all positions. Sums stay in registers: through memory each addition would wait for the one
-/// before. Four vectors of them, as one alone would wait as well.
+/// before (docs/internals/tricks.md). Four vectors of them, as one alone would wait as well.
 template <class Scalar>
 [[gnu::noinline]] void sum_deltas(const elementwise_leaf& leaf, const Scalar* delta, Scalar* out, bool onto) noexcept {
   constexpr auto width = static_cast<index>(vector_lanes<Scalar>);

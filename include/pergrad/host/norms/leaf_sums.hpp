@@ -72,7 +72,7 @@ struct leaf_sums {
   }
 
   /// A stretch of the sum stays in the first cache while all samples are added to it, a few in one pass, one after the
-  /// other.
+  /// other (docs/internals/tricks.md).
   template <class Leaf>
   [[gnu::noinline]] void add_kept(const sum_request<scalar>& asked, const Leaf& leaf, index begin, index end,
                                   const weight_table& weights, scalar* sum) {

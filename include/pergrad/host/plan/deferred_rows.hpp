@@ -2,7 +2,8 @@
 // pergrad/host/plan/deferred_rows.hpp - where a chunk of samples leaves what the sums of large blocks are formed from
 //
 // x in panels of columns, [block][panel][sample][column], so that the sum reads one panel from front to back for every
-// few outputs; samples' whole rows would lie a page apart. Deltas in rows, [sample][all outputs of all blocks].
+// few outputs; samples' whole rows would lie a page apart (docs/internals/tricks.md). Deltas in rows, [sample][all
+// outputs of all blocks].
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/plan/kept_places.hpp - places of kept gradients, decided at compile time (kept_rooms.hpp)
+// pergrad/host/plan/kept_places.hpp - places of kept gradients, decided at compile time (kept_rooms.hpp), and what
+// they save: docs/internals/tricks.md
 #pragma once
 
 #include <array>

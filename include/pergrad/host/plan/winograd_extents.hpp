@@ -67,7 +67,8 @@ inline constexpr index fewest_outputs_to_filter = 64;
           2 - static_cast<index>(map.padding.height), 2 - static_cast<index>(map.padding.width)};
 }
 /// Is it faster so? In multiply-adds a tile, of which a core does 32 a cycle: the transforms move 16 values for each
-/// channel in and out and cost what was measured (docs/performance.md); outputs of a tile beyond the image are wasted.
+/// channel in and out and cost what was measured (docs/internals/tricks.md); outputs of a tile beyond the image are
+/// wasted.
 [[nodiscard]] constexpr bool winograd_pays(const winograd_extents& of) noexcept {
   const index products = of.channels * of.outputs;
   const index filtered = 18 * products + 134 * of.channels + 74 * of.outputs;

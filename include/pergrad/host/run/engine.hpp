@@ -166,7 +166,7 @@ class engine {
     return to;
   }
   /// Sets the sums over tables to zero, in long stretches: row by row, as buckets have them, it takes longer than
-  /// all that follows.
+  /// all that follows (docs/internals/tricks.md).
   static void clear_tables(const detail::thread_pool& pool, tape_type& tape, const run_request<scalar>& request) {
     constexpr index stretch = (index{1} << 17) / static_cast<index>(sizeof(scalar));
     constexpr auto stretches = [](const sparse_leaf& leaf) {

@@ -22,7 +22,8 @@
 namespace pergrad::inline v0_1::on_host {
 
 /// Buffers of sums that serve a number of threads: the total, one for each thread, and as many again but one, so that a
-/// thread must be a whole round ahead of another before it waits. At least 2, the total's and one in work.
+/// thread must be a whole round ahead of another before it waits. At least 2, the total's and one in work. What that
+/// saves: docs/internals/tricks.md.
 [[nodiscard]] constexpr index lane_buffers(index lanes, std::size_t threads) noexcept {
   return std::max<index>(2, std::min(lanes, 2 * static_cast<index>(threads)));
 }

@@ -66,7 +66,8 @@ template <class Network>
 
 /// Samples of a chunk. The sums of a chunk are added to those of the chunks before. Where there are tables or deferred
 /// blocks, as many as have their segments and rows in a few megabytes, within limits, and no more than have rows half
-/// as large again as the sums that are formed of them. A multiple of the tile; depends on the network alone.
+/// as large again as the sums that are formed of them. A multiple of the tile; depends on the network alone. Other
+/// numbers that were tried: docs/internals/rejected.md.
 template <class Network>
 inline constexpr index chunk_samples = [] {
   constexpr const auto& table = program<Network>::table;

@@ -66,7 +66,7 @@ inline constexpr double error_of_gaussian = 0x1p-47;
 [[nodiscard]] PERGRAD_HD inline bool is_open(double margin) noexcept { return !(margin >= 0); }
 
 /// Arrays that are read at a tile's elements as soon as its noise is made: what of them is not in the cache comes in
-/// meanwhile. Making noise waits for no memory, so nothing else would ask for it before.
+/// meanwhile. Making noise waits for no memory, so nothing else would ask for it before (docs/internals/tricks.md).
 struct tile_arrays {
   static constexpr std::size_t most = 4;
   const void* first[most]{};  ///< at the tile's first element
