@@ -2117,7 +2117,7 @@ struct host_costs {
 
 /// Bytes of a block with one position from which on no thread adds to a sum of its own: the samples of a chunk leave x
 /// and delta, and one product over all of them writes the sum (book-keeping, Bu et al. 2022, arXiv:2210.00038). Smaller
-/// sums stay in the cache while the tiles of a lane are added to them.
+/// sums stay in the cache while the tiles of a lane are added to them. Other limits: docs/internals/rejected.md.
 inline constexpr std::size_t deferral_bytes = 1U << 17U;
 
 /// Is a block so large that its sum is best formed a chunk of samples at a time?
@@ -2299,11 +2299,7 @@ template <class Scalar>
 #include <bit>
 #include <cstring>
 
-// pergrad/privacy/noise/lanes.hpp - a few machine vectors of 32-bit words with exactly rounded fma and square root.
-//
-// Built on the vector extension of g++ and clang. Everything that depends on rounding is one IEEE-754 operation: fma
-// and sqrt are correctly rounded, so one lane or sixteen, with or without FMA hardware, any compiler: the same bits. A
-// sum with a product is never written as `a * b + c`, which a compiler may or may not contract.
+// pergrad/privacy/noise/lanes.hpp - vectors of 32-bit words, on the vector extension of g++ and clang
 
 #if defined(__aarch64__)
 #include <arm_neon.h>
@@ -2471,7 +2467,7 @@ inline bool use_kernel_family(kernel_family family) noexcept {
 #endif
 #endif  // PERGRAD_FAMILY
 // in between
-// pergrad/privacy/noise/lanes.inl - vectors of 32-bit words with exactly rounded fma and square root
+// pergrad/privacy/noise/lanes.inl - vectors of 32-bit words
 //
 // Included once for every family of kernels that a program has, as simd/vector.inl is; PERGRAD_FAMILY is its
 // number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
@@ -2488,26 +2484,14 @@ inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY ==
 inline constexpr int native_lanes = 1;  // no bit depends on it
 #endif
 
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
-#if defined(__clang__)
-inline constexpr std::uint16_t all_lanes = 0xffff;
-#else
-inline constexpr std::int16_t all_lanes = -1;  // to g++ the same mask is signed
-#endif
-#endif
-
 template <int Lanes>
 struct lanes {
   static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
-  using f32 [[gnu::vector_size(4 * Lanes)]] = float;
-  using i32 [[gnu::vector_size(4 * Lanes)]] = std::int32_t;
   using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
 };
 
 template <>
 struct lanes<1> {
-  using f32 = float;
-  using i32 = std::int32_t;
   using u32 = std::uint32_t;
 };
 
@@ -2517,15 +2501,6 @@ template <int Lanes>
     return x;
   } else {
     return x - typename lanes<Lanes>::u32{};
-  }
-}
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
-  if constexpr (Lanes == 1) {
-    return x;
-  } else {
-    return x - typename lanes<Lanes>::f32{};  // x - 0 is x, also for -0
   }
 }
 
@@ -2539,134 +2514,6 @@ template <int Lanes>
     for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
     return numbers;
   }
-}
-
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY < 1 && !defined(__FMA__) && !defined(__aarch64__)
-/// a * b + c of four lanes where each is a call: a function, as noise wants it twenty times.
-[[gnu::noinline]] inline lanes<4>::f32 fused_by_calls(lanes<4>::f32 a, lanes<4>::f32 b, lanes<4>::f32 c) noexcept {
-  lanes<4>::f32 result{};
-  for (int i = 0; i < 4; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
-  return result;
-}
-#endif
-
-/// a * b + c, rounded once.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
-                                                                          typename lanes<Lanes>::f32 b,
-                                                                          typename lanes<Lanes>::f32 c) noexcept {
-  if constexpr (Lanes == 1) {
-    return __builtin_fmaf(a, b, c);
-  } else {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
-    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
-#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64  // to g++ the same mask is signed
-    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && (defined(__FMA__) || PERGRAD_FAMILY >= 1)
-    if constexpr (Lanes == 8) return __builtin_ia32_vfmaddps256(a, b, c);
-    if constexpr (Lanes == 4) return __builtin_ia32_vfmaddps(a, b, c);
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
-#elif PERGRAD_VECTORS_ON_DEVICE
-    if constexpr (Lanes == 4) return fused_by_calls(a, b, c);
-#endif
-    typename lanes<Lanes>::f32 result{};
-    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
-    return result;
-  }
-}
-
-/// a * b. Said so, device code never becomes part of an fma by the compiler's choice.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 product(typename lanes<Lanes>::f32 a,
-                                                                            typename lanes<Lanes>::f32 b) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-
-/// a + b, said as `product` is.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 added(typename lanes<Lanes>::f32 a,
-                                                                          typename lanes<Lanes>::f32 b) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fadd_rn(a, b);
-#else
-  return a + b;
-#endif
-}
-
-/// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
-[[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fsqrt_rn(x);
-#else
-  return __builtin_sqrtf(x);
-#endif
-}
-
-/// Correctly rounded square root of x >= 0.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return rounded_square_root(x);
-  } else {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
-    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512(x, 4);
-#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
-    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
-    if constexpr (Lanes == 8) return __builtin_ia32_sqrtps256(x);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
-    if constexpr (Lanes == 4) return __builtin_ia32_sqrtps(x);
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return vsqrtq_f32(x);
-#endif
-    typename lanes<Lanes>::f32 result{};
-    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_sqrtf(x[i]);
-    return result;
-  }
-}
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return static_cast<float>(x);
-  } else {
-    return __builtin_convertvector(x, typename lanes<Lanes>::f32);
-  }
-}
-
-/// floor(log2 x) of a normal x > 0; where x < 0, 0.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 exponent_or_zero(
-    typename lanes<Lanes>::f32 x) noexcept {
-  using i32 = typename lanes<Lanes>::i32;
-  using u32 = typename lanes<Lanes>::u32;
-  const auto is_negative = __builtin_bit_cast(i32, x) < 0;
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
-  using f32 = typename lanes<Lanes>::f32;
-  if constexpr (Lanes == 16) return is_negative ? f32{} : __builtin_ia32_getexpps512_mask(x, f32{}, all_lanes, 4);
-#endif
-  const i32 exponent = __builtin_bit_cast(i32, __builtin_bit_cast(u32, x) >> 23U) - 127;
-  return to_float<Lanes>(is_negative ? i32{} : exponent);
-}
-
-/// |x| / 2^floor(log2 |x|) in [1, 2) of a normal x.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 mantissa(typename lanes<Lanes>::f32 x) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using u32 = typename lanes<Lanes>::u32;
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
-  constexpr int positive_from_one_to_two = 4;
-  if constexpr (Lanes == 16) return __builtin_ia32_getmantps512_mask(x, positive_from_one_to_two, f32{}, all_lanes, 4);
-#endif
-  return __builtin_bit_cast(f32, (__builtin_bit_cast(u32, x) & 0x007f'ffffU) | 0x3f80'0000U);
 }
 
 }
@@ -2723,7 +2570,7 @@ template <int Lanes>
 #endif
 #endif  // PERGRAD_FAMILY
 // in between
-// pergrad/privacy/noise/lanes.inl - vectors of 32-bit words with exactly rounded fma and square root
+// pergrad/privacy/noise/lanes.inl - vectors of 32-bit words
 //
 // Included once for every family of kernels that a program has, as simd/vector.inl is; PERGRAD_FAMILY is its
 // number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
@@ -2740,26 +2587,14 @@ inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY ==
 inline constexpr int native_lanes = 1;  // no bit depends on it
 #endif
 
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
-#if defined(__clang__)
-inline constexpr std::uint16_t all_lanes = 0xffff;
-#else
-inline constexpr std::int16_t all_lanes = -1;  // to g++ the same mask is signed
-#endif
-#endif
-
 template <int Lanes>
 struct lanes {
   static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
-  using f32 [[gnu::vector_size(4 * Lanes)]] = float;
-  using i32 [[gnu::vector_size(4 * Lanes)]] = std::int32_t;
   using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
 };
 
 template <>
 struct lanes<1> {
-  using f32 = float;
-  using i32 = std::int32_t;
   using u32 = std::uint32_t;
 };
 
@@ -2769,15 +2604,6 @@ template <int Lanes>
     return x;
   } else {
     return x - typename lanes<Lanes>::u32{};
-  }
-}
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
-  if constexpr (Lanes == 1) {
-    return x;
-  } else {
-    return x - typename lanes<Lanes>::f32{};  // x - 0 is x, also for -0
   }
 }
 
@@ -2791,134 +2617,6 @@ template <int Lanes>
     for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
     return numbers;
   }
-}
-
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY < 1 && !defined(__FMA__) && !defined(__aarch64__)
-/// a * b + c of four lanes where each is a call: a function, as noise wants it twenty times.
-[[gnu::noinline]] inline lanes<4>::f32 fused_by_calls(lanes<4>::f32 a, lanes<4>::f32 b, lanes<4>::f32 c) noexcept {
-  lanes<4>::f32 result{};
-  for (int i = 0; i < 4; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
-  return result;
-}
-#endif
-
-/// a * b + c, rounded once.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
-                                                                          typename lanes<Lanes>::f32 b,
-                                                                          typename lanes<Lanes>::f32 c) noexcept {
-  if constexpr (Lanes == 1) {
-    return __builtin_fmaf(a, b, c);
-  } else {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
-    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
-#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64  // to g++ the same mask is signed
-    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && (defined(__FMA__) || PERGRAD_FAMILY >= 1)
-    if constexpr (Lanes == 8) return __builtin_ia32_vfmaddps256(a, b, c);
-    if constexpr (Lanes == 4) return __builtin_ia32_vfmaddps(a, b, c);
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
-#elif PERGRAD_VECTORS_ON_DEVICE
-    if constexpr (Lanes == 4) return fused_by_calls(a, b, c);
-#endif
-    typename lanes<Lanes>::f32 result{};
-    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
-    return result;
-  }
-}
-
-/// a * b. Said so, device code never becomes part of an fma by the compiler's choice.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 product(typename lanes<Lanes>::f32 a,
-                                                                            typename lanes<Lanes>::f32 b) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-
-/// a + b, said as `product` is.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 added(typename lanes<Lanes>::f32 a,
-                                                                          typename lanes<Lanes>::f32 b) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fadd_rn(a, b);
-#else
-  return a + b;
-#endif
-}
-
-/// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
-[[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fsqrt_rn(x);
-#else
-  return __builtin_sqrtf(x);
-#endif
-}
-
-/// Correctly rounded square root of x >= 0.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return rounded_square_root(x);
-  } else {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
-    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512(x, 4);
-#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
-    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
-    if constexpr (Lanes == 8) return __builtin_ia32_sqrtps256(x);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
-    if constexpr (Lanes == 4) return __builtin_ia32_sqrtps(x);
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return vsqrtq_f32(x);
-#endif
-    typename lanes<Lanes>::f32 result{};
-    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_sqrtf(x[i]);
-    return result;
-  }
-}
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return static_cast<float>(x);
-  } else {
-    return __builtin_convertvector(x, typename lanes<Lanes>::f32);
-  }
-}
-
-/// floor(log2 x) of a normal x > 0; where x < 0, 0.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 exponent_or_zero(
-    typename lanes<Lanes>::f32 x) noexcept {
-  using i32 = typename lanes<Lanes>::i32;
-  using u32 = typename lanes<Lanes>::u32;
-  const auto is_negative = __builtin_bit_cast(i32, x) < 0;
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
-  using f32 = typename lanes<Lanes>::f32;
-  if constexpr (Lanes == 16) return is_negative ? f32{} : __builtin_ia32_getexpps512_mask(x, f32{}, all_lanes, 4);
-#endif
-  const i32 exponent = __builtin_bit_cast(i32, __builtin_bit_cast(u32, x) >> 23U) - 127;
-  return to_float<Lanes>(is_negative ? i32{} : exponent);
-}
-
-/// |x| / 2^floor(log2 |x|) in [1, 2) of a normal x.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 mantissa(typename lanes<Lanes>::f32 x) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using u32 = typename lanes<Lanes>::u32;
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
-  constexpr int positive_from_one_to_two = 4;
-  if constexpr (Lanes == 16) return __builtin_ia32_getmantps512_mask(x, positive_from_one_to_two, f32{}, all_lanes, 4);
-#endif
-  return __builtin_bit_cast(f32, (__builtin_bit_cast(u32, x) & 0x007f'ffffU) | 0x3f80'0000U);
 }
 
 }
@@ -2976,7 +2674,7 @@ template <int Lanes>
 #endif
 #endif  // PERGRAD_FAMILY
 // in between
-// pergrad/privacy/noise/lanes.inl - vectors of 32-bit words with exactly rounded fma and square root
+// pergrad/privacy/noise/lanes.inl - vectors of 32-bit words
 //
 // Included once for every family of kernels that a program has, as simd/vector.inl is; PERGRAD_FAMILY is its
 // number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
@@ -2993,26 +2691,14 @@ inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY ==
 inline constexpr int native_lanes = 1;  // no bit depends on it
 #endif
 
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
-#if defined(__clang__)
-inline constexpr std::uint16_t all_lanes = 0xffff;
-#else
-inline constexpr std::int16_t all_lanes = -1;  // to g++ the same mask is signed
-#endif
-#endif
-
 template <int Lanes>
 struct lanes {
   static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
-  using f32 [[gnu::vector_size(4 * Lanes)]] = float;
-  using i32 [[gnu::vector_size(4 * Lanes)]] = std::int32_t;
   using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
 };
 
 template <>
 struct lanes<1> {
-  using f32 = float;
-  using i32 = std::int32_t;
   using u32 = std::uint32_t;
 };
 
@@ -3022,15 +2708,6 @@ template <int Lanes>
     return x;
   } else {
     return x - typename lanes<Lanes>::u32{};
-  }
-}
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
-  if constexpr (Lanes == 1) {
-    return x;
-  } else {
-    return x - typename lanes<Lanes>::f32{};  // x - 0 is x, also for -0
   }
 }
 
@@ -3044,134 +2721,6 @@ template <int Lanes>
     for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
     return numbers;
   }
-}
-
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY < 1 && !defined(__FMA__) && !defined(__aarch64__)
-/// a * b + c of four lanes where each is a call: a function, as noise wants it twenty times.
-[[gnu::noinline]] inline lanes<4>::f32 fused_by_calls(lanes<4>::f32 a, lanes<4>::f32 b, lanes<4>::f32 c) noexcept {
-  lanes<4>::f32 result{};
-  for (int i = 0; i < 4; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
-  return result;
-}
-#endif
-
-/// a * b + c, rounded once.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
-                                                                          typename lanes<Lanes>::f32 b,
-                                                                          typename lanes<Lanes>::f32 c) noexcept {
-  if constexpr (Lanes == 1) {
-    return __builtin_fmaf(a, b, c);
-  } else {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
-    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
-#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64  // to g++ the same mask is signed
-    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && (defined(__FMA__) || PERGRAD_FAMILY >= 1)
-    if constexpr (Lanes == 8) return __builtin_ia32_vfmaddps256(a, b, c);
-    if constexpr (Lanes == 4) return __builtin_ia32_vfmaddps(a, b, c);
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
-#elif PERGRAD_VECTORS_ON_DEVICE
-    if constexpr (Lanes == 4) return fused_by_calls(a, b, c);
-#endif
-    typename lanes<Lanes>::f32 result{};
-    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
-    return result;
-  }
-}
-
-/// a * b. Said so, device code never becomes part of an fma by the compiler's choice.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 product(typename lanes<Lanes>::f32 a,
-                                                                            typename lanes<Lanes>::f32 b) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-
-/// a + b, said as `product` is.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 added(typename lanes<Lanes>::f32 a,
-                                                                          typename lanes<Lanes>::f32 b) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fadd_rn(a, b);
-#else
-  return a + b;
-#endif
-}
-
-/// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
-[[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fsqrt_rn(x);
-#else
-  return __builtin_sqrtf(x);
-#endif
-}
-
-/// Correctly rounded square root of x >= 0.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return rounded_square_root(x);
-  } else {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
-    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512(x, 4);
-#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
-    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
-    if constexpr (Lanes == 8) return __builtin_ia32_sqrtps256(x);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
-    if constexpr (Lanes == 4) return __builtin_ia32_sqrtps(x);
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return vsqrtq_f32(x);
-#endif
-    typename lanes<Lanes>::f32 result{};
-    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_sqrtf(x[i]);
-    return result;
-  }
-}
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return static_cast<float>(x);
-  } else {
-    return __builtin_convertvector(x, typename lanes<Lanes>::f32);
-  }
-}
-
-/// floor(log2 x) of a normal x > 0; where x < 0, 0.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 exponent_or_zero(
-    typename lanes<Lanes>::f32 x) noexcept {
-  using i32 = typename lanes<Lanes>::i32;
-  using u32 = typename lanes<Lanes>::u32;
-  const auto is_negative = __builtin_bit_cast(i32, x) < 0;
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
-  using f32 = typename lanes<Lanes>::f32;
-  if constexpr (Lanes == 16) return is_negative ? f32{} : __builtin_ia32_getexpps512_mask(x, f32{}, all_lanes, 4);
-#endif
-  const i32 exponent = __builtin_bit_cast(i32, __builtin_bit_cast(u32, x) >> 23U) - 127;
-  return to_float<Lanes>(is_negative ? i32{} : exponent);
-}
-
-/// |x| / 2^floor(log2 |x|) in [1, 2) of a normal x.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 mantissa(typename lanes<Lanes>::f32 x) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using u32 = typename lanes<Lanes>::u32;
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
-  constexpr int positive_from_one_to_two = 4;
-  if constexpr (Lanes == 16) return __builtin_ia32_getmantps512_mask(x, positive_from_one_to_two, f32{}, all_lanes, 4);
-#endif
-  return __builtin_bit_cast(f32, (__builtin_bit_cast(u32, x) & 0x007f'ffffU) | 0x3f80'0000U);
 }
 
 }
@@ -4653,7 +4202,8 @@ class aligned_buffer {
   [[nodiscard]] std::span<const Scalar> span() const noexcept { return {data_.get(), size_}; }
 
  private:
-  /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch.
+  /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch
+  /// (docs/internals/rejected.md).
   [[nodiscard]] static constexpr bool is_large(std::size_t count, std::size_t together) {
     return count * sizeof(Scalar) >= 32 * huge_page || together * sizeof(Scalar) >= huge_page;
   }
@@ -6784,7 +6334,7 @@ inline constexpr double error_of_gaussian = 0x1p-47;
 [[nodiscard]] PERGRAD_HD inline bool is_open(double margin) noexcept { return !(margin >= 0); }
 
 /// Arrays that are read at a tile's elements as soon as its noise is made: what of them is not in the cache comes in
-/// meanwhile. Making noise waits for no memory, so nothing else would ask for it before.
+/// meanwhile. Making noise waits for no memory, so nothing else would ask for it before (docs/internals/tricks.md).
 struct tile_arrays {
   static constexpr std::size_t most = 4;
   const void* first[most]{};  ///< at the tile's first element
@@ -14815,8 +14365,8 @@ template <class Scalar>
 }
 
 /// The squares of the sums added up: sixteen vectors as four times four in Scalar, those sums in double
-/// (host/gemm/epilogue.hpp says what that keeps). A vector at a row's end that is not whole counts with the others'
-/// lanes as 0, whatever they hold.
+/// (host/gemm/epilogue.hpp says what that keeps, docs/internals/tricks.md what it gains). A vector at a row's end that
+/// is not whole counts with the others' lanes as 0, whatever they hold.
 template <class Scalar>
 [[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
@@ -15009,8 +14559,8 @@ template <class Scalar>
 }
 
 /// The squares of the sums added up: sixteen vectors as four times four in Scalar, those sums in double
-/// (host/gemm/epilogue.hpp says what that keeps). A vector at a row's end that is not whole counts with the others'
-/// lanes as 0, whatever they hold.
+/// (host/gemm/epilogue.hpp says what that keeps, docs/internals/tricks.md what it gains). A vector at a row's end that
+/// is not whole counts with the others' lanes as 0, whatever they hold.
 template <class Scalar>
 [[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
@@ -15204,8 +14754,8 @@ template <class Scalar>
 }
 
 /// The squares of the sums added up: sixteen vectors as four times four in Scalar, those sums in double
-/// (host/gemm/epilogue.hpp says what that keeps). A vector at a row's end that is not whole counts with the others'
-/// lanes as 0, whatever they hold.
+/// (host/gemm/epilogue.hpp says what that keeps, docs/internals/tricks.md what it gains). A vector at a row's end that
+/// is not whole counts with the others' lanes as 0, whatever they hold.
 template <class Scalar>
 [[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
@@ -15376,9 +14926,9 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
 }
 
 /// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
-/// a tile has where it can choose (blocks.hpp). What is left out costs little: a step of fewer than 8 chains waits for
-/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8 rows of one vector hardly less
-/// than 9. One row is what single samples ask for.
+/// a tile has where it can choose (blocks.hpp). What is left out costs little (docs/internals/tricks.md): a step of
+/// fewer than 8 chains waits for their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8
+/// rows of one vector hardly less than 9. One row is what single samples ask for.
 constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
   if (rows == max_rows(vectors)) return true;
   if (is_fallback) return false;
@@ -15624,9 +15174,9 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
 }
 
 /// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
-/// a tile has where it can choose (blocks.hpp). What is left out costs little: a step of fewer than 8 chains waits for
-/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8 rows of one vector hardly less
-/// than 9. One row is what single samples ask for.
+/// a tile has where it can choose (blocks.hpp). What is left out costs little (docs/internals/tricks.md): a step of
+/// fewer than 8 chains waits for their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8
+/// rows of one vector hardly less than 9. One row is what single samples ask for.
 constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
   if (rows == max_rows(vectors)) return true;
   if (is_fallback) return false;
@@ -15873,9 +15423,9 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
 }
 
 /// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
-/// a tile has where it can choose (blocks.hpp). What is left out costs little: a step of fewer than 8 chains waits for
-/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8 rows of one vector hardly less
-/// than 9. One row is what single samples ask for.
+/// a tile has where it can choose (blocks.hpp). What is left out costs little (docs/internals/tricks.md): a step of
+/// fewer than 8 chains waits for their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8
+/// rows of one vector hardly less than 9. One row is what single samples ask for.
 constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
   if (rows == max_rows(vectors)) return true;
   if (is_fallback) return false;
@@ -16875,7 +16425,8 @@ constexpr void leave_input_in_place(Tables& t, std::size_t size) {
 }
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/plan/kept_places.hpp - places of kept gradients, decided at compile time (kept_rooms.hpp)
+// pergrad/host/plan/kept_places.hpp - places of kept gradients, decided at compile time (kept_rooms.hpp), and what
+// they save: docs/internals/tricks.md
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -16967,6 +16518,8 @@ constexpr void place_kept_gradients(Tables& t, index room) {
 // pergrad/host/plan/tiles.hpp - how many samples go through a network together
 
 namespace pergrad::inline v0_1::on_host {
+
+// What these limits gain: docs/internals/tricks.md.
 
 /// The most samples of a tile; twice as many where they are columns of a product (deferred.hpp) and stay in the cache.
 inline constexpr index most_samples = 16;
@@ -17111,7 +16664,8 @@ struct leaf_tables {
 
   /// Where the gradients that a tile keeps take much of the cache, the largest of them come late, until the others take
   /// little. Samples take turns in the room of those: all other norms are known by then, so one sample's are formed and
-  /// added up before the next one's. Two samples in turns cost time as long as both would stay (docs/performance.md).
+  /// added up before the next one's. Two samples in turns cost time as long as both would stay
+  /// (docs/internals/tricks.md).
   static constexpr void choose_late(tables& t) {
     constexpr auto bytes = static_cast<index>(sizeof(typename Program::scalar));
     const index most = t.tile > 2 ? tile_bytes / 8 : tile_bytes;
@@ -17379,7 +16933,8 @@ inline constexpr index fewest_outputs_to_filter = 64;
           2 - static_cast<index>(map.padding.height), 2 - static_cast<index>(map.padding.width)};
 }
 /// Is it faster so? In multiply-adds a tile, of which a core does 32 a cycle: the transforms move 16 values for each
-/// channel in and out and cost what was measured (docs/performance.md); outputs of a tile beyond the image are wasted.
+/// channel in and out and cost what was measured (docs/internals/tricks.md); outputs of a tile beyond the image are
+/// wasted.
 [[nodiscard]] constexpr bool winograd_pays(const winograd_extents& of) noexcept {
   const index products = of.channels * of.outputs;
   const index filtered = 18 * products + 134 * of.channels + 74 * of.outputs;
@@ -17965,6 +17520,7 @@ class tile_walk {
   std::size_t tiles_left_;
 };
 
+// What blocks, their limits and what is fetched meanwhile gain: docs/internals/tricks.md.
 inline constexpr std::size_t block_row_count = 252;                              // whose sums wait in a buffer
 inline constexpr std::size_t block_bytes = std::size_t{64} << 10U;               // of the copied rows of `right`
 inline constexpr std::size_t fewest_rows_to_block = 32;                          // fewer do not pay for the copy
@@ -18149,7 +17705,7 @@ inline void fetch_to_add(const finish_task<Scalar>& to, std::size_t lanes) noexc
 }
 
 /// Squares of what is stored are added up when so much of it has come together: it is still in the first cache, and the
-/// kernels run on without a pause.
+/// kernels run on without a pause (docs/internals/tricks.md).
 inline constexpr std::size_t bytes_to_square = std::size_t{1} << 14U;
 
 /// Do all rows of the output lie as far apart as those of the innermost loop?
@@ -18269,7 +17825,7 @@ void product(const product_shape& shape, const Scalar* left, const Scalar* right
 
 }  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/norms/dot_block.hpp - dot products of a few vectors with a few others, in double, each number read once
-// for all, and the sum of many such blocks
+// for all, and the sum of many such blocks (docs/internals/tricks.md)
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -18357,6 +17913,7 @@ class pairwise_sum {
 //
 // Such a gradient is formed a block of outputs and a few lines of positions at a time, so that what a part reads stays
 // in the cache while the whole view passes by. Every part after the first reads and writes all sums of its block again.
+// What was measured: docs/internals/tricks.md.
 
 namespace pergrad::inline v0_1::on_host::parts {
 
@@ -18767,7 +18324,8 @@ struct leaf_kernel {
 // pergrad/host/plan/deferred_rows.hpp - where a chunk of samples leaves what the sums of large blocks are formed from
 //
 // x in panels of columns, [block][panel][sample][column], so that the sum reads one panel from front to back for every
-// few outputs; samples' whole rows would lie a page apart. Deltas in rows, [sample][all outputs of all blocks].
+// few outputs; samples' whole rows would lie a page apart (docs/internals/tricks.md). Deltas in rows, [sample][all
+// outputs of all blocks].
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -18818,7 +18376,8 @@ struct deferred_rows {
 namespace pergrad::inline v0_1::on_host {
 
 /// Buffers of sums that serve a number of threads: the total, one for each thread, and as many again but one, so that a
-/// thread must be a whole round ahead of another before it waits. At least 2, the total's and one in work.
+/// thread must be a whole round ahead of another before it waits. At least 2, the total's and one in work. What that
+/// saves: docs/internals/tricks.md.
 [[nodiscard]] constexpr index lane_buffers(index lanes, std::size_t threads) noexcept {
   return std::max<index>(2, std::min(lanes, 2 * static_cast<index>(threads)));
 }
@@ -18930,7 +18489,8 @@ template <class Network>
 
 /// Samples of a chunk. The sums of a chunk are added to those of the chunks before. Where there are tables or deferred
 /// blocks, as many as have their segments and rows in a few megabytes, within limits, and no more than have rows half
-/// as large again as the sums that are formed of them. A multiple of the tile; depends on the network alone.
+/// as large again as the sums that are formed of them. A multiple of the tile; depends on the network alone. Other
+/// numbers that were tried: docs/internals/rejected.md.
 template <class Network>
 inline constexpr index chunk_samples = [] {
   constexpr const auto& table = program<Network>::table;
@@ -19537,7 +19097,8 @@ void windows(const pool_task<Scalar>& task) noexcept {
   const index whole = task.channels / lanes * lanes;
   index done = 0;
   if constexpr (Rule == window_rule::maximum && !is_fallback) {
-    // Of many channels those of one window lie side by side: then it comes as fast window by window.
+    // Of many channels those of one window lie side by side: then it comes as fast window by window. The gain where
+    // there are few: docs/internals/tricks.md.
     if (whole <= 2 * lanes && task.alike > 0 && task.rows.end - task.rows.begin == 2 &&
         task.columns[0].end - task.columns[0].begin == 2 && task.planes.end - task.planes.begin == 1) {
       for (; done < whole; done += lanes) windows_of_two<Forward>(task, done);
@@ -19764,7 +19325,8 @@ void windows(const pool_task<Scalar>& task) noexcept {
   const index whole = task.channels / lanes * lanes;
   index done = 0;
   if constexpr (Rule == window_rule::maximum && !is_fallback) {
-    // Of many channels those of one window lie side by side: then it comes as fast window by window.
+    // Of many channels those of one window lie side by side: then it comes as fast window by window. The gain where
+    // there are few: docs/internals/tricks.md.
     if (whole <= 2 * lanes && task.alike > 0 && task.rows.end - task.rows.begin == 2 &&
         task.columns[0].end - task.columns[0].begin == 2 && task.planes.end - task.planes.begin == 1) {
       for (; done < whole; done += lanes) windows_of_two<Forward>(task, done);
@@ -19992,7 +19554,8 @@ void windows(const pool_task<Scalar>& task) noexcept {
   const index whole = task.channels / lanes * lanes;
   index done = 0;
   if constexpr (Rule == window_rule::maximum && !is_fallback) {
-    // Of many channels those of one window lie side by side: then it comes as fast window by window.
+    // Of many channels those of one window lie side by side: then it comes as fast window by window. The gain where
+    // there are few: docs/internals/tricks.md.
     if (whole <= 2 * lanes && task.alike > 0 && task.rows.end - task.rows.begin == 2 &&
         task.columns[0].end - task.columns[0].begin == 2 && task.planes.end - task.planes.begin == 1) {
       for (; done < whole; done += lanes) windows_of_two<Forward>(task, done);
@@ -20053,7 +19616,7 @@ template <class Scalar, window_rule Rule>
 // i is 0) exchange the lanes of the upper one whose bit s is 1 with those of the lower one whose bit s is 0 (Eklundh
 // 1972, "A fast computer method for matrix transposing"). Everything is read and written in whole vectors, however far
 // apart the rows lie; element by element, rows that are a multiple of a large power of two apart would push each other
-// out of the cache.
+// out of the cache (docs/internals/tricks.md).
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -22736,7 +22299,7 @@ inline void for_each_delta(const elementwise_leaf& leaf, const Scalar* delta, Fu
 }
 
 /// The sum of deltas over all positions. Sums stay in registers: through memory each addition would wait for the one
-/// before. Four vectors of them, as one alone would wait as well.
+/// before (docs/internals/tricks.md). Four vectors of them, as one alone would wait as well.
 template <class Scalar>
 [[gnu::noinline]] void sum_deltas(const elementwise_leaf& leaf, const Scalar* delta, Scalar* out, bool onto) noexcept {
   constexpr auto width = static_cast<index>(vector_lanes<Scalar>);
@@ -22907,7 +22470,7 @@ struct leaf_sums {
   }
 
   /// A stretch of the sum stays in the first cache while all samples are added to it, a few in one pass, one after the
-  /// other.
+  /// other (docs/internals/tricks.md).
   template <class Leaf>
   [[gnu::noinline]] void add_kept(const sum_request<scalar>& asked, const Leaf& leaf, index begin, index end,
                                   const weight_table& weights, scalar* sum) {
@@ -23436,7 +22999,7 @@ class engine {
     return to;
   }
   /// Sets the sums over tables to zero, in long stretches: row by row, as buckets have them, it takes longer than
-  /// all that follows.
+  /// all that follows (docs/internals/tricks.md).
   static void clear_tables(const detail::thread_pool& pool, tape_type& tape, const run_request<scalar>& request) {
     constexpr index stretch = (index{1} << 17) / static_cast<index>(sizeof(scalar));
     constexpr auto stretches = [](const sparse_leaf& leaf) {
@@ -26616,6 +26179,8 @@ struct cell_step {
 template <class Cell, std::size_t Hidden, std::size_t Biases, bool Reversed, bool Last, bool Given, mistake Wrong>
 struct recurrent_core {
   static constexpr const char* name = Reversed ? Cell::name_reversed : Cell::name;
+  [[nodiscard]] static constexpr auto settings() noexcept requires requires { Cell::setting; }
+  { return std::array{Cell::setting}; }
   static constexpr bool on_tiles = true;
   static constexpr bool knows_lengths = true;
   static constexpr std::size_t samples_together = 8;
@@ -27626,8 +27191,9 @@ namespace detail {
 
 template <bool Relu>
 struct rnn_cell {
-  static constexpr const char* name = Relu ? "rnn_relu" : "rnn";
-  static constexpr const char* name_reversed = Relu ? "rnn_relu_reversed" : "rnn_reversed";
+  static constexpr const char* name = "rnn";
+  static constexpr const char* name_reversed = "rnn_reversed";
+  static constexpr int setting = Relu ? 1 : 0;  ///< for a file's hash of the structure
   static constexpr std::size_t gates = 1;
   static constexpr std::size_t area = 1;
   static constexpr std::size_t states = 1;

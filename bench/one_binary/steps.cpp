@@ -65,7 +65,9 @@ int main(int argc, char** argv) {
   const mnist_cnn::data digits = mnist_cnn::make_images(4 * batch);
   const auto images = bench::made_up_records<pg::models::cifar_cnn, pg::cross_entropy>(4 * batch);
   std::vector<float> sums(1'000'000);
-  const pg::chacha_key key{};
+  const pg::release_grid grid = pg::release_grid::of(1, sums.size());
+  const double sensitivity = pg::sensitivity_in_steps(grid, pg::summation::of<float>(2048), 1);
+  pg::seeded_generator generator{1};
   for (const auto family :
        {pg::on_host::kernel_family::avx512, pg::on_host::kernel_family::avx2, pg::on_host::kernel_family::baseline}) {
     if (argc > 3 && name_of(family) != argv[3]) continue;
@@ -73,7 +75,8 @@ int main(int argc, char** argv) {
     time_steps("mnist_cnn", digits, batch, seconds);
     time_steps("cifar_cnn", images, batch, seconds);
     print("gaussians", median_seconds(seconds, [&] {
-            pg::add_gaussian<float>(key, pg::random_purpose::gradient_noise, 1, 0, 1.0, std::span{sums});
+            const pg::detail::release_gate<float> gate{grid, sensitivity, pg::noise_multiplier{1}, 1, generator};
+            for (std::size_t i = 0; i < gate.stretches(); ++i) gate.release(i, {sums.data(), nullptr}, sums.data(), {});
           }));
   }
   return 0;

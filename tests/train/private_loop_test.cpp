@@ -176,7 +176,25 @@ BOOST_AUTO_TEST_CASE(options_that_are_missing_or_protect_nobody) {
   refuse([](auto& options) { options.sampling.reset(); }, "sampling");
   refuse([](auto& options) { options.divisor.reset(); }, "divisor");
   refuse([](auto& options) { options.max_batch.count = 0; }, "max_batch");
-  refuse([](auto& options) { options.capacity = pg::record_capacity{15}; }, "capacity");
+}
+
+// A tape takes no more records than a sum is made for, so larger physical batches are cut; of 0, all are integers.
+BOOST_AUTO_TEST_CASE(a_capacity_cuts_physical_batches) {
+  for (const std::size_t capacity : {std::size_t{0}, std::size_t{5}}) {
+    running it;
+    auto options = it.options;
+    options.capacity = pg::record_capacity{capacity};
+    pg::private_loop<classifier, pg::cross_entropy> loop{it.exec, it.net, pg::cross_entropy{}, options};
+    auto step = loop.begin(it.records);
+    while (step.next()) {
+      const auto g = step.gradients();
+      BOOST_TEST(g.capacity() == (capacity == 0 ? options.max_batch.count : capacity));
+      pg::evaluate_into(it.exec, pg::accumulate(step, pg::sum(pg::clip(g, it.bound))));
+    }
+    pg::private_gradient<classifier> update{it.exec};
+    pg::evaluate_into(it.exec, update, std::move(step));
+    BOOST_TEST(update.values()[0] != 0);
+  }
 }
 
 // Each batch of a step is in its sum once. Whatever else is tried says so and releases nothing.

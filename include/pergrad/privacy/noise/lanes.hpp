@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/privacy/noise/lanes.hpp - a few machine vectors of 32-bit words with exactly rounded fma and square root.
-//
-// Built on the vector extension of g++ and clang. Everything that depends on rounding is one IEEE-754 operation: fma
-// and sqrt are correctly rounded, so one lane or sixteen, with or without FMA hardware, any compiler: the same bits. A
-// sum with a product is never written as `a * b + c`, which a compiler may or may not contract.
+// pergrad/privacy/noise/lanes.hpp - vectors of 32-bit words, on the vector extension of g++ and clang
 #pragma once
 
 #include <bit>
