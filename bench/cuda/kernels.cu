@@ -204,7 +204,7 @@ void check_products(dev::cuda_device& device, const char* name, const dev::affin
   const bool adjoint = values.agrees();
   run(
       [&](bool gpu) {
-        dev::affine_sums<float, 1> problem;
+        dev::affine_sums<float, float, 1> problem;
         problem.on = operands(gpu);
         problem.factors = factors.on(gpu);
         problem.lanes = lanes.on(gpu);
@@ -212,7 +212,7 @@ void check_products(dev::cuda_device& device, const char* name, const dev::affin
         problem.lane_count = 4;
         return problem;
       },
-      dev::affine_sums<float, 1>{});
+      dev::affine_sums<float, float, 1>{});
   dev::affine_squares<float> measure;
   measure.on = operands(false);
   const dev::gemm_kernel<float, dev::affine_squares<float>, Tiles> tiles{measure};

@@ -11,12 +11,12 @@ namespace pg = pergrad;
 int main() {
   const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape);
   pg::bounded_total<net_type> total{exec};
-  pg::on_host::run_request<float> request;
+  pg::detail::run_request<float> request;
   static_cast<void>(request);
 #ifdef COMPILE_FAIL_FIXED
   evaluate_into(exec, accumulate(total, sum(clip(g, bound))));
 #else
   auto chunk = accumulate(total, sum(clip(g, bound)));
-  chunk.attach(exec, request);
+  chunk.attach(request);
 #endif
 }

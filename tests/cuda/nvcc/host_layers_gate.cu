@@ -25,7 +25,7 @@ float step() {
   const auto gradients = pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape);
   pg::seeded_generator generator{1};
   const auto noise = pg::unaccounted::gaussian_noise(pg::noise_multiplier{1}, generator);
-  pg::private_gradient<Network> update{exec};
+  pg::unprotected::rehearsed_gradient<Network> update{exec};
   pg::adam<Network> optimizer{pg::learning_rate{0.1}};
   optimizer.step(exec, net, update, sum(clip(gradients, pg::l2_clip_norm{1})) + noise, pg::expected_batch_size{4});
   return update.values()[0];

@@ -2,7 +2,7 @@
 // tests/cuda/nvcc/kernels_gate.cu - the kernels of small networks, for ptxas to judge: no spills, no local memory
 //
 // Compiled only, for all our architectures; gates.py says with which flags.
-#include <pergrad/cuda/kernels/noise_update.hpp>
+#include <pergrad/cuda/kernels/release.hpp>
 #include <pergrad/cuda/kernels/samples.hpp>
 #include <pergrad/cuda/kernels/sampling.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
@@ -38,20 +38,29 @@ GATE(gemm_kernel<float, affine_adjoint<float>, narrow_tiles>);
 GATE(gemm_kernel<float, affine_squares<float>, square_tiles>);
 GATE(gemm_kernel<float, affine_squares<float>, large_tiles>);
 GATE(gemm_kernel<float, affine_squares<float>, narrow_tiles>);
-GATE(gemm_kernel<float, affine_sums<float, 0>, square_tiles>);
-GATE(gemm_kernel<float, affine_sums<float, 0>, large_tiles>);
-GATE(gemm_kernel<float, affine_sums<float, 0>, narrow_tiles>);
-GATE(gemm_kernel<float, affine_sums<float, 1>, square_tiles>);
-GATE(gemm_kernel<float, affine_sums<float, 1>, large_tiles>);
-GATE(gemm_kernel<float, affine_sums<float, 1>, narrow_tiles>);
+GATE(gemm_kernel<float, affine_sums<float, float, 0>, square_tiles>);
+GATE(gemm_kernel<float, affine_sums<float, std::int64_t, 0>, square_tiles>);
+GATE(gemm_kernel<float, affine_sums<float, float, 0>, large_tiles>);
+GATE(gemm_kernel<float, affine_sums<float, std::int64_t, 0>, large_tiles>);
+GATE(gemm_kernel<float, affine_sums<float, float, 0>, narrow_tiles>);
+GATE(gemm_kernel<float, affine_sums<float, std::int64_t, 0>, narrow_tiles>);
+GATE(gemm_kernel<float, affine_sums<float, float, 1>, square_tiles>);
+GATE(gemm_kernel<float, affine_sums<float, std::int64_t, 1>, square_tiles>);
+GATE(gemm_kernel<float, affine_sums<float, float, 1>, large_tiles>);
+GATE(gemm_kernel<float, affine_sums<float, std::int64_t, 1>, large_tiles>);
+GATE(gemm_kernel<float, affine_sums<float, float, 1>, narrow_tiles>);
+GATE(gemm_kernel<float, affine_sums<float, std::int64_t, 1>, narrow_tiles>);
 GATE(bias_kernel<float, 128>);
 GATE(rounding_kernel<float, 128>);
 GATE(choose_kernel);
 GATE(collect_kernel);
 GATE(gather_kernel<float, 128>);
-GATE(sum_kernel<float, std::int32_t, 256>);
+GATE(sum_kernel<float, std::int32_t, float, 256>);
+GATE(sum_kernel<float, std::int32_t, std::int64_t, 256>);
 GATE(row_kernel<float, std::int32_t, 256>);
 GATE(projection_kernel<float, std::int32_t, 256>);
-GATE(update_kernel<float>);
+GATE(release_kernel<float>);  // settle_kernel has arrays of bits in local memory: it runs for a few pairs in millions
+GATE(fold_kernel<float>);
+GATE(fold_kernel<std::int64_t>);
 
 }  // namespace pergrad::inline v0_1::on_device

@@ -66,6 +66,7 @@ struct choices {
   options.momentum = chosen.optimizer == pergrad::optimizer_kind::adam ? 0.0 : chosen.momentum;
   options.clipping = chosen.clipping;
   options.max_batch = pergrad::max_batch{chosen.max_batch};
+  options.capacity = pergrad::record_capacity{0};  // integers on the host, too: then arithmetic alone tells them apart
   return options;
 }
 
