@@ -197,7 +197,7 @@ BOOST_AUTO_TEST_CASE(noise_that_the_grid_cannot_carry_is_refused) {
   large.elements = pergrad::gaussians_per_step + 1;
   BOOST_CHECK_THROW((detail::release_gate<float>{large, sensitivity, noise_multiplier{1}, 1, generator}),
                     std::out_of_range);
-  // A rehearsal may go without; a secret key may not (gradients/noise_test.cpp).
+  // A rehearsal may go without; a secret key may not (expressions/noise_test.cpp).
   const detail::release_gate<float> gate{grid, sensitivity, noise_multiplier{0}, 1, generator};
   std::vector<float> sum(1000, 0.25F);
   std::vector<float> out(1000);

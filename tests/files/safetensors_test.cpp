@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/data/safetensors_test.cpp - a file made by hand from the format's description, byte for byte; every flipped bit
-// and every missing byte is found; headers that are no header are refused by name and place.
+// tests/files/safetensors_test.cpp - a file made by hand from the format's description, byte for byte; every flipped
+// bit and every missing byte is found; headers that are no header are refused by name and place.
 #include <boost/test/unit_test.hpp>
 
 #include <cstring>
@@ -12,9 +12,9 @@
 #include <pergrad/files/safetensors.hpp>
 
 #include "damaged.hpp"
-#include "files.hpp"
+#include "data/files.hpp"
 
-BOOST_AUTO_TEST_SUITE(data_safetensors)
+BOOST_AUTO_TEST_SUITE(files_safetensors)
 
 namespace {
 

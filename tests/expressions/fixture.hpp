@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/fixture.hpp - two small networks with data, and plain arithmetic on materialised gradients to compare
-// with.
+// tests/expressions/fixture.hpp - two small networks with data, and plain arithmetic on materialised gradients to
+// compare with.
 #pragma once
 
 #include <boost/test/unit_test.hpp>

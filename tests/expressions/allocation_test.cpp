@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/allocation_test.cpp - evaluation takes nothing from the heap: every byte is reserved by tape and
+// tests/expressions/allocation_test.cpp - evaluation takes nothing from the heap: every byte is reserved by tape and
 // destination.
 #include "counted_allocations.hpp"
 #include "fixture.hpp"
 
-BOOST_AUTO_TEST_SUITE(gradients_allocation)
+BOOST_AUTO_TEST_SUITE(expressions_allocation)
 
 namespace {
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/deferred_test.cpp - sums of large blocks, formed a chunk of samples at a time, or sample after sample
-// as soon as the gradients are there.
+// tests/expressions/deferred_test.cpp - sums of large blocks, formed a chunk of samples at a time, or sample after
+// sample as soon as the gradients are there.
 #include <array>
 #include <limits>
 
 #include "fixture.hpp"
 
-BOOST_AUTO_TEST_SUITE(gradients_deferred)
+BOOST_AUTO_TEST_SUITE(expressions_deferred)
 
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/summation_test.cpp - clipped sums of neighbouring batches: how far apart they are, in the numbers
+// tests/expressions/summation_test.cpp - clipped sums of neighbouring batches: how far apart they are, in the numbers
 // that the release gate gets, and not in those of the formula.
 //
 // A pair is a batch and the same without one record, at the front, in the middle or at the end: all records behind it
@@ -12,7 +12,7 @@
 #include "fixture.hpp"
 #include "total_probe.hpp"
 
-BOOST_AUTO_TEST_SUITE(gradients_summation)
+BOOST_AUTO_TEST_SUITE(expressions_summation)
 
 namespace {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/expressions_test.cpp - every expression against plain arithmetic on materialised gradients.
+// tests/expressions/expressions_test.cpp - every expression against plain arithmetic on materialised gradients.
 #include <boost/mpl/list.hpp>
 
 #include "fixture.hpp"
 
-BOOST_AUTO_TEST_SUITE(gradients_expressions)
+BOOST_AUTO_TEST_SUITE(expressions_all)
 
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/parts_test.cpp - gradients over so many positions that they are formed in parts.
+// tests/expressions/parts_test.cpp - gradients over so many positions that they are formed in parts.
 //
 // The mean squared error of an affine layer is quadratic in the weights, so a central difference along any direction is
 // the derivative, however long the step.
@@ -7,7 +7,7 @@
 
 #include "fixture.hpp"
 
-BOOST_AUTO_TEST_SUITE(gradients_parts)
+BOOST_AUTO_TEST_SUITE(expressions_parts)
 
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/network/describe_test.cpp - the table of a network: names as users write them, blocks counted once, what a
+// tests/host/describe_test.cpp - the table of a network: names as users write them, blocks counted once, what a
 // norm comes from, and columns that stay where they are
 #include <boost/test/unit_test.hpp>
 

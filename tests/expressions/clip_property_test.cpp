@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/clip_property_test.cpp - what is added for one sample never has a norm above C: exactly, for any
+// tests/expressions/clip_property_test.cpp - what is added for one sample never has a norm above C: exactly, for any
 // gradient.
 //
 // Weights are zero and the loss is quadratic, so a sample's gradient is (its own target) times (its own input): every
@@ -9,7 +9,7 @@
 
 #include "fixture.hpp"
 
-BOOST_AUTO_TEST_SUITE(gradients_clip_property)
+BOOST_AUTO_TEST_SUITE(expressions_clip_property)
 
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/train/interrupted_save_test.cpp - a process that is killed at any of its system calls while it saves, and a
+// tests/files/interrupted_save_test.cpp - a process that is killed at any of its system calls while it saves, and a
 // system that refuses one, leave the old file or the new one, whole
 //
 // The child is traced: ptrace(2) stops it before and behind every system call, and there it is killed. Refusals come
@@ -23,9 +23,9 @@
 #include <unistd.h>
 #include <vector>
 
-#include "fixture.hpp"
+#include "train/fixture.hpp"
 
-BOOST_AUTO_TEST_SUITE(train_interrupted_save)
+BOOST_AUTO_TEST_SUITE(files_interrupted_save)
 
 namespace {
 

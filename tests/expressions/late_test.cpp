@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/late_test.cpp - sums of gradients that samples form in one room by turns: each is added before the
+// tests/expressions/late_test.cpp - sums of gradients that samples form in one room by turns: each is added before the
 // next one takes its place.
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 
 #include "fixture.hpp"
 
-BOOST_AUTO_TEST_SUITE(gradients_late)
+BOOST_AUTO_TEST_SUITE(expressions_late)
 
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/train/checkpoint_test.cpp - parameters there and back by name, between networks that differ, from NumPy's
+// tests/files/checkpoint_test.cpp - parameters there and back by name, between networks that differ, from NumPy's
 // files; every damaged file is refused whole, and nothing is lost when one cannot be written.
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "damaged.hpp"
-#include "fixture.hpp"
+#include "train/fixture.hpp"
 
-BOOST_AUTO_TEST_SUITE(train_checkpoint)
+BOOST_AUTO_TEST_SUITE(files_checkpoint)
 
 namespace {
 

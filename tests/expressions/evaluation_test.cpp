@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/evaluation_test.cpp - one pass whatever is asked for, chunks, the same bits on any crew, and what is
-// refused.
+// tests/expressions/evaluation_test.cpp - one pass whatever is asked for, chunks, the same bits on any crew, and what
+// is refused.
 #include <boost/mpl/list.hpp>
 
 #include <array>
@@ -8,7 +8,7 @@
 
 #include "fixture.hpp"
 
-BOOST_AUTO_TEST_SUITE(gradients_evaluation)
+BOOST_AUTO_TEST_SUITE(expressions_evaluation)
 
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/train/resume_test.cpp - a run in two parts has the bits, the steps and the epsilon of one; no key is written;
+// tests/files/resume_test.cpp - a run in two parts has the bits, the steps and the epsilon of one; no key is written;
 // rates change from a step on; files that are damaged or do not fit are refused and change nothing.
 #include <cstring>
 #include <filesystem>
@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "damaged.hpp"
-#include "fixture.hpp"
+#include "train/fixture.hpp"
 
-BOOST_AUTO_TEST_SUITE(train_resume)
+BOOST_AUTO_TEST_SUITE(files_resume)
 
 namespace {
 

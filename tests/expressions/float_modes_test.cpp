@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/float_modes_test.cpp - bounds are proven for rounding to nearest with subnormal numbers. Whatever a
+// tests/expressions/float_modes_test.cpp - bounds are proven for rounding to nearest with subnormal numbers. Whatever a
 // caller's thread is set to, every result has the bits of the default, and the caller finds its thread as it left it.
 #include <algorithm>
 #include <cfenv>
@@ -7,7 +7,7 @@
 
 #include "fixture.hpp"
 
-BOOST_AUTO_TEST_SUITE(gradients_float_modes)
+BOOST_AUTO_TEST_SUITE(expressions_float_modes)
 
 namespace {
 

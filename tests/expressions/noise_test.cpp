@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/noise_test.cpp - sensitivities, and noise that is exactly noise_multiplier times them.
+// tests/expressions/noise_test.cpp - sensitivities, and noise that is exactly noise_multiplier times them.
 #include <functional>
 #include <utility>
 
 #include "fixture.hpp"
 #include "total_probe.hpp"
 
-BOOST_AUTO_TEST_SUITE(gradients_noise)
+BOOST_AUTO_TEST_SUITE(expressions_noise)
 
 namespace {
 

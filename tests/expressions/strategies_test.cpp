@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/strategies_test.cpp - norm methods and strategies of the papers are other roads to the same numbers.
+// tests/expressions/strategies_test.cpp - norm methods and strategies of the papers are other roads to the same
+// numbers.
 #include <boost/mpl/list.hpp>
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 
 #include "fixture.hpp"
 
-BOOST_AUTO_TEST_SUITE(gradients_strategies)
+BOOST_AUTO_TEST_SUITE(expressions_strategies)
 
 namespace {
 

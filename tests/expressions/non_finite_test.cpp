@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/non_finite_test.cpp - a sample whose gradient is not finite contributes exactly zero and changes no
+// tests/expressions/non_finite_test.cpp - a sample whose gradient is not finite contributes exactly zero and changes no
 // other bit.
 #include <array>
 #include <limits>
 
 #include "fixture.hpp"
 
-BOOST_AUTO_TEST_SUITE(gradients_non_finite)
+BOOST_AUTO_TEST_SUITE(expressions_non_finite)
 
 namespace {
 
