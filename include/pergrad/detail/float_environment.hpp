@@ -15,19 +15,17 @@ enum class subnormal_numbers { kept, flushed };
 /// Rounds to nearest while it lives, and keeps subnormal numbers or takes them for zeros.
 class float_environment {
  public:
-  explicit float_environment(subnormal_numbers wanted = subnormal_numbers::kept) noexcept {
+  explicit float_environment(subnormal_numbers wanted = subnormal_numbers::kept) noexcept : before_{current()} {
 #if defined(__SSE__)
     constexpr std::uint32_t control = 0xffc0;  // the rest are flags of what has happened
     constexpr std::uint32_t to_nearest = 0x1f80;
     constexpr std::uint32_t flush = 0x8040;
-    before_ = __builtin_ia32_stmxcsr();
     const std::uint32_t now = wanted == subnormal_numbers::kept ? to_nearest : to_nearest | flush;
     changes_ = (before_ & control) != now;
     if (changes_) __builtin_ia32_ldmxcsr(now);
 #elif defined(__aarch64__)
     constexpr word control = 0x3c0'0000;
     constexpr word flush = word{1} << 24U;
-    __asm__ __volatile__("mrs %0, fpcr" : "=r"(before_));
     const word now = wanted == subnormal_numbers::kept ? 0 : flush;
     changes_ = (before_ & control) != now;
     if (changes_) __asm__ __volatile__("msr fpcr, %0" : : "r"(now));
@@ -52,7 +50,17 @@ class float_environment {
 #else
   using word = std::uint32_t;
 #endif
-  word before_ = 0;
+  [[nodiscard]] static word current() noexcept {
+    word now = 0;
+#if defined(__SSE__)
+    now = __builtin_ia32_stmxcsr();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("mrs %0, fpcr" : "=r"(now));
+#endif
+    return now;
+  }
+
+  word before_;
   bool changes_ = false;
 };
 

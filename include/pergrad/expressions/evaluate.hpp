@@ -216,6 +216,7 @@ class chunk_of_step : public chunk_of_total<Sum, Network> {
   }
   void abandon() noexcept { chunk_of_total<Sum, Network>::abandon(); }
 
+ private:
   Step* step_;
 };
 

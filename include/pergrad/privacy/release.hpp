@@ -120,10 +120,15 @@ class release_gate {
       : elements_{grid.elements},
         sigma_{noise.value() * sensitivity},
         scale_{std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps) / divisor,
-               static_cast<double>(std::numeric_limits<Scalar>::max())} {
+               static_cast<double>(std::numeric_limits<Scalar>::max())},
+        stream_{stream_of_next_step(noise, generator)} {}
+  /// Once nothing else can be wrong.
+  template <random_generator Generator>
+  [[nodiscard]] secret_stream<randomness::noise> stream_of_next_step(noise_multiplier noise,
+                                                                     Generator& generator) const {
     require_sigma(noise.value(), sigma_, !Generator::is_private && sigma_ == 0);
     require_gaussians(0, elements_);
-    stream_ = generator.template stream<randomness::noise>(generator.next_step());
+    return generator.template stream<randomness::noise>(generator.next_step());
   }
 
   static constexpr std::size_t stretch = 4 * gaussian_tile;
@@ -153,8 +158,8 @@ class release_gate {
     }
   }
 
-  std::size_t elements_;
-  double sigma_;  ///< of the noise in steps of the grid
+  std::size_t elements_ = 0;
+  double sigma_ = 0;  ///< of the noise in steps of the grid
   release_scale scale_;
   secret_stream<randomness::noise> stream_;
 };

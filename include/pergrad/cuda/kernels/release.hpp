@@ -84,14 +84,14 @@ inline constexpr int adam = 3;
 /// rate and correction that optim/rules.hpp speaks of.
 template <class Scalar>
 struct release_settings {
-  random_stream noise;  ///< of the purpose gradient_noise and step 0
-  double sigma;         ///< of the noise, in steps of the grid; 0: none
-  pergrad::detail::release_scale grid;
-  double scale;  ///< the gradient's public factor
-  Scalar momentum;
-  double beta1;
-  double beta2;
-  double stability;
+  random_stream noise{};  ///< of the purpose gradient_noise and step 0
+  double sigma = 0;       ///< of the noise, in steps of the grid; 0: none
+  pergrad::detail::release_scale grid{};
+  double scale = 1;  ///< the gradient's public factor
+  Scalar momentum = 0;
+  double beta1 = 0;
+  double beta2 = 0;
+  double stability = 0;
 };
 
 /// What both kernels of a release read and write.

@@ -56,13 +56,12 @@ class privacy_accountant {
 
   /// Enters one step. Throws budget_exhausted, entering nothing, when it would exceed the budget.
   void spend(const sampled_gaussian_event& event) {
-    if (is_filter()) prepare(event);
-    if (!budget_) {
+    if (!budget_ || is_filter()) {
+      if (is_filter()) prepare(event);
+      if (!within(event)) refuse();
       accountant_.record(event);
-    } else if (is_filter() ? !within(event) : !accountant_.record_within(*budget_, event)) {
+    } else if (!accountant_.record_within(*budget_, event)) {
       refuse();
-    } else if (is_filter()) {
-      accountant_.record(event);
     }
   }
 

@@ -206,6 +206,7 @@ template <int Limbs>
     square -= error;
   }
   const fixed_point<Limbs> least = square * variance;
+  // NOLINTNEXTLINE(bugprone-incorrect-roundings): a guess, which is mended
   auto k = static_cast<std::uint64_t>(__builtin_sqrt(least.to_double()) + 0.5);
   while (k > 0 && least < square_above<Limbs>(k - 1)) --k;
   while (!(least < square_above<Limbs>(k))) ++k;

@@ -148,7 +148,7 @@ template <int Half, int Lanes>
   const f64 x1 = radius * (swapped ? s : c);
   const f64 x2 = radius * (swapped ? c : s);
   constexpr double to_integer = 0x1.8p52;
-  rounded_pair<Lanes> result;
+  rounded_pair<Lanes> result{};
   result.along_cosine = (x1 + to_integer) - to_integer;
   result.along_sine = (x2 + to_integer) - to_integer;
   constexpr std::uint64_t magnitude = ~(std::uint64_t{1} << 63U);
