@@ -14,7 +14,9 @@ using net = pg::models::cifar_cnn;
 
 static_assert(net::parameter_count == 605'226);
 
-const bool registered = bench::register_steps<bench::training>(
-    "cifar_cnn", bench::kept_records<net, pg::cross_entropy, 2048>, {16, 256, 2048}, {1, 2});
+const bool registered =
+    bench::register_steps<bench::training>("cifar_cnn", bench::kept_records<net, pg::cross_entropy, 2048>,
+                                           {16, 256, 2048}, {1, 2}) &&
+    bench::register_integers<bench::training>("cifar_cnn", bench::kept_records<net, pg::cross_entropy, 2048>, 256, 2);
 
 }  // namespace

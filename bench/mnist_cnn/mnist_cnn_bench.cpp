@@ -19,6 +19,7 @@ const data& images() {
   return made;
 }
 
-const bool registered = bench::register_steps<bench::training>("mnist_cnn", images, {16, 256, 2048}, {1, 2});
+const bool registered = bench::register_steps<bench::training>("mnist_cnn", images, {16, 256, 2048}, {1, 2}) &&
+                        bench::register_integers<bench::training>("mnist_cnn", images, 256, 2);
 
 }  // namespace

@@ -84,12 +84,12 @@ inline constexpr std::size_t fewest_pairs = 25;
 inline constexpr double most_seconds = 30;
 
 /// Ordinary and private steps by turns; each pair begins with the other kind than the pair before.
-template <template <class, class, kind> class Step, class Network, class Loss>
-void run_pairs(benchmark::State& state, data_source<Step<Network, Loss, kind::dp>> source, std::size_t batch_size,
+template <template <class, class, kind> class Step, class Network, class Loss, kind Private = kind::dp>
+void run_pairs(benchmark::State& state, data_source<Step<Network, Loss, Private>> source, std::size_t batch_size,
                std::size_t threads) {
   const auto& data = source();
   stepper<Step<Network, Loss, kind::non_private>> plain{data, threads, batch_size};
-  stepper<Step<Network, Loss, kind::dp>> dp{data, threads, batch_size};
+  stepper<Step<Network, Loss, Private>> dp{data, threads, batch_size};
   plain();
   dp();
   step_times ratios;
@@ -107,6 +107,16 @@ void run_pairs(benchmark::State& state, data_source<Step<Network, Loss, kind::dp
   if (!plain.is_finite() || !dp.is_finite()) state.SkipWithError("a result is not finite");
   state.counters["dp_over_non_private"] = ratios.median();
   state.counters["pairs"] = static_cast<double>(ratios.count());
+}
+
+/// The same pairs with sums of integers.
+template <template <class, class, kind> class Step, class Network, class Loss>
+bool register_integers(const std::string& task, const records<Network, Loss>& (*source)(), std::size_t batch,
+                       std::size_t threads) {
+  benchmark::RegisterBenchmark((task + "/integers/" + std::to_string(batch) + "/" + std::to_string(threads)).c_str(),
+                               run_pairs<Step, Network, Loss, kind::dp_integers>, source, batch, threads)
+      ->Unit(benchmark::kMicrosecond);
+  return true;
 }
 
 /// Both kinds of a step at every batch size on every number of threads.

@@ -22,7 +22,8 @@ namespace bench {
 
 namespace pg = pergrad;
 
-enum class kind { dp, non_private };
+/// `dp_integers`: every record rounded by itself, as beyond a capacity of 0.
+enum class kind { dp, non_private, dp_integers };
 
 /// Floating-point operations of one sample's ordinary step in the products with parameters, a multiply-add counted as
 /// 2: a matrix of n parameters that is used at T positions costs 2 T n forward, as much for its gradient and, unless it
@@ -113,7 +114,12 @@ class training {
   void step(const records<Network, Loss>& data, std::size_t first, std::size_t count) {
     const pg::batch<Network, Loss> samples{data.inputs_of(first, count), data.targets_of(first, count)};
     const auto gradients = pg::per_sample_gradients(net_, Loss{}, samples, tape_);
-    if constexpr (Kind == kind::dp) {
+    if constexpr (Kind == kind::dp_integers) {
+      total_.clear();
+      pg::evaluate_into(exec_, pg::accumulate(total_, pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0}))));
+      optimizer_.step(exec_, net_, total_ + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.1}, noise_),
+                      pg::expected_batch_size{static_cast<double>(count)});
+    } else if constexpr (Kind == kind::dp) {
       const auto clipped = pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0}));
       optimizer_.step(exec_, net_, update_,
                       clipped + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.1}, noise_),
@@ -129,12 +135,13 @@ class training {
 
  private:
   using update =
-      std::conditional_t<Kind == kind::dp, pg::private_gradient<Network>, pg::unprotected::gradient<Network>>;
+      std::conditional_t<Kind != kind::non_private, pg::private_gradient<Network>, pg::unprotected::gradient<Network>>;
 
   pg::host exec_;
   Network net_{exec_, pg::layer_default{1}};
   typename Network::tape tape_;
   pg::os_keyed_generator noise_;
+  pg::bounded_total<Network> total_{exec_, pg::record_capacity{0}};  ///< of dp_integers; touched by nobody else
   update update_{exec_};
   pg::sgd<Network> optimizer_{pg::learning_rate{0.15}};
 };
