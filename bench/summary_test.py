@@ -25,13 +25,13 @@ def cell(number, chosen_vs_best):
 RESULTS = [
     row("fma_peak", gflops=100.0), row("gemm/1024", gflops=80.0),
     row("noise/26010", gaussians_per_second=450e6, label="avx512"),
-    row("noise/1048576", gaussians_per_second=399e6, label="avx512"),
+    row("noise/1048576", gaussians_per_second=299e6, label="avx512"),
     row("noise/7", gaussians_per_second=210e6, label="avx2"), row("noise/8", gaussians_per_second=26e6, label="baseline"),
     *[cell(number, 1.0) for number in range(18)], cell(18, 1.09), cell(19, 1.11),
     step("cifar_cnn/non_private/16/1", 10.0, 70.0, 100, 50), step("cifar_cnn/dp/16/1", 11.0, 59.0, 100, 54),
     step("cifar_cnn/non_private/2048/1", 10.0, 70.0, 100, 50), step("cifar_cnn/dp/2048/1", 10.4, 61.0, 105.2, 57.5),
     step("alexnet/non_private/16/2", 10.0, 70.0, 990, 600), step("alexnet/dp/16/2", 12.6, 60.0, 1001, 620),
-    row("mnist_cnn/privacy/256/2", dp_over_non_private=1.051, iterations=2, pairs=9.0), row("lstm/privacy/16/1", dp_over_non_private=1.049, pairs=30.0),
+    row("mnist_cnn/privacy/256/2", dp_over_non_private=1.081, iterations=2, pairs=9.0), row("lstm/privacy/16/1", dp_over_non_private=1.049, pairs=30.0),
 ]
 BROKEN = {**row("broken/dp/16/1"), "error_occurred": True, "error_message": "a result is not finite"}
 
@@ -39,15 +39,15 @@ BROKEN = {**row("broken/dp/16/1"), "error_occurred": True, "error_message": "a r
 WANTED = {
     "norm methods:": "19 of 20 blocks, 95.0% (>= 95% met)",
     "18/27/32": "gram 1.09 7 (0.90) 5 (1.20)",
-    "noise/26010": "avx512 450 >= 400 met",
-    "noise/1048576": "avx512 399 >= 400 missed",
+    "noise/26010": "avx512 450 >= 300 met",
+    "noise/1048576": "avx512 299 >= 300 missed",
     "noise/7": "avx2 210 >= 200 met",
     "noise/8": "baseline 26 -",
     "cifar_cnn batch 16, 1 thread": "10.00 11.00 1.100 <= 1.3 met 59.0 0.74 met 0.59 (>= 0.6 missed)",
-    "cifar_cnn batch 2048, 1 thread": "10.00 10.40 1.040 <= 1.05 met 61.0 0.76 met 0.61 (>= 0.6 met)",
+    "cifar_cnn batch 2048, 1 thread": "10.00 10.40 1.040 <= 1.08 met 61.0 0.76 met 0.61 (>= 0.6 met)",
     "cifar_cnn/dp, 1 thread": "100.00 105.20 1.052 missed 54.00 57.50 1.065 missed",
     "cifar_cnn/non_private, 1 thread": "100.00 100.00 1.000 met 50.00 50.00 1.000 met",
-    "mnist_cnn batch 256, 2 threads": "1.051 <= 1.05 missed 9",
+    "mnist_cnn batch 256, 2 threads": "1.081 <= 1.08 missed 9",
     "lstm batch 16, 1 thread": "1.049 <= 1.05 met 30",
 }
 MEMORY = {
