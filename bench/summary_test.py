@@ -41,7 +41,7 @@ WANTED = {
     "18/27/32": "gram 1.09 7 (0.90) 5 (1.20)",
     "noise/26010": "avx512 450 >= 300 met",
     "noise/1048576": "avx512 299 >= 300 missed",
-    "noise/7": "avx2 210 >= 200 met",
+    "noise/7": "avx2 210 >= 150 met",
     "noise/8": "baseline 26 -",
     "cifar_cnn batch 16, 1 thread": "10.00 11.00 1.100 <= 1.3 met 59.0 0.74 met 0.59 (>= 0.6 missed)",
     "cifar_cnn batch 2048, 1 thread": "10.00 10.40 1.040 <= 1.08 met 61.0 0.76 met 0.61 (>= 0.6 met)",
