@@ -24,6 +24,7 @@
 #include <pergrad/layers/relu.hpp>
 #include <pergrad/layers/tanh.hpp>
 #include <pergrad/losses/mean_squared_error.hpp>
+#include <pergrad/host/executor.hpp>
 #include <pergrad/network.hpp>
 
 BOOST_AUTO_TEST_SUITE(network_type)
