@@ -15,6 +15,7 @@
 #include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/expressions/leaf.hpp>
 #include <pergrad/graph/sequential.hpp>
+#include <pergrad/host/executor.hpp>
 #include <pergrad/layers/adaptive_avg_pool2d.hpp>
 #include <pergrad/layers/avg_pool2d.hpp>
 #include <pergrad/layers/conv2d.hpp>
@@ -24,7 +25,6 @@
 #include <pergrad/layers/relu.hpp>
 #include <pergrad/layers/tanh.hpp>
 #include <pergrad/losses/mean_squared_error.hpp>
-#include <pergrad/host/executor.hpp>
 #include <pergrad/network.hpp>
 
 BOOST_AUTO_TEST_SUITE(network_type)
