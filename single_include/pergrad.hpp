@@ -5359,10 +5359,6 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-[[nodiscard]] inline norm_bound bound_of(const norm_bound& part) noexcept {
-  return {part.squared, part.error, part.slack, part.spread};
-}
-
 // Read from the network's structure and not from an executor's tables: a program for a device makes none of the host's.
 
 template <class Structure>
@@ -5409,7 +5405,7 @@ struct flat_clip {
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
   void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
-    weights[0] = clip_factor<Scalar>(bound_of(facts.norm), Network::parameter_count, bound, unit);
+    weights[0] = clip_factor<Scalar>(facts.norm, Network::parameter_count, bound, unit);
   }
 };
 
@@ -5421,7 +5417,7 @@ struct flat_normalise {
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
   void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
-    weights[0] = normalise_factor<Scalar>(bound_of(facts.norm), Network::parameter_count, bound, stability, unit);
+    weights[0] = normalise_factor<Scalar>(facts.norm, Network::parameter_count, bound, stability, unit);
   }
 };
 
@@ -5439,11 +5435,10 @@ struct layer_clip {
   }
   template <class Network, class Scalar>
   void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
-    const bool finite = is_finite_norm<Scalar>(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
+    const bool finite = is_finite_norm<Scalar>(norm_upper_bound(facts.norm, Network::parameter_count));
     for (std::size_t layer = 0; layer < Layers; ++layer) {
       weights[layer] =
-          finite ? clip_factor<Scalar>(bound_of(facts.layers[layer]), Network::parameter_count, bounds[layer], unit)
-                 : Scalar{0};
+          finite ? clip_factor<Scalar>(facts.layers[layer], Network::parameter_count, bounds[layer], unit) : Scalar{0};
     }
   }
 };
@@ -5460,12 +5455,11 @@ struct group_clip {
     constexpr const auto& groups = group_of_layer<Network>;
     std::array<norm_bound, Groups> norms{};
     for (std::size_t layer = 0; layer != groups.size(); ++layer) norms[groups[layer]] += facts.layers[layer];
-    const bool finite = is_finite_norm<Scalar>(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
+    const bool finite = is_finite_norm<Scalar>(norm_upper_bound(facts.norm, Network::parameter_count));
     for (std::size_t layer = 0; layer != groups.size(); ++layer) {
       const std::size_t group = groups[layer];
-      weights[layer] = finite
-                           ? clip_factor<Scalar>(bound_of(norms[group]), Network::parameter_count, bounds[group], unit)
-                           : Scalar{0};
+      weights[layer] =
+          finite ? clip_factor<Scalar>(norms[group], Network::parameter_count, bounds[group], unit) : Scalar{0};
     }
   }
 };

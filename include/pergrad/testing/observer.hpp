@@ -93,7 +93,7 @@ struct clip_factors_without : pergrad::detail::per_sample_scalar_tag {
   template <class Scalar>
   [[nodiscard]] double at(const detail::sample_facts<Scalar>& facts) const noexcept {
     if (facts.sample == left_out) return 0;
-    const norm_bound known = pergrad::detail::bound_of(facts.norm);
+    const norm_bound& known = facts.norm;
     return static_cast<double>(clip_factor<Scalar>(known, Leaf::network_type::parameter_count, bound));
   }
 };
