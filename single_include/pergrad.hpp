@@ -9061,9 +9061,6 @@ template <class Scalar>
 struct sum_memory {
   aligned_buffer<Scalar> floating;
   aligned_buffer<std::int64_t> integers;
-
-  sum_memory() = default;
-  sum_memory(std::size_t count, const char* what) : floating{count, what} {}
 };
 
 /// What a total knows of what was added to it.
@@ -9180,21 +9177,24 @@ class total_state {
 
 }  // namespace detail
 
-/// A noised, hence releasable gradient: parameter_count values in PyTorch's order. Only a release can fill it. With
+/// A noised, hence releasable gradient: parameter_count values in PyTorch's order. Only a release can fill it, and its
+/// values show what was released at all times: sums grow in memory of their own, which the first one allocates. With
 /// `IsPrivate` false it holds a rehearsal, whose noise is known to whoever knows the seed.
 template <class Network, bool IsPrivate>
 class released_gradient {
  public:
   using scalar = typename Network::scalar;
   template <class Executor>
-  explicit released_gradient(const Executor& /*executor*/) : memory_{Network::parameter_count, "a released gradient"} {}
+  explicit released_gradient(const Executor& /*executor*/) : values_{Network::parameter_count, "a released gradient"} {}
 
   /// Released: anybody may see these.
-  [[nodiscard]] std::span<const scalar> values() const noexcept { return memory_.floating.span(); }
+  [[nodiscard]] std::span<const scalar> values() const noexcept { return values_.span(); }
 
  private:
   friend struct detail::total_access;
-  detail::sum_memory<scalar> memory_;
+  detail::aligned_buffer<scalar> values_;
+  detail::sum_memory<scalar> sum_;  ///< of what is released next
+  bool is_lent_ = false;            ///< that memory, to an evaluation
 };
 
 /// What may be released.
@@ -9286,7 +9286,7 @@ struct total_access {
   }
   template <class Network, bool IsPrivate>
   [[nodiscard]] static auto values(released_gradient<Network, IsPrivate>& gradient) noexcept {
-    return gradient.memory_.floating.span();
+    return gradient.values_.span();
   }
   /// Integers of a total; from zeros where they are first needed.
   template <class Network>
@@ -9305,21 +9305,27 @@ struct total_access {
     return {total.state_.has_floating() ? total.memory_.floating.data() : nullptr,
             total.state_.has_integers() ? total.memory_.integers.data() : nullptr};
   }
-  /// A total without memory of its own, for `exchange_memory`.
-  template <class Network>
-  [[nodiscard]] static bounded_total<Network> total_without_memory(record_capacity capacity) noexcept {
-    return bounded_total<Network>{capacity};
+  /// A total that borrows the memory in which `gradient` has its sums, until it is given back. Throws
+  /// std::invalid_argument where another total has it.
+  template <class Network, bool IsPrivate>
+  [[nodiscard]] static bounded_total<Network> total_inside(released_gradient<Network, IsPrivate>& gradient,
+                                                           record_capacity capacity) {
+    if (gradient.is_lent_ || gradient.values_.size() != Network::parameter_count) {
+      throw std::invalid_argument(
+          "pergrad: a private gradient that was moved from, or that gets another sum of this evaluation, takes none");
+    }
+    if (gradient.sum_.floating.size() == 0) {
+      gradient.sum_.floating = {Network::parameter_count, "a clipped sum", uninitialised};
+    }
+    bounded_total<Network> total{capacity};
+    std::swap(total.memory_, gradient.sum_);
+    gradient.is_lent_ = true;
+    return total;
   }
   template <class Network, bool IsPrivate>
-  [[nodiscard]] static auto& memory(released_gradient<Network, IsPrivate>& gradient) noexcept {
-    return gradient.memory_;
-  }
-  /// Each gets the other's memory. The numbers of an empty total are never shown, so a released gradient may become a
-  /// sum at any time; a sum may become a released gradient only when every one of its numbers was noised in place or
-  /// overwritten.
-  template <class Network>
-  static void exchange_memory(bounded_total<Network>& total, sum_memory<typename Network::scalar>& memory) noexcept {
-    std::swap(total.memory_, memory);
+  static void give_back(bounded_total<Network>& total, released_gradient<Network, IsPrivate>& gradient) noexcept {
+    std::swap(total.memory_, gradient.sum_);
+    gradient.is_lent_ = false;
   }
 };
 
@@ -9812,7 +9818,7 @@ class chunk_of_step : public chunk_of_total<Sum, Network> {
   Step* step_;
 };
 
-/// A noised sum that goes into a released gradient: a total in its memory, which is noised in place.
+/// A noised sum that goes into a released gradient: a total beside its values, which it meets at the gate.
 template <class Noised, class Network, bool IsPrivate, class Begin>
 class release_of_sum {
  public:
@@ -9830,27 +9836,24 @@ class release_of_sum {
   friend struct evaluation;
 
   void attach(detail::run_request<scalar>& request) {
-    if (total_access::values(*update_).size() != Network::parameter_count) {
-      throw std::invalid_argument(
-          "pergrad: a private gradient that was moved from, or that gets another sum of this evaluation, takes none");
-    }
-    total_.emplace(total_access::total_without_memory<Network>({noised_.leaf().capacity()}));
-    total_access::exchange_memory(*total_, total_access::memory(*update_));
+    total_.emplace(total_access::total_inside(*update_, {noised_.leaf().capacity()}));
     chunk_.emplace(*total_, noised_.sum(), false);
     chunk_->attach(request);
   }
   void finish(const thread_pool& pool) {
     total_access::state(*total_).is_written();
-    total_release::of_total(pool, *total_, noised_.noise(), noised_.divisor(), total_access::floating(*total_).data(),
+    total_release::of_total(pool, *total_, noised_.noise(), noised_.divisor(), total_access::values(*update_).data(),
                             begin_);
-    total_access::exchange_memory(*total_, total_access::memory(*update_));
-    total_.reset();
+    give_back();
   }
-  /// After an exception nobody may take what lies there for a noised sum.
+  /// After an exception nobody may take an earlier release for this one.
   void abandon() noexcept {
     if (!total_) return;
-    std::ranges::fill(total_access::floating(*total_), scalar{0});
-    total_access::exchange_memory(*total_, total_access::memory(*update_));
+    std::ranges::fill(total_access::values(*update_), scalar{0});
+    give_back();
+  }
+  void give_back() noexcept {
+    total_access::give_back(*total_, *update_);
     total_.reset();
   }
 
@@ -12977,7 +12980,7 @@ class step_by_verbs {
         tape_{&tape},
         options_{&options},
         sensitivity_{sensitivity},
-        total_{total_access::total_without_memory<Network>(*options.capacity)},
+        total_{executor, *options.capacity},
         optimizer_{make_optimizer(options)} {}
 
   void set_learning_rate(learning_rate rate) {
@@ -12985,48 +12988,31 @@ class step_by_verbs {
   }
   void forget_records() noexcept {}
 
-  /// All of a step: clipped sums into a total in the memory of `update`, noise, update; what is released stays there,
-  /// zeros if anything fails.
+  /// All of a step: clipped sums into a total, noise, update. What is released goes to `update`; zeros if
+  /// anything fails.
   template <class Generator, class NextNoise>
   void step(const step_records<Network, Loss>& records, const noise_of<Generator>& noise, const NextNoise& /*noise*/,
-            sum_memory<scalar>& update) {
-    lent_memory lent{total_, update};
-    total_.clear();
-    total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
-    add_chunks(records);
-    std::visit(
-        [&](auto& optimizer) {
-          total_release::of_total<Network>(executor_->pool(), total_, noise, 1, total_access::floating(total_).data(),
-                                           optimizer_access::beginning(optimizer, *network_, *options_->divisor));
-        },
-        optimizer_);
-    lent.holds_what_was_released();
+            std::span<scalar> update) {
+    try {
+      total_.clear();
+      total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
+      add_chunks(records);
+      std::visit(
+          [&](auto& optimizer) {
+            total_release::of_total<Network>(executor_->pool(), total_, noise, 1, update.data(),
+                                             optimizer_access::beginning(optimizer, *network_, *options_->divisor));
+          },
+          optimizer_);
+    } catch (...) {  // nobody may take an earlier release for this one
+      std::ranges::fill(update, scalar{0});
+      throw;
+    }
   }
-  /// Nothing is to be fetched: it is in the memory that the step was given.
+  /// Nothing is to be fetched: it is where the step was told to put it.
   void fetch_update(std::span<scalar> /*to*/) const noexcept {}
 
  private:
   friend struct checkpoint_access;
-
-  /// During a step the memory of what was released last holds the sum that is released next; there is no second array.
-  class lent_memory {
-   public:
-    lent_memory(bounded_total<Network>& total, sum_memory<scalar>& update) noexcept : total_{total}, update_{update} {
-      total_access::exchange_memory(total_, update_);
-    }
-    lent_memory(const lent_memory&) = delete;
-    lent_memory& operator=(const lent_memory&) = delete;
-    ~lent_memory() {
-      if (!released_) std::ranges::fill(total_access::floating(total_), scalar{0});
-      total_access::exchange_memory(total_, update_);
-    }
-    void holds_what_was_released() noexcept { released_ = true; }
-
-   private:
-    bounded_total<Network>& total_;
-    sum_memory<scalar>& update_;
-    bool released_ = false;
-  };
 
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
   [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
@@ -13059,7 +13045,7 @@ class step_by_verbs {
   tape<Network>* tape_;
   const dp_sgd_options* options_;
   double sensitivity_;
-  bounded_total<Network> total_;  ///< has memory only during a step: that of what was released last
+  bounded_total<Network> total_;  ///< of a step
   any_optimizer optimizer_;
 };
 
@@ -13223,12 +13209,11 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),
         detail::noise_of<Generator>{*this->options_.noise, &generator_}, [&] { return base::next_noise(generator_); },
-        detail::total_access::memory(update_));
+        detail::total_access::values(update_));
     this->notes_.end();
   }
   /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
-  /// failed halfway. During a step there is none: its memory holds the sum then, so a span of an earlier one is not to
-  /// be read until the step is over.
+  /// failed halfway; a span of it that was kept never shows anything else than released values and zeros.
   [[nodiscard]] const released_gradient<Network, is_private>& last_update() const {
     this->trainer_->fetch_update(detail::total_access::values(update_));
     return update_;

@@ -3,11 +3,16 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <numeric>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include "fixture.hpp"
 
@@ -29,32 +34,81 @@ struct curious_loss : pg::cross_entropy {
 
 }  // namespace
 
-// The sum of a step grows where what was released last lay: nobody sees it there, in the step or after one that fails.
+// While the sum of a step grows, views of what was released, new ones and kept ones, show that and nothing else: in the
+// step and after one that fails.
 BOOST_AUTO_TEST_CASE(last_update_shows_no_sum) {
   const clouds data{300};
   const pg::host exec{pg::threads{1}};
   classifier net{exec, pg::kaiming_uniform{8}};
   pg::dp_sgd trainer{exec, net, curious_loss{}, usual_options(), pg::seeded_generator{5}};
+  const std::span<const float> kept = trainer.last_update().values();
+  std::vector<float> released(classifier::parameter_count);
+  const auto is_zero = [](float value) { return value == 0; };
   std::size_t looks = 0;
-  std::size_t seen = 0;
-  curious_loss::look = [&] {
+  std::size_t others = 0;
+  const auto look = [&] {
     ++looks;
-    for (const float value : trainer.last_update().values()) seen += value != 0 ? 1U : 0U;
+    if (!std::ranges::equal(kept, released) || !std::ranges::equal(trainer.last_update().values(), released)) ++others;
   };
+  curious_loss::look = look;
   trainer.step(data.records());
+  released.assign(kept.begin(), kept.end());
+  BOOST_TEST(!std::ranges::all_of(kept, is_zero));
   trainer.step(data.records());
   BOOST_TEST(looks > 40U);
-  BOOST_TEST(seen == 0U);
-  BOOST_TEST(trainer.last_update().values().size() == classifier::parameter_count);
-  BOOST_TEST(!std::ranges::all_of(trainer.last_update().values(), [](float value) { return value == 0; }));
+  BOOST_TEST(others == 0U);
+  BOOST_TEST(!std::ranges::equal(kept, released));
+  released.assign(kept.begin(), kept.end());
+  looks = 0;
   curious_loss::look = [&] {
-    if (++looks % 30 == 0) throw std::runtime_error("a loss of the user's");
+    look();
+    if (looks == 20) throw std::runtime_error("a loss of the user's");
   };
   BOOST_CHECK_THROW(trainer.step(data.records()), std::runtime_error);
+  BOOST_TEST(others == 0U);
   curious_loss::look = nullptr;
-  BOOST_TEST(std::ranges::all_of(trainer.last_update().values(), [](float value) { return value == 0; }));
+  BOOST_TEST(std::ranges::all_of(kept, is_zero));
   trainer.step(data.records());
   BOOST_TEST(trainer.steps() == 4U);
+}
+
+// The same of a sum by hand, whose evaluation may be the only one or the second into this gradient, or fail.
+BOOST_AUTO_TEST_CASE(a_private_gradient_shows_no_sum) {
+  const clouds data{60};
+  const auto records = data.records();
+  const pg::host exec{pg::threads{1}};
+  const classifier net{exec, pg::kaiming_uniform{8}};
+  pg::tape<classifier> tape{exec, pg::max_batch{60}};
+  pg::os_keyed_generator generator;
+  std::vector<std::uint32_t> all(60);
+  std::iota(all.begin(), all.end(), 0U);
+  const pg::batch<classifier, curious_loss> batch{records, all};
+  pg::private_gradient<classifier> update{exec};
+  const std::span<const float> kept = update.values();
+  std::vector<float> released(classifier::parameter_count);
+  std::size_t looks = 0;
+  std::size_t others = 0;
+  std::size_t fails_at = 0;
+  curious_loss::look = [&] {
+    if (!std::ranges::equal(kept, released)) ++others;
+    if (++looks == fails_at) throw std::runtime_error("a loss of the user's");
+  };
+  const auto release = [&] {
+    const auto g = pg::per_sample_gradients(net, curious_loss{}, batch, tape);
+    pg::evaluate_into(exec, update,
+                      pg::sum(pg::clip(g, pg::l2_clip_norm{0.5})) +
+                          pg::unaccounted::gaussian_noise(pg::noise_multiplier{1}, generator));
+    released.assign(kept.begin(), kept.end());
+  };
+  release();
+  release();
+  fails_at = looks + 30;
+  BOOST_CHECK_THROW(release(), std::runtime_error);
+  curious_loss::look = nullptr;
+  BOOST_TEST(looks > 130U);
+  BOOST_TEST(others == 0U);
+  BOOST_TEST(kept.data() == update.values().data());
+  BOOST_TEST(std::ranges::all_of(kept, [](float value) { return value == 0; }));
 }
 
 // A child would repeat the parent's noise: trainer and loop refuse before anything is drawn.

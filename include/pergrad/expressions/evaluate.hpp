@@ -220,7 +220,7 @@ class chunk_of_step : public chunk_of_total<Sum, Network> {
   Step* step_;
 };
 
-/// A noised sum that goes into a released gradient: a total in its memory, which is noised in place.
+/// A noised sum that goes into a released gradient: a total beside its values, which it meets at the gate.
 template <class Noised, class Network, bool IsPrivate, class Begin>
 class release_of_sum {
  public:
@@ -238,27 +238,24 @@ class release_of_sum {
   friend struct evaluation;
 
   void attach(detail::run_request<scalar>& request) {
-    if (total_access::values(*update_).size() != Network::parameter_count) {
-      throw std::invalid_argument(
-          "pergrad: a private gradient that was moved from, or that gets another sum of this evaluation, takes none");
-    }
-    total_.emplace(total_access::total_without_memory<Network>({noised_.leaf().capacity()}));
-    total_access::exchange_memory(*total_, total_access::memory(*update_));
+    total_.emplace(total_access::total_inside(*update_, {noised_.leaf().capacity()}));
     chunk_.emplace(*total_, noised_.sum(), false);
     chunk_->attach(request);
   }
   void finish(const thread_pool& pool) {
     total_access::state(*total_).is_written();
-    total_release::of_total(pool, *total_, noised_.noise(), noised_.divisor(), total_access::floating(*total_).data(),
+    total_release::of_total(pool, *total_, noised_.noise(), noised_.divisor(), total_access::values(*update_).data(),
                             begin_);
-    total_access::exchange_memory(*total_, total_access::memory(*update_));
-    total_.reset();
+    give_back();
   }
-  /// After an exception nobody may take what lies there for a noised sum.
+  /// After an exception nobody may take an earlier release for this one.
   void abandon() noexcept {
     if (!total_) return;
-    std::ranges::fill(total_access::floating(*total_), scalar{0});
-    total_access::exchange_memory(*total_, total_access::memory(*update_));
+    std::ranges::fill(total_access::values(*update_), scalar{0});
+    give_back();
+  }
+  void give_back() noexcept {
+    total_access::give_back(*total_, *update_);
     total_.reset();
   }
 

@@ -53,9 +53,6 @@ template <class Scalar>
 struct sum_memory {
   aligned_buffer<Scalar> floating;
   aligned_buffer<std::int64_t> integers;
-
-  sum_memory() = default;
-  sum_memory(std::size_t count, const char* what) : floating{count, what} {}
 };
 
 /// What a total knows of what was added to it.
@@ -172,21 +169,24 @@ class total_state {
 
 }  // namespace detail
 
-/// A noised, hence releasable gradient: parameter_count values in PyTorch's order. Only a release can fill it. With
+/// A noised, hence releasable gradient: parameter_count values in PyTorch's order. Only a release can fill it, and its
+/// values show what was released at all times: sums grow in memory of their own, which the first one allocates. With
 /// `IsPrivate` false it holds a rehearsal, whose noise is known to whoever knows the seed.
 template <class Network, bool IsPrivate>
 class released_gradient {
  public:
   using scalar = typename Network::scalar;
   template <class Executor>
-  explicit released_gradient(const Executor& /*executor*/) : memory_{Network::parameter_count, "a released gradient"} {}
+  explicit released_gradient(const Executor& /*executor*/) : values_{Network::parameter_count, "a released gradient"} {}
 
   /// Released: anybody may see these.
-  [[nodiscard]] std::span<const scalar> values() const noexcept { return memory_.floating.span(); }
+  [[nodiscard]] std::span<const scalar> values() const noexcept { return values_.span(); }
 
  private:
   friend struct detail::total_access;
-  detail::sum_memory<scalar> memory_;
+  detail::aligned_buffer<scalar> values_;
+  detail::sum_memory<scalar> sum_;  ///< of what is released next
+  bool is_lent_ = false;            ///< that memory, to an evaluation
 };
 
 /// What may be released.
@@ -278,7 +278,7 @@ struct total_access {
   }
   template <class Network, bool IsPrivate>
   [[nodiscard]] static auto values(released_gradient<Network, IsPrivate>& gradient) noexcept {
-    return gradient.memory_.floating.span();
+    return gradient.values_.span();
   }
   /// Integers of a total; from zeros where they are first needed.
   template <class Network>
@@ -297,21 +297,27 @@ struct total_access {
     return {total.state_.has_floating() ? total.memory_.floating.data() : nullptr,
             total.state_.has_integers() ? total.memory_.integers.data() : nullptr};
   }
-  /// A total without memory of its own, for `exchange_memory`.
-  template <class Network>
-  [[nodiscard]] static bounded_total<Network> total_without_memory(record_capacity capacity) noexcept {
-    return bounded_total<Network>{capacity};
+  /// A total that borrows the memory in which `gradient` has its sums, until it is given back. Throws
+  /// std::invalid_argument where another total has it.
+  template <class Network, bool IsPrivate>
+  [[nodiscard]] static bounded_total<Network> total_inside(released_gradient<Network, IsPrivate>& gradient,
+                                                           record_capacity capacity) {
+    if (gradient.is_lent_ || gradient.values_.size() != Network::parameter_count) {
+      throw std::invalid_argument(
+          "pergrad: a private gradient that was moved from, or that gets another sum of this evaluation, takes none");
+    }
+    if (gradient.sum_.floating.size() == 0) {
+      gradient.sum_.floating = {Network::parameter_count, "a clipped sum", uninitialised};
+    }
+    bounded_total<Network> total{capacity};
+    std::swap(total.memory_, gradient.sum_);
+    gradient.is_lent_ = true;
+    return total;
   }
   template <class Network, bool IsPrivate>
-  [[nodiscard]] static auto& memory(released_gradient<Network, IsPrivate>& gradient) noexcept {
-    return gradient.memory_;
-  }
-  /// Each gets the other's memory. The numbers of an empty total are never shown, so a released gradient may become a
-  /// sum at any time; a sum may become a released gradient only when every one of its numbers was noised in place or
-  /// overwritten.
-  template <class Network>
-  static void exchange_memory(bounded_total<Network>& total, sum_memory<typename Network::scalar>& memory) noexcept {
-    std::swap(total.memory_, memory);
+  static void give_back(bounded_total<Network>& total, released_gradient<Network, IsPrivate>& gradient) noexcept {
+    std::swap(total.memory_, gradient.sum_);
+    gradient.is_lent_ = false;
   }
 };
 

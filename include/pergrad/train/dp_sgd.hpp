@@ -68,12 +68,11 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),
         detail::noise_of<Generator>{*this->options_.noise, &generator_}, [&] { return base::next_noise(generator_); },
-        detail::total_access::memory(update_));
+        detail::total_access::values(update_));
     this->notes_.end();
   }
   /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
-  /// failed halfway. During a step there is none: its memory holds the sum then, so a span of an earlier one is not to
-  /// be read until the step is over.
+  /// failed halfway; a span of it that was kept never shows anything else than released values and zeros.
   [[nodiscard]] const released_gradient<Network, is_private>& last_update() const {
     this->trainer_->fetch_update(detail::total_access::values(update_));
     return update_;

@@ -73,7 +73,7 @@ class step_by_verbs {
         tape_{&tape},
         options_{&options},
         sensitivity_{sensitivity},
-        total_{total_access::total_without_memory<Network>(*options.capacity)},
+        total_{executor, *options.capacity},
         optimizer_{make_optimizer(options)} {}
 
   void set_learning_rate(learning_rate rate) {
@@ -81,48 +81,31 @@ class step_by_verbs {
   }
   void forget_records() noexcept {}
 
-  /// All of a step: clipped sums into a total in the memory of `update`, noise, update; what is released stays there,
-  /// zeros if anything fails.
+  /// All of a step: clipped sums into a total, noise, update. What is released goes to `update`; zeros if
+  /// anything fails.
   template <class Generator, class NextNoise>
   void step(const step_records<Network, Loss>& records, const noise_of<Generator>& noise, const NextNoise& /*noise*/,
-            sum_memory<scalar>& update) {
-    lent_memory lent{total_, update};
-    total_.clear();
-    total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
-    add_chunks(records);
-    std::visit(
-        [&](auto& optimizer) {
-          total_release::of_total<Network>(executor_->pool(), total_, noise, 1, total_access::floating(total_).data(),
-                                           optimizer_access::beginning(optimizer, *network_, *options_->divisor));
-        },
-        optimizer_);
-    lent.holds_what_was_released();
+            std::span<scalar> update) {
+    try {
+      total_.clear();
+      total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
+      add_chunks(records);
+      std::visit(
+          [&](auto& optimizer) {
+            total_release::of_total<Network>(executor_->pool(), total_, noise, 1, update.data(),
+                                             optimizer_access::beginning(optimizer, *network_, *options_->divisor));
+          },
+          optimizer_);
+    } catch (...) {  // nobody may take an earlier release for this one
+      std::ranges::fill(update, scalar{0});
+      throw;
+    }
   }
-  /// Nothing is to be fetched: it is in the memory that the step was given.
+  /// Nothing is to be fetched: it is where the step was told to put it.
   void fetch_update(std::span<scalar> /*to*/) const noexcept {}
 
  private:
   friend struct checkpoint_access;
-
-  /// During a step the memory of what was released last holds the sum that is released next; there is no second array.
-  class lent_memory {
-   public:
-    lent_memory(bounded_total<Network>& total, sum_memory<scalar>& update) noexcept : total_{total}, update_{update} {
-      total_access::exchange_memory(total_, update_);
-    }
-    lent_memory(const lent_memory&) = delete;
-    lent_memory& operator=(const lent_memory&) = delete;
-    ~lent_memory() {
-      if (!released_) std::ranges::fill(total_access::floating(total_), scalar{0});
-      total_access::exchange_memory(total_, update_);
-    }
-    void holds_what_was_released() noexcept { released_ = true; }
-
-   private:
-    bounded_total<Network>& total_;
-    sum_memory<scalar>& update_;
-    bool released_ = false;
-  };
 
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
   [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
@@ -155,7 +138,7 @@ class step_by_verbs {
   tape<Network>* tape_;
   const dp_sgd_options* options_;
   double sensitivity_;
-  bounded_total<Network> total_;  ///< has memory only during a step: that of what was released last
+  bounded_total<Network> total_;  ///< of a step
   any_optimizer optimizer_;
 };
 
