@@ -83,30 +83,37 @@ void run_step(benchmark::State& state, data_source<Step> source, std::size_t bat
 inline constexpr std::size_t fewest_pairs = 25;
 inline constexpr double most_seconds = 30;
 
-/// Ordinary and private steps by turns; each pair begins with the other kind than the pair before.
+/// Two kinds of a step by turns; each pair begins with the other kind than the pair before. Notes the median of the
+/// ratios compared / base.
+template <class Base, class Compared>
+void run_pairs_of(benchmark::State& state, const char* ratio, Base& base, Compared& compared) {
+  base();
+  compared();
+  step_times ratios;
+  bool compared_first = false;
+  const auto run_pair = [&] {
+    const double before = compared_first ? step_times::seconds_of(compared) : 0;
+    const double of_base = step_times::seconds_of(base);
+    ratios.note((compared_first ? before : step_times::seconds_of(compared)) / of_base);
+    compared_first = !compared_first;
+  };
+  double seconds = 0;
+  for (auto _ : state) seconds += step_times::seconds_of(run_pair);
+  // The median of one or two pairs of long steps says little.
+  while (ratios.count() < fewest_pairs && seconds < most_seconds) seconds += step_times::seconds_of(run_pair);
+  if (!base.is_finite() || !compared.is_finite()) state.SkipWithError("a result is not finite");
+  state.counters[ratio] = ratios.median();
+  state.counters["pairs"] = static_cast<double>(ratios.count());
+}
+
+/// Ordinary and private steps.
 template <template <class, class, kind> class Step, class Network, class Loss, kind Private = kind::dp>
 void run_pairs(benchmark::State& state, data_source<Step<Network, Loss, Private>> source, std::size_t batch_size,
                std::size_t threads) {
   const auto& data = source();
   stepper<Step<Network, Loss, kind::non_private>> plain{data, threads, batch_size};
   stepper<Step<Network, Loss, Private>> dp{data, threads, batch_size};
-  plain();
-  dp();
-  step_times ratios;
-  bool dp_first = false;
-  const auto run_pair = [&] {
-    const double before = dp_first ? step_times::seconds_of(dp) : 0;
-    const double ordinary = step_times::seconds_of(plain);
-    ratios.note((dp_first ? before : step_times::seconds_of(dp)) / ordinary);
-    dp_first = !dp_first;
-  };
-  double seconds = 0;
-  for (auto _ : state) seconds += step_times::seconds_of(run_pair);
-  // The median of one or two pairs of long steps says little.
-  while (ratios.count() < fewest_pairs && seconds < most_seconds) seconds += step_times::seconds_of(run_pair);
-  if (!plain.is_finite() || !dp.is_finite()) state.SkipWithError("a result is not finite");
-  state.counters["dp_over_non_private"] = ratios.median();
-  state.counters["pairs"] = static_cast<double>(ratios.count());
+  run_pairs_of(state, "dp_over_non_private", plain, dp);
 }
 
 /// The same pairs with sums of integers.

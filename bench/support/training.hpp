@@ -108,25 +108,20 @@ class training {
   using loss_type = Loss;
 
   training(std::size_t threads, std::size_t batch_size)
-      : exec_{pg::threads{threads}}, tape_{exec_, pg::max_batch{batch_size}} {}
+      : exec_{pg::threads{threads}}, tape_{exec_, pg::max_batch{batch_size}}, sum_{make_sum(exec_, batch_size)} {}
 
   /// One step: forward, backward, clip, noise, update; or forward, backward, mean, update.
   void step(const records<Network, Loss>& data, std::size_t first, std::size_t count) {
     const pg::batch<Network, Loss> samples{data.inputs_of(first, count), data.targets_of(first, count)};
     const auto gradients = pg::per_sample_gradients(net_, Loss{}, samples, tape_);
-    if constexpr (Kind == kind::dp_integers) {
-      total_.clear();
-      pg::evaluate_into(exec_, pg::accumulate(total_, pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0}))));
-      optimizer_.step(exec_, net_, total_ + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.1}, noise_),
-                      pg::expected_batch_size{static_cast<double>(count)});
-    } else if constexpr (Kind == kind::dp) {
-      const auto clipped = pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0}));
-      optimizer_.step(exec_, net_, update_,
-                      clipped + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.1}, noise_),
+    if constexpr (Kind != kind::non_private) {
+      sum_.clear();
+      pg::evaluate_into(exec_, pg::accumulate(sum_, pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0}))));
+      optimizer_.step(exec_, net_, sum_ + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.1}, noise_),
                       pg::expected_batch_size{static_cast<double>(count)});
     } else {
-      pg::unprotected::evaluate_into(exec_, update_, pg::mean(gradients));
-      pg::unprotected::step(optimizer_, exec_, net_, update_);
+      pg::unprotected::evaluate_into(exec_, sum_, pg::mean(gradients));
+      pg::unprotected::step(optimizer_, exec_, net_, sum_);
     }
   }
   [[nodiscard]] bool is_finite() const {
@@ -134,15 +129,22 @@ class training {
   }
 
  private:
-  using update =
-      std::conditional_t<Kind != kind::non_private, pg::private_gradient<Network>, pg::unprotected::gradient<Network>>;
+  using sum =
+      std::conditional_t<Kind != kind::non_private, pg::bounded_total<Network>, pg::unprotected::gradient<Network>>;
+  /// As many records as a batch has; of none are there any that floating point may add up.
+  [[nodiscard]] static sum make_sum(const pg::host& executor, std::size_t batch_size) {
+    if constexpr (Kind == kind::non_private) {
+      return sum{executor};
+    } else {
+      return sum{executor, pg::record_capacity{Kind == kind::dp_integers ? 0 : batch_size}};
+    }
+  }
 
   pg::host exec_;
   Network net_{exec_, pg::layer_default{1}};
   typename Network::tape tape_;
   pg::os_keyed_generator noise_;
-  pg::bounded_total<Network> total_{exec_, pg::record_capacity{0}};  ///< of dp_integers; touched by nobody else
-  update update_{exec_};
+  sum sum_;
   pg::sgd<Network> optimizer_{pg::learning_rate{0.15}};
 };
 

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// bench/short_sums/short_sums_bench.cpp - <network>/short_sums/<batch>/<threads>: what it costs that a clipped sum adds
+// up few samples before their sum is added to that of others
+//
+// Private steps by turns: the library's, and the same of a network that adds up the samples of a chunk in as few parts
+// as an ordinary sum has. How far neighbours' sums may then be apart is not what the noise counts with: only its time
+// is looked at.
+//
+//   short_over_long  the median, over all pairs of neighbours, of the library's time / that with long sums
+//   pairs            their number
+#include <cstddef>
+
+#include <pergrad/models.hpp>
+
+#include "mnist_cnn/images.hpp"
+#include "support/step_benchmark.hpp"
+
+namespace {
+
+namespace pg = pergrad;
+
+/// The same network as another type: flattening what is flat takes no time and moves nothing.
+template <class Network>
+struct renamed;
+template <class Scalar, pg::shape Input, class... Layers>
+struct renamed<pg::static_network<Scalar, Input, Layers...>> {
+  using type = pg::static_network<Scalar, Input, Layers..., pg::flatten>;
+};
+template <class Network>
+using with_long_sums = typename renamed<Network>::type;
+
+using mnist = mnist_cnn::net;
+using cifar = pg::models::cifar_cnn;
+
+}  // namespace
+
+namespace pergrad::inline v0_1::on_host {
+
+template <>
+constexpr index part_samples<with_long_sums<mnist>>(std::size_t /*capacity*/) noexcept {
+  return chunk_samples<with_long_sums<mnist>>;
+}
+template <>
+constexpr index part_samples<with_long_sums<cifar>>(std::size_t /*capacity*/) noexcept {
+  return chunk_samples<with_long_sums<cifar>>;
+}
+// Else their chunks would be added up as integers.
+template <>
+constexpr detail::addition_way way_of_additions<with_long_sums<mnist>>(std::size_t capacity) noexcept {
+  return way_of_additions<mnist>(capacity);
+}
+template <>
+constexpr detail::addition_way way_of_additions<with_long_sums<cifar>>(std::size_t capacity) noexcept {
+  return way_of_additions<cifar>(capacity);
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace {
+
+template <class Network>
+using step_of = bench::stepper<bench::training<Network, pg::cross_entropy, bench::kind::dp>>;
+
+template <class Network>
+void run(benchmark::State& state, const bench::records<Network, pg::cross_entropy>& (*source)(), std::size_t batch,
+         std::size_t threads) {
+  using other = with_long_sums<Network>;
+  const auto& data = source();
+  const bench::records<other, pg::cross_entropy> same{data.inputs, data.targets};
+  step_of<Network> shorter{data, threads, batch};
+  step_of<other> longer{same, threads, batch};
+  bench::run_pairs_of(state, "short_over_long", longer, shorter);
+}
+
+const bench::records<mnist, pg::cross_entropy>& images() {
+  static const auto made = mnist_cnn::make_images(16'384);
+  return made;
+}
+
+template <class Network>
+bool add(const char* name, const bench::records<Network, pg::cross_entropy>& (*source)()) {
+  for (const std::size_t batch : {256, 2048}) {
+    benchmark::RegisterBenchmark((std::string{name} + "/short_sums/" + std::to_string(batch) + "/2").c_str(),
+                                 run<Network>, source, batch, std::size_t{2})
+        ->Unit(benchmark::kMicrosecond);
+  }
+  return true;
+}
+const bool added =
+    add<mnist>("mnist_cnn", images) && add<cifar>("cifar_cnn", bench::kept_records<cifar, pg::cross_entropy, 2048>);
+
+}  // namespace
