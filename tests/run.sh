@@ -1,12 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # tests/run.sh [--all] [CTEST OPTIONS...] - installs what the tests need and is missing, builds them into build/tests,
-# runs them. With --all those that search take their time, too.
+# runs them. With --all those that search take their time, too, and programs for a GPU are compiled for all kinds.
 set -eu
 
+long=OFF
+architectures=-DCMAKE_CUDA_ARCHITECTURES=87-real
 if [ "${1-}" = --all ]; then
   shift
   export PERGRAD_LONG_TESTS=1
+  long=ON
+  architectures=-UCMAKE_CUDA_ARCHITECTURES
 fi
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -14,6 +18,6 @@ sh "$root/.ci/install.sh" g++ cmake ninja-build pkgconf python3 python3-numpy cl
   libsodium-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libbenchmark-dev dataset-fashion-mnist \
   wamerican wngerman wfrench wspanish witalian wdutch
 
-cmake -S "$root" --preset tests
+cmake -S "$root" --preset tests -DPERGRAD_LONG_TESTS=$long $architectures
 cmake --build "$root/build/tests" --parallel "$(nproc)"
 exec ctest --test-dir "$root/build/tests" --no-tests=error --output-on-failure --parallel "$(nproc)" "$@"
