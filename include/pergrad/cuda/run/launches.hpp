@@ -139,7 +139,7 @@ class launcher {
     return on;
   }
   [[nodiscard]] static constexpr bool is_product(const op_row& row) {
-    return row.kind == op_kind::affine && row.out_size > 0;
+    return row.kind == node_kind::affine && row.out_size > 0;
   }
 
   template <class Run>
