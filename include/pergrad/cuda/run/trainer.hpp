@@ -313,9 +313,9 @@ class trainer : public network_trainer<typename Network::scalar, target_of<Loss,
             sensitivity} {}
 
   /// All of a step. The last physical batch brings the noise along, and an empty one is a batch as well.
-  template <class Noise, class NextNoise, class Memory>
+  template <class Noise, class NextNoise>
   void step(const pergrad::detail::step_records<Network, Loss>& records, const Noise& /*noise*/,
-            const NextNoise& next_noise, Memory& /*update*/) {
+            const NextNoise& next_noise, std::span<scalar> /*update*/) {
     const auto noise = next_noise();
     this->prepare(*records.records, noise);
     std::span<const std::uint32_t> drawn = records.next();
