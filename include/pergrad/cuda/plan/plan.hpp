@@ -35,14 +35,9 @@ inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1}
 
 /// Tiles of the product that squares a view's gradient.
 [[nodiscard]] constexpr int square_tiles_of(const affine_view& view) noexcept {
-  const gemm_way way = choose_gemm(gemm_product::squares, view, false);
-  const int rows = way == gemm_way::narrow  ? narrow_tiles::rows
-                   : way == gemm_way::large ? large_tiles::rows
-                                            : square_tiles::rows;
-  const int columns = way == gemm_way::narrow  ? narrow_tiles::columns
-                      : way == gemm_way::large ? large_tiles::columns
-                                               : square_tiles::columns;
-  return blocks_for(view.outputs, rows) * blocks_for(view.view_width(), columns);
+  return with_tiles(choose_gemm(gemm_product::squares, view, false), [&]<class Tiles>(Tiles) {
+    return blocks_for(view.outputs, Tiles::rows) * blocks_for(view.view_width(), Tiles::columns);
+  });
 }
 
 /// Elements of a sample's gradient that may be kept from its norm to the sums: those of a batch should stay in the
