@@ -13,7 +13,6 @@
 #include <vector>
 
 #include <pergrad/cuda/kernels/release.hpp>
-#include <pergrad/cuda/kernels/sampling.hpp>
 #include <pergrad/cuda/plan/gemm_door.hpp>
 #include <pergrad/cuda/run/cuda_device.cuh>
 #include <pergrad/privacy/generator.hpp>
@@ -91,8 +90,7 @@ void check_release(dev::cuda_device& device, const char* name, int rule, std::si
   array<unsigned char> is_open{device, std::vector<unsigned char>(count + 512)};
   const pg::release_grid grid = pg::release_grid::of(1, count);
   const dev::release_settings<float> settings{
-      .noise =
-          dev::stream_upload::words(seed.stream(pg::detail::randomness::noise, 0), pg::random_purpose::gradient_noise),
+      .noise = dev::stream_upload::words(seed.stream<pg::detail::randomness::noise>(0)),
       .sigma = sigma,
       .grid = {std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps), 3e38},
       .scale = 1 / 48.0,
@@ -118,30 +116,6 @@ void check_release(dev::cuda_device& device, const char* name, int rule, std::si
   run_both(device, blocks, [&](bool gpu) { return dev::release_kernel<float>{work(gpu)}; });
   run_both(device, blocks, [&](bool gpu) { return dev::settle_kernel<float>{work(gpu)}; });
   report(name, parameters.agrees() && first.agrees() && second.agrees() && released.agrees());
-}
-
-void check_sampling(dev::cuda_device& device, std::uint32_t count) {
-  array<std::uint64_t> step{device, {12}};
-  const int blocks = dev::blocks_for(count, dev::chosen_stretch);
-  const auto room = static_cast<std::size_t>(blocks) * dev::chosen_stretch;
-  array<std::uint32_t> stretches{device, std::vector<std::uint32_t>(room)};
-  array<std::uint32_t> counts{device, std::vector<std::uint32_t>(static_cast<std::size_t>(blocks))};
-  array<std::uint32_t> records{device, std::vector<std::uint32_t>(room)};
-  array<std::uint32_t> total{device, {0}};
-  run_both(device, blocks, [&](bool gpu) {
-    return dev::choose_kernel{.step = step.on(gpu),
-                              .stream = dev::stream_upload::words(seed.stream(pg::detail::randomness::sampling, 0),
-                                                                  pg::random_purpose::record_sampling),
-                              .threshold = std::uint64_t{1} << 60U,
-                              .everybody = 0,
-                              .record_count = count,
-                              .records = stretches.on(gpu),
-                              .counts = counts.on(gpu)};
-  });
-  run_both(device, blocks, [&](bool gpu) {
-    return dev::collect_kernel{stretches.on(gpu), counts.on(gpu), records.on(gpu), total.on(gpu)};
-  });
-  report("Poisson sampling", counts.agrees() && records.agrees() && total.agrees());
 }
 
 dev::affine_view image_view(int channels, int outputs, int side, int kernel, int padding) {
@@ -237,7 +211,6 @@ void check_all(bool small) {
   check_release(device, "release and SGD", dev::update::sgd, count, 0x1p20);
   check_release(device, "release and momentum", dev::update::momentum, count, 0x1p38);
   check_release(device, "release and Adam", dev::update::adam, count, 0x1p46);
-  check_sampling(device, small ? 2100 : 60'000);
   const int samples = small ? 2 : 9;
   const int side = small ? 5 : 12;
   check_products<dev::narrow_tiles>(device, "products, 32 x 128 tiles", image_view(3, 20, side, 3, 1), samples);

@@ -89,10 +89,6 @@ concept has_factors = requires(shape in) {
   Layer::factors(in).size();
 }
 || requires(shape in) { Layer::factors(in, in).size(); };
-template <class Layer>
-concept has_saved_count = requires(shape in) {
-  { Layer::saved_count(in) } -> std::convertible_to<std::size_t>;
-};
 /// Stands for any tile where only the signature of a layer's function is asked for.
 struct any_tile;
 template <class Layer>
@@ -110,10 +106,6 @@ concept reads_images = requires {
 template <class Layer>
 concept takes_ids = requires {
   requires Layer::takes_ids;
-};
-template <class Layer>
-concept has_scratch_count = requires(shape in) {
-  { Layer::scratch_count(in) } -> std::convertible_to<std::size_t>;
 };
 /// Weight matrices `[rows][columns]` among a layer's parameters, of which a tile also offers the transposes.
 template <class Layer>
@@ -188,7 +180,7 @@ template <class Layer>
 [[nodiscard]] constexpr std::size_t saved_count_of(shape in, shape second) {
   if constexpr (requires { Layer::saved_count(in, second); }) {
     return Layer::saved_count(in, second);
-  } else if constexpr (has_saved_count<Layer>) {
+  } else if constexpr (requires { Layer::saved_count(in); }) {
     return Layer::saved_count(in);
   } else {
     return 0;
@@ -198,7 +190,7 @@ template <class Layer>
 [[nodiscard]] constexpr std::size_t scratch_count_of(shape in, shape second) {
   if constexpr (requires { Layer::scratch_count(in, second); }) {
     return Layer::scratch_count(in, second);
-  } else if constexpr (has_scratch_count<Layer>) {
+  } else if constexpr (requires { Layer::scratch_count(in); }) {
     return Layer::scratch_count(in);
   } else {
     return 0;

@@ -23,6 +23,22 @@ namespace {
 namespace pg = pergrad;
 namespace dev = pergrad::on_device;
 
+/// What a `gemm_call` means.
+void play_gemm(const dev::gemm_call& call) noexcept {
+  for (int j = 0; j < call.n; ++j) {
+    for (int i = 0; i < call.m; ++i) {
+      float sum = 0;
+      for (int p = 0; p < call.k; ++p) {
+        const float a = call.transpose_a ? call.a[static_cast<std::ptrdiff_t>(i) * call.lda + p]
+                                         : call.a[static_cast<std::ptrdiff_t>(p) * call.lda + i];
+        sum = dev::fma(a, call.b[static_cast<std::ptrdiff_t>(j) * call.ldb + p], sum);
+      }
+      float& c = call.c[static_cast<std::ptrdiff_t>(j) * call.ldc + i];
+      c = call.beta == 0 ? sum : dev::fma(call.beta, c, sum);
+    }
+  }
+}
+
 /// A device with a library of products: counts its calls and checks what cuBLAS would refuse.
 class device_with_library : public dev::emulated_device {
  public:
@@ -32,7 +48,7 @@ class device_with_library : public dev::emulated_device {
     BOOST_TEST(call.lda >= (call.transpose_a ? call.k : call.m));
     BOOST_TEST(call.ldb >= call.k);
     BOOST_TEST(call.ldc >= call.m);
-    dev::play_gemm(call);
+    play_gemm(call);
   }
   int calls = 0;
 };
@@ -146,17 +162,17 @@ BOOST_AUTO_TEST_CASE(own_kernels_and_library_agree) {
     auto on = own.operands(capacity);
     auto on_library = library.operands(capacity);
     on.accumulate = on_library.accumulate = accumulate ? 1 : 0;
-    dev::launch_forward(plain, gemm_way::square, on, capacity);
-    dev::launch_forward(with, gemm_way::library, on_library, capacity);
+    dev::launch_product(plain, gemm_product::forward, gemm_way::square, on);
+    dev::launch_product(with, gemm_product::forward, gemm_way::library, on_library);
     expect_close(own, library, samples);
     BOOST_TEST(with.calls == 2);
     on.bias = on_library.bias = nullptr;
-    dev::launch_adjoint(plain, gemm_way::narrow, on, capacity);
-    dev::launch_adjoint(with, gemm_way::library, on_library, capacity);
+    dev::launch_product(plain, gemm_product::adjoint, gemm_way::narrow, on);
+    dev::launch_product(with, gemm_product::adjoint, gemm_way::library, on_library);
     expect_close(own, library, samples);
     BOOST_TEST(with.calls == 4);
     // A device without the library takes its own kernel.
-    dev::launch_forward(plain, gemm_way::library, on, capacity);
+    dev::launch_product(plain, gemm_product::forward, gemm_way::library, on);
   }
 }
 
@@ -170,7 +186,7 @@ BOOST_AUTO_TEST_CASE(a_product_of_the_library_does_not_know_the_physical_batch) 
     const int capacity = each == &small ? 100 : 600;
     each->state.count = 100;
     device_with_library device;
-    dev::launch_forward(device, gemm_way::library, each->operands(capacity), capacity);
+    dev::launch_product(device, gemm_product::forward, gemm_way::library, each->operands(capacity));
     all[which++].assign(each->values.begin(), each->values.begin() + 100 * each->stretch);
   }
   BOOST_TEST((all[0] == all[1]));

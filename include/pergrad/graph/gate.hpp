@@ -65,6 +65,19 @@ template <class Layer>
   return covered == parameter_count_of<Layer>(in, second) ? mistake::none : mistake::factors_do_not_cover;
 }
 
+/// What is wrong with a layer that has functions of its own, once these are there.
+template <class Layer>
+[[nodiscard]] constexpr mistake diagnose_own(shape in, shape second) {
+  if constexpr (has_accepts<Layer>) {
+    if (!Layer::accepts(in)) return mistake::rejects_input;
+  }
+  if (output_shape_of<Layer>(in, second).size() == 0) return mistake::no_output;
+  if constexpr (has_factors<Layer>) {
+    return check_factors<Layer>(in, second);
+  } else {
+    return parameter_count_of<Layer>(in, second) == 0 ? mistake::none : mistake::no_factors;
+  }
+}
 template <class Layer>
 [[nodiscard]] constexpr mistake diagnose_tiled(shape in, shape second) {
   if constexpr (!is_tiled<Layer> || !has_output_shape<Layer>) {
@@ -78,15 +91,7 @@ template <class Layer>
     }
     if (found != mistake::none) return found;
     if (second.ids != 0) return mistake::branches_do_not_fit;  // to a layer with two inputs both are numbers
-    if constexpr (has_accepts<Layer>) {
-      if (!Layer::accepts(in)) return mistake::rejects_input;
-    }
-    if (output_shape_of<Layer>(in, second).size() == 0) return mistake::no_output;
-    if constexpr (has_factors<Layer>) {
-      return check_factors<Layer>(in, second);
-    } else {
-      return parameter_count_of<Layer>(in, second) == 0 ? mistake::none : mistake::no_factors;
-    }
+    return diagnose_own<Layer>(in, second);
   }
 }
 
@@ -138,15 +143,7 @@ template <class Layer>
   } else if constexpr (!has_general_backward<Layer>) {
     return mistake::no_backward;
   } else {
-    if constexpr (has_accepts<Layer>) {
-      if (!Layer::accepts(in)) return mistake::rejects_input;
-    }
-    if (Layer::output_shape(in).size() == 0) return mistake::no_output;
-    if constexpr (has_factors<Layer>) {
-      return check_factors<Layer>(in, {});
-    } else {
-      return Layer::parameter_count(in) == 0 ? mistake::none : mistake::no_factors;
-    }
+    return diagnose_own<Layer>(in, {});
   }
 }
 

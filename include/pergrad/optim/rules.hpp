@@ -20,12 +20,6 @@
 
 namespace pergrad::inline v0_1::rules {
 
-/// a * b, rounded once.
-template <class Value>
-[[nodiscard]] PERGRAD_HD inline Value product(Value a, Value b) noexcept {
-  return rounded::multiply(a, b);
-}
-
 template <class Scalar>
 struct sgd_rule {
   Scalar step;  ///< rate times the gradient's public factor
@@ -44,7 +38,8 @@ struct momentum_rule {
 
   template <class Value>
   PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& velocity) const noexcept {
-    velocity = rounded::fma(math::splat<Value>(momentum), velocity, product(math::splat<Value>(factor), gradient));
+    velocity =
+        rounded::fma(math::splat<Value>(momentum), velocity, rounded::multiply(math::splat<Value>(factor), gradient));
     parameter = rounded::fma(math::splat<Value>(-rate), velocity, parameter);
   }
 };
@@ -62,12 +57,14 @@ struct adam_rule {
 
   template <class Value>
   PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
-    const Value value = product(math::splat<Value>(factor), gradient);
-    first = rounded::fma(math::splat<Value>(beta1), first, product(math::splat<Value>(rest1), value));
-    second = rounded::fma(math::splat<Value>(beta2), second, product(product(math::splat<Value>(rest2), value), value));
+    const Value value = rounded::multiply(math::splat<Value>(factor), gradient);
+    first = rounded::fma(math::splat<Value>(beta1), first, rounded::multiply(math::splat<Value>(rest1), value));
+    second = rounded::fma(math::splat<Value>(beta2), second,
+                          rounded::multiply(rounded::multiply(math::splat<Value>(rest2), value), value));
     const Value denominator =
         rounded::fma(rounded::square_root(second), math::splat<Value>(correction), math::splat<Value>(stability));
-    parameter = rounded::subtract(parameter, rounded::divide(product(math::splat<Value>(rate), first), denominator));
+    parameter =
+        rounded::subtract(parameter, rounded::divide(rounded::multiply(math::splat<Value>(rate), first), denominator));
   }
 };
 

@@ -4,7 +4,6 @@
 // Compiled only, for all our architectures; gates.py says with which flags.
 #include <pergrad/cuda/kernels/release.hpp>
 #include <pergrad/cuda/kernels/samples.hpp>
-#include <pergrad/cuda/kernels/sampling.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/plan/gemm_door.hpp>
 #include <pergrad/cuda/plan/program.hpp>
@@ -52,9 +51,6 @@ GATE(gemm_kernel<float, affine_sums<float, float, 1>, narrow_tiles>);
 GATE(gemm_kernel<float, affine_sums<float, std::int64_t, 1>, narrow_tiles>);
 GATE(bias_kernel<float, 128>);
 GATE(rounding_kernel<float, 128>);
-GATE(choose_kernel);
-GATE(collect_kernel);
-GATE(gather_kernel<float, 128>);
 GATE(sum_kernel<float, std::int32_t, float, 256>);
 GATE(sum_kernel<float, std::int32_t, std::int64_t, 256>);
 GATE(row_kernel<float, std::int32_t, 256>);

@@ -84,7 +84,7 @@ void play(const Kernel& kernel, int blocks, play_order order = play_order::forwa
       [](std::byte* memory) { ::operator delete (memory, std::align_val_t{64}); }};
   emulation::for_each_in_order(order, blocks, static_cast<std::uint32_t>(blocks), [&](int index) {
     std::memset(shared.get(), 0xff, bytes);
-    kernel(emulated_block<Kernel::threads>{index, blocks, order, shared.get()});
+    kernel(emulated_block<Kernel::threads>{index, order, shared.get()});
   });
 }
 

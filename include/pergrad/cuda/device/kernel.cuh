@@ -22,7 +22,6 @@ class device_block {
   };
 
   [[nodiscard]] __device__ int index() const noexcept { return static_cast<int>(blockIdx.x); }
-  [[nodiscard]] __device__ int count() const noexcept { return static_cast<int>(gridDim.x); }
   template <class Shared>
   [[nodiscard]] __device__ Shared& shared() const noexcept {
     extern __shared__ __align__(16) unsigned char pergrad_shared_memory[];  // as much as the launch asked for

@@ -103,6 +103,12 @@ concept kernel = std::is_trivially_copyable_v<Kernel> && std::is_trivially_copya
                      0 &&
                  Kernel::threads >= warp_size&& Kernel::threads <= 1024;
 
+/// Launches as many blocks as the kernel says.
+template <class Device, kernel Kernel>
+void launch(Device& device, const Kernel& kernel) {
+  device.launch(kernel, kernel.blocks());
+}
+
 /// In which order the host plays the threads of a phase and the blocks of a launch.
 enum class play_order { forward, reversed, shuffled };
 
@@ -150,12 +156,10 @@ class emulated_block {
     Value values_[static_cast<std::size_t>(Threads)];
   };
 
-  emulated_block(int index, int count, play_order order, void* shared) noexcept
-      : index_{index}, count_{count}, order_{order}, shared_{shared} {}
+  emulated_block(int index, play_order order, void* shared) noexcept : index_{index}, order_{order}, shared_{shared} {}
 
-  /// Number of this block in the launch, and how many there are.
+  /// Number of this block in the launch.
   [[nodiscard]] int index() const noexcept { return index_; }
-  [[nodiscard]] int count() const noexcept { return count_; }
   /// The block's shared memory. One type a kernel.
   template <class Shared>
   [[nodiscard]] Shared& shared() const noexcept {
@@ -190,7 +194,6 @@ class emulated_block {
 
  private:
   int index_;
-  int count_;
   play_order order_;
   void* shared_;
   mutable int phase_ = 0;

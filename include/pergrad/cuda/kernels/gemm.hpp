@@ -142,44 +142,38 @@ struct gemm_kernel {
   PERGRAD_HD static constexpr int own_row(int i) noexcept { return i / 4 * 4 * row_quads + i % 4; }
   PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 4 * Tiles::across + j % 4; }
 
-  // Where in a slice thread t puts its i-th number: threads next to each other read along the operand's own order.
-  template <bool DepthFirst, int Width>
-  PERGRAD_HD static constexpr int depth_at(int t, int i) noexcept {
-    const int number = t + i * threads;
-    return DepthFirst ? number % Tiles::depth : number / Width;
+  /// Calls f(i, k, at) for the `Count` numbers that thread t moves: number i is `k` deep in the slice, at row or column
+  /// `at` of the tile. Threads next to each other read along the operand's own order.
+  template <bool DepthFirst, int Width, int Count, class Function>
+  PERGRAD_HD static void each_moved(int t, Function&& f) noexcept {
+    PERGRAD_UNROLL
+    for (int i = 0; i < Count; ++i) {
+      const int number = t + i * threads;
+      f(i, DepthFirst ? number % Tiles::depth : number / Width, DepthFirst ? number / Tiles::depth : number % Width);
+    }
   }
-  template <bool DepthFirst, int Width>
-  PERGRAD_HD static constexpr int width_at(int t, int i) noexcept {
-    const int number = t + i * threads;
-    return DepthFirst ? number / Tiles::depth : number % Width;
+  template <class Function>
+  PERGRAD_HD static void each_left(int t, Function&& f) noexcept {
+    each_moved<Problem::left_depth_first, Tiles::rows, left_each>(t, f);
+  }
+  template <class Function>
+  PERGRAD_HD static void each_right(int t, Function&& f) noexcept {
+    each_moved<Problem::right_depth_first, Tiles::columns, right_each>(t, f);
   }
 
   PERGRAD_HD void fetch(fetched_left& left, fetched_right& right, int t, int z, int row, int column, int begin,
                         int depth) const noexcept {
-    PERGRAD_UNROLL
-    for (int i = 0; i < left_each; ++i) {
-      const int k = begin + depth_at<Problem::left_depth_first, Tiles::rows>(t, i);
-      const int at = row + width_at<Problem::left_depth_first, Tiles::rows>(t, i);
-      left[i] = k < depth && at < problem.rows() ? problem.left(z, at, k) : Scalar{0};
-    }
-    PERGRAD_UNROLL
-    for (int i = 0; i < right_each; ++i) {
-      const int k = begin + depth_at<Problem::right_depth_first, Tiles::columns>(t, i);
-      const int at = column + width_at<Problem::right_depth_first, Tiles::columns>(t, i);
-      right[i] = k < depth && at < problem.columns() ? problem.right(z, k, at) : Scalar{0};
-    }
+    each_left(t, [&](int i, int k, int at) {
+      left[i] = begin + k < depth && row + at < problem.rows() ? problem.left(z, row + at, begin + k) : Scalar{0};
+    });
+    each_right(t, [&](int i, int k, int at) {
+      right[i] =
+          begin + k < depth && column + at < problem.columns() ? problem.right(z, begin + k, column + at) : Scalar{0};
+    });
   }
   PERGRAD_HD static void put(const fetched_left& left, const fetched_right& right, int t, slice& to) noexcept {
-    PERGRAD_UNROLL
-    for (int i = 0; i < left_each; ++i) {
-      const int at = width_at<Problem::left_depth_first, Tiles::rows>(t, i);
-      to.left[depth_at<Problem::left_depth_first, Tiles::rows>(t, i)][at / 4].v[at % 4] = left[i];
-    }
-    PERGRAD_UNROLL
-    for (int i = 0; i < right_each; ++i) {
-      const int at = width_at<Problem::right_depth_first, Tiles::columns>(t, i);
-      to.right[depth_at<Problem::right_depth_first, Tiles::columns>(t, i)][at / 4].v[at % 4] = right[i];
-    }
+    each_left(t, [&](int i, int k, int at) { to.left[k][at / 4].v[at % 4] = left[i]; });
+    each_right(t, [&](int i, int k, int at) { to.right[k][at / 4].v[at % 4] = right[i]; });
   }
   // `count` is below the slice's depth at the end only: adding products of zeros there would turn -0 into 0.
   PERGRAD_HD static void multiply(sums_type& sums, const slice& from, int row_quad, int column_quad,
@@ -208,34 +202,32 @@ struct gemm_kernel {
       }
     }
   }
-  PERGRAD_HD void start(sums_type& sums, int z, int row, int column) const noexcept {
+  /// Calls f(row, column, sum) for a thread's results, of which the first is at (row, column), that exist.
+  template <class Sums, class Function>
+  PERGRAD_HD void each_result(Sums& sums, int row, int column, Function&& f) const noexcept {
     PERGRAD_UNROLL
     for (int i = 0; i < Tiles::own_rows; ++i) {
       PERGRAD_UNROLL
       for (int j = 0; j < Tiles::own_columns; ++j) {
         const int r = row + own_row(i);
         const int c = column + own_column(j);
-        sums[i * Tiles::own_columns + j] =
-            r < problem.rows() && c < problem.columns() ? problem.before(z, r, c) : Scalar{0};
+        if (r < problem.rows() && c < problem.columns()) f(r, c, sums[i * Tiles::own_columns + j]);
       }
     }
   }
+  PERGRAD_HD void start(sums_type& sums, int z, int row, int column) const noexcept {
+    sums = {};
+    each_result(sums, row, column, [&](int r, int c, Scalar& sum) { sum = problem.before(z, r, c); });
+  }
   PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column,
                          [[maybe_unused]] bool is_first) const noexcept {
-    PERGRAD_UNROLL
-    for (int i = 0; i < Tiles::own_rows; ++i) {
-      PERGRAD_UNROLL
-      for (int j = 0; j < Tiles::own_columns; ++j) {
-        const int r = row + own_row(i);
-        const int c = column + own_column(j);
-        if (r >= problem.rows() || c >= problem.columns()) continue;
-        if constexpr (in_parts) {
-          problem.store_part(z, r, c, sums[i * Tiles::own_columns + j], is_first);
-        } else {
-          problem.store(z, r, c, sums[i * Tiles::own_columns + j]);
-        }
+    each_result(sums, row, column, [&](int r, int c, Scalar sum) {
+      if constexpr (in_parts) {
+        problem.store_part(z, r, c, sum, is_first);
+      } else {
+        problem.store(z, r, c, sum);
       }
-    }
+    });
   }
   PERGRAD_HD static double sum_of_squares(const sums_type& sums) noexcept {
     double total = 0;

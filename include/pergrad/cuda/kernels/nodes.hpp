@@ -26,9 +26,9 @@ struct node_worker {
   PERGRAD_HD void forward(const op_row& row) const {
     if (row.out_size == 0) return;
     switch (row.kind) {
-      case op_kind::affine:
+      case node_kind::affine:
         return affine_forward(row);
-      case op_kind::branch_sum: {
+      case node_kind::branch_sum: {
         const Scalar* first = values.at(row.in);
         const Scalar* second = values.at(row.in2);
         Scalar* out = values.to(row.out);
@@ -43,10 +43,10 @@ struct node_worker {
   PERGRAD_HD void backward(const op_row& row) const {
     if (row.out_size == 0) return;
     switch (row.kind) {
-      case op_kind::affine:
+      case node_kind::affine:
         if (row.input_gradient != 0) affine_backward(row);
         return;
-      case op_kind::branch_sum: {
+      case node_kind::branch_sum: {
         const Scalar* dy = values.at(row.dy);
         Scalar* dx = values.to(row.dx);
         Scalar* dx2 = values.to(row.dx2);

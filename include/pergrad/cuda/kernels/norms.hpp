@@ -70,8 +70,7 @@ struct norm_worker {
         for (int i = t; i < leaf.square_count; i += Threads) sum += squares[leaf.squares + i];
         own[t] = sum;
       });
-      const double squared = block.sum(own, partial);
-      block.once([&] { part.squared += squared; });
+      add_squares(own, part);
     }
     by_positions(leaf, method == norm_method::gram, true, part);
   }
@@ -100,11 +99,15 @@ struct norm_worker {
         squares[t] = fma(static_cast<double>(value), static_cast<double>(value), squares[t]);
       }
     });
-    const double squared = block.sum(squares, partial);
-    block.once([&] { part.squared += squared; });
+    add_squares(squares, part);
   }
 
  private:
+  PERGRAD_HD void add_squares(const sums& own, norm_bound& part) const {
+    const double squared = block.sum(own, partial);
+    block.once([&] { part.squared += squared; });
+  }
+
   PERGRAD_HD void by_elements(const outer_leaf& leaf, Scalar* to, norm_bound& part) const {
     sums squares;
     block.each([&](int t) {
@@ -116,8 +119,7 @@ struct norm_worker {
       }
       squares[t] = sum;
     });
-    const double squared = block.sum(squares, partial);
-    block.once([&] { part.squared += squared; });
+    add_squares(squares, part);
   }
 
   PERGRAD_HD void by_product(const outer_leaf& leaf, norm_bound& part) const {

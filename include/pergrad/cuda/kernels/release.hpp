@@ -30,32 +30,20 @@ struct random_stream {
   std::uint32_t words[16];
 };
 
-/// What hands the words of a secret stream to a device: streams of a secret key are in the hands of a run only.
+/// What hands the words of the noise to a device: streams of a secret key are in the hands of a run only.
 struct stream_upload {
+  using stream_type = pergrad::detail::secret_stream<pergrad::detail::randomness::noise>;
   /// With step 0: steps are told to each kernel.
-  template <pergrad::detail::randomness Kind>
-  [[nodiscard]] static random_stream words(const pergrad::detail::secret_stream<Kind>& stream) noexcept;
-  template <pergrad::detail::randomness Kind>
-  [[nodiscard]] static std::uint64_t step(const pergrad::detail::secret_stream<Kind>& stream) noexcept {
-    return stream.step_;
+  [[nodiscard]] static random_stream words(const stream_type& stream) noexcept {
+    const chacha_nonce nonce = make_nonce(stream_type::purpose, 0);
+    random_stream result{};
+    for (std::size_t i = 0; i < 4; ++i) result.words[i] = pergrad::detail::chacha_constants[i];
+    for (std::size_t i = 0; i < 8; ++i) result.words[4 + i] = stream.key().words[i];
+    for (std::size_t i = 0; i < 3; ++i) result.words[13 + i] = nonce.words[i];
+    return result;
   }
+  [[nodiscard]] static std::uint64_t step(const stream_type& stream) noexcept { return stream.step_; }
 };
-
-/// The stream of one purpose and step.
-[[nodiscard]] inline random_stream make_stream(const chacha_key& key, random_purpose purpose,
-                                               std::uint64_t step) noexcept {
-  const chacha_nonce nonce = make_nonce(purpose, step);
-  random_stream stream{};
-  for (std::size_t i = 0; i < 4; ++i) stream.words[i] = pergrad::detail::chacha_constants[i];
-  for (std::size_t i = 0; i < 8; ++i) stream.words[4 + i] = key.words[i];
-  for (std::size_t i = 0; i < 3; ++i) stream.words[13 + i] = nonce.words[i];
-  return stream;
-}
-
-template <pergrad::detail::randomness Kind>
-random_stream stream_upload::words(const pergrad::detail::secret_stream<Kind>& stream) noexcept {
-  return make_stream(stream.key(), stream.purpose, 0);
-}
 
 /// The same key and purpose at another step.
 [[nodiscard]] PERGRAD_HD inline random_stream at_step(random_stream stream, std::uint64_t step) noexcept {
@@ -125,7 +113,7 @@ struct release_work {
     released[element] = value;
     switch (rule) {
       case update::sgd: {
-        const auto step = static_cast<Scalar>(rules::product(state->rate, settings.scale));
+        const auto step = static_cast<Scalar>(multiply(state->rate, settings.scale));
         return rules::sgd_rule<Scalar>{step}(value, parameters[element]);
       }
       case update::momentum:

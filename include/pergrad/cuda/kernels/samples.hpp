@@ -103,7 +103,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
       for (int i = last; i-- > first;) {
         const op_row& row = tables.ops[i];
         if (row.backward == 0) continue;
-        const bool leaves_factors = row.kind == op_kind::general;  // its backward may write what its factors read
+        const bool leaves_factors = row.kind == node_kind::general;  // its backward may write what its factors read
         if (leaves_factors) {
           nodes.backward(row);
           store_rounded(block, values.to(row.saved), row.saved_size);

@@ -17,35 +17,45 @@
 
 namespace pergrad::inline v0_1::on_device {
 
-/// Finds the leaf that a block of threads works on: all leaves in turn, each in whole blocks.
+/// What a block of threads works on: elements of one leaf.
 struct leaf_share {
-  int outer = -1;  ///< number of the leaf, or -1
-  int elementwise = -1;
-  int first = 0;  ///< element of the leaf
+  const outer_leaf* outer = nullptr;  ///< of an elementwise leaf none: its gradients are always kept
+  norm_method method = norm_method::instantiate;
+  int layer = 0;
+  int parameters = 0;
+  int kept = 0;
+  int size = 0;   ///< of the leaf
+  int first = 0;  ///< element
 
+  [[nodiscard]] PERGRAD_HD static leaf_share whole(const outer_leaf& leaf, const method_choice& choice) noexcept {
+    return {&leaf, choice.of(leaf), leaf.layer, leaf.parameters, leaf.kept, leaf.size()};
+  }
+  [[nodiscard]] PERGRAD_HD static leaf_share whole(const elementwise_leaf& leaf) noexcept {
+    return {nullptr, norm_method::instantiate, leaf.layer, leaf.parameters, leaf.kept, leaf.count};
+  }
+  /// That of block `number`: all leaves in turn, outer ones first, each in whole blocks.
   template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static leaf_share of(const table_view<Scalar>& tables, int number, int threads) noexcept {
-    for (int k = 0; k < tables.outer_count; ++k) {
-      const int blocks = blocks_for(tables.outer[k].size(), threads);
-      if (number < blocks) return {k, -1, number * threads};
+  [[nodiscard]] PERGRAD_HD static leaf_share of(const table_view<Scalar>& tables, const method_choice& choice,
+                                                int number, int threads) noexcept {
+    leaf_share share;
+    for (int k = 0; k < tables.outer_count + tables.elementwise_count; ++k) {
+      const int elementwise = k - tables.outer_count;
+      share = elementwise < 0 ? whole(tables.outer[k], choice) : whole(tables.elementwise[elementwise]);
+      const int blocks = blocks_for(share.size, threads);
+      share.first = number * threads;
+      if (number < blocks) break;
       number -= blocks;
     }
-    for (int k = 0; k < tables.elementwise_count; ++k) {
-      const int blocks = blocks_for(tables.elementwise[k].count, threads);
-      if (number < blocks) return {-1, k, number * threads};
-      number -= blocks;
-    }
-    return {};
+    return share;
+  }
+
+  /// Element `e` of the leaf's gradient of one sample.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Scalar element(const sample_values<Scalar>& values, const Scalar* of_sample,
+                                          int e) const noexcept {
+    return method == norm_method::instantiate ? of_sample[kept + e] : gradient_element(*outer, values, e);
   }
 };
-
-/// Element `e` of a leaf's gradient of one sample.
-template <class Scalar>
-[[nodiscard]] PERGRAD_HD Scalar kept_or_formed(const outer_leaf& leaf, norm_method method,
-                                               const sample_values<Scalar>& values, const Scalar* kept,
-                                               int e) noexcept {
-  return method == norm_method::instantiate ? kept[leaf.kept + e] : gradient_element(leaf, values, e);
-}
 
 /// What a sample adds to a sum: itself, or rounded to steps of the grid.
 template <class Scalar>
@@ -79,16 +89,11 @@ struct sum_kernel {
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     const int lane = block.index() % lanes;
-    const leaf_share share = leaf_share::of(tables, first_block + block.index() / lanes, Threads);
+    const leaf_share share = leaf_share::of(tables, method, first_block + block.index() / lanes, Threads);
     Sum* out = sums + static_cast<std::size_t>(lane) * static_cast<std::size_t>(tables.parameter_count);
     block.each([&](int t) {
-      if (share.outer >= 0) {
-        const outer_leaf& leaf = tables.outer[share.outer];
-        if (share.first + t < leaf.size()) add(leaf, lane, share.first + t, out + leaf.parameters + share.first + t);
-      } else {
-        const elementwise_leaf& leaf = tables.elementwise[share.elementwise];
-        if (share.first + t < leaf.count) add(leaf, lane, share.first + t, out + leaf.parameters + share.first + t);
-      }
+      const int e = share.first + t;
+      if (e < share.size) add(share, lane, e, out + share.parameters + e);
     });
   }
 
@@ -101,31 +106,19 @@ struct sum_kernel {
   [[nodiscard]] PERGRAD_HD Scalar weight_of(int sample, int layer) const noexcept {
     return weights == nullptr ? Scalar{1} : weights[layer * layer_stride + sample];
   }
-  PERGRAD_HD void add(const outer_leaf& leaf, int lane, int e, Sum* to) const noexcept {
+  PERGRAD_HD void add(const leaf_share& share, int lane, int e, Sum* to) const noexcept {
     const auto count = static_cast<int>(state->count);
-    const norm_method chosen = method.of(leaf);
     Sum sum = state->first != 0 ? Sum{0} : *to;
     for (int b = first_of(lane); b < count; b += lanes) {
-      const Scalar weight = weight_of(b, leaf.layer);
+      const Scalar weight = weight_of(b, share.layer);
       if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
       const sample_values<Scalar> values = samples.values(b);
-      if (chosen == norm_method::product && squares == 0) {
-        const product_factors<Scalar> at = factors_at(leaf, values, e);
+      if (share.method == norm_method::product && squares == 0) {
+        const product_factors<Scalar> at = factors_at(*share.outer, values, e);
         add_share(sum, multiply(weight, at.delta), at.x, to_grid);
         continue;
       }
-      const Scalar value = kept_or_formed(leaf, chosen, values, samples.kept_of(b), e);
-      add_share(sum, squares != 0 ? multiply(weight, value) : weight, value, to_grid);
-    }
-    *to = sum;
-  }
-  PERGRAD_HD void add(const elementwise_leaf& leaf, int lane, int i, Sum* to) const noexcept {
-    const auto count = static_cast<int>(state->count);
-    Sum sum = state->first != 0 ? Sum{0} : *to;
-    for (int b = first_of(lane); b < count; b += lanes) {
-      const Scalar weight = weight_of(b, leaf.layer);
-      if (weight == 0) continue;
-      const Scalar value = samples.kept_of(b)[leaf.kept + i];
+      const Scalar value = share.element(values, samples.kept_of(b), e);
       add_share(sum, squares != 0 ? multiply(weight, value) : weight, value, to_grid);
     }
     *to = sum;
@@ -151,20 +144,14 @@ struct row_kernel {
   PERGRAD_HD void operator()(const Block& block) const {
     const int row = block.index() / leaf_blocks;
     const int sample = first_sample + row;
-    const leaf_share share = leaf_share::of(tables, block.index() % leaf_blocks, Threads);
+    const leaf_share share = leaf_share::of(tables, method, block.index() % leaf_blocks, Threads);
     const sample_values<Scalar> values = samples.values(sample);
     const Scalar* kept = samples.kept_of(sample);
     Scalar* out = rows + static_cast<std::size_t>(row) * static_cast<std::size_t>(tables.parameter_count);
     block.each([&](int t) {
       const int e = share.first + t;
-      if (share.outer >= 0) {
-        const outer_leaf& leaf = tables.outer[share.outer];
-        if (e >= leaf.size()) return;
-        out[leaf.parameters + e] = weighted(sample, leaf.layer, kept_or_formed(leaf, method.of(leaf), values, kept, e));
-      } else {
-        const elementwise_leaf& leaf = tables.elementwise[share.elementwise];
-        if (e < leaf.count) out[leaf.parameters + e] = weighted(sample, leaf.layer, kept[leaf.kept + e]);
-      }
+      if (e >= share.size) return;
+      out[share.parameters + e] = weighted(sample, share.layer, share.element(values, kept, e));
     });
   }
 
@@ -201,20 +188,14 @@ struct projection_kernel {
     typename Block::template local<double> sums;
     block.each([&](int t) {
       double sum = 0;
-      for (int k = 0; k < tables.outer_count; ++k) {
-        const outer_leaf& leaf = tables.outer[k];
-        const norm_method chosen = method.of(leaf);
-        for (int e = t; e < leaf.size(); e += Threads) {
-          sum = fma(static_cast<double>(kept_or_formed(leaf, chosen, values, kept, e)),
-                    static_cast<double>(direction[leaf.parameters + e]), sum);
+      const auto add = [&](const leaf_share& share) {
+        for (int e = t; e < share.size; e += Threads) {
+          sum = fma(static_cast<double>(share.element(values, kept, e)),
+                    static_cast<double>(direction[share.parameters + e]), sum);
         }
-      }
-      for (int k = 0; k < tables.elementwise_count; ++k) {
-        const elementwise_leaf& leaf = tables.elementwise[k];
-        for (int i = t; i < leaf.count; i += Threads) {
-          sum = fma(static_cast<double>(kept[leaf.kept + i]), static_cast<double>(direction[leaf.parameters + i]), sum);
-        }
-      }
+      };
+      for (int k = 0; k < tables.outer_count; ++k) add(leaf_share::whole(tables.outer[k], method));
+      for (int k = 0; k < tables.elementwise_count; ++k) add(leaf_share::whole(tables.elementwise[k]));
       sums[t] = sum;
     });
     const double total = block.sum(sums, shared.partial);

@@ -12,6 +12,7 @@
 
 #include <pergrad/cuda/device/kernel.hpp>
 #include <pergrad/gradients/plan.hpp>
+#include <pergrad/graph/plan.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1::on_device {
@@ -91,11 +92,11 @@ struct window_axis {
   int seen_last = 0;
 };
 
-enum class op_kind : int { affine, elementwise, pooling, branch_sum, general };
+using pergrad::detail::node_kind;
 
 /// One node: its forward and its backward.
 struct op_row {
-  op_kind kind = op_kind::general;
+  node_kind kind = node_kind::general;
   int node = 0;
   int function = 0;  ///< of the kernel's list of functions
   int in = 0;        ///< places of values
@@ -122,7 +123,6 @@ struct op_row {
   window_axis windows[axes];            ///< pooling
   int channels = 0;                     ///< pooling
   int divisors = 0;                     ///< pooling: of the first divisor among the scalars of the tables
-  int overlapping = 0;                  ///< pooling: an input may be seen by several windows
   shape in_shape;                       ///< general
   int first_outer = 0, last_outer = 0;  ///< leaves of the node
   int first_elementwise = 0, last_elementwise = 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <type_traits>
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/cuda/kernels/functions.hpp>
@@ -12,6 +13,7 @@
 #include <pergrad/cuda/plan/plan.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/graph/graph.hpp>
+#include <pergrad/graph/plan.hpp>
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -54,38 +56,25 @@ template <class Program>
 struct build_tables {
   using structure = typename Program::structure;
   using tables = typename Program::tables;
+  using plan = detail::network_plan<structure>;
+  using lifetimes = detail::value_lifetimes<structure>;
   static constexpr std::size_t size = structure::size;
-  template <std::size_t Index>
-  using layer_at = typename structure::template layer_at<Index>;
-  static constexpr shape shape_of(std::size_t node) { return structure::shapes[structure::inputs[node]]; }
 
   static constexpr tables make() {
     tables t;
-    facts f;
-    detail::for_each_index<size>([&](auto index_constant) {
-      constexpr std::size_t i = index_constant;
-      using layer = layer_at<i>;
-      describe_node<layer, i>(t, f);
+    const lifetimes live;
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      t.ops[i].function = Program::functions::template index_of<typename function_of<Layer>::type>;
+      describe_node(
+          t, i, requires { requires Layer::channels_first; });
     });
-    connect(t, f);
-    place_values(t, f);
-    detail::for_each_index<size>([&](auto index_constant) {
-      constexpr std::size_t i = index_constant;
-      list_leaves<layer_at<i>, i>(t);
-    });
+    connect(t, live);
+    place_values(t, live);
+    for (const detail::plan_factor& each : plan::factors) list_leaf(t, each);
     return t;
   }
 
  private:
-  struct facts {
-    std::array<std::size_t, size + 1> root{};  ///< the slot whose memory a slot shares
-    std::array<bool, size> reshapes{};
-    std::array<bool, size> reads_x{};  ///< in backward, for its derivative or its factors
-    std::array<bool, size> factors_read_x{};
-    std::array<bool, size> reads_y{};
-    std::array<bool, size> factors_read_y{};
-  };
-
   static constexpr void to_axes(extent from, int (&to)[axes]) {
     to[0] = static_cast<int>(from.depth);
     to[1] = static_cast<int>(from.height);
@@ -118,52 +107,28 @@ struct build_tables {
     return v;
   }
 
-  template <class Layer, std::size_t Index>
-  static constexpr void describe_node(tables& t, facts& f) {
-    op_row& row = t.ops[Index];
-    const shape in = shape_of(Index);
-    row.node = static_cast<int>(Index);
-    row.in_size = static_cast<int>(in.size());
-    row.out_size = static_cast<int>(structure::shapes[Index + 1].size());
-    row.parameters = static_cast<int>(structure::parameter_offsets[Index]);
-    row.weights = static_cast<int>(structure::parameter_counts[Index]);
-    row.function = Program::functions::template index_of<typename function_of<Layer>::type>;
-    if constexpr (detail::has_affine<Layer>) {
-      constexpr bool channels_first = requires { requires Layer::channels_first; };
-      const affine_map map = Layer::affine(in);
-      row.kind = op_kind::affine;
-      row.view = view_of(map, channels_first);
-      if (map.bias) row.bias = row.parameters + row.view.size();
-      f.factors_read_x[Index] = structure::trained_counts[Index] > 0;
-    } else if constexpr (detail::is_branch_sum<Layer>) {
-      row.kind = op_kind::branch_sum;
-    } else if constexpr (detail::is_reshape<Layer>) {
-      f.reshapes[Index] = true;
-    } else if constexpr (detail::has_value<Layer>) {
-      row.kind = op_kind::elementwise;
-      f.reads_y[Index] = true;
-      f.reads_x[Index] = !requires { requires Layer::derivative_from_output; };
-    } else if constexpr (detail::has_windows<Layer>) {
-      row.kind = op_kind::pooling;
-      f.reads_x[Index] = true;
-      f.reads_y[Index] = true;
-      describe_pool<Layer>(t, row, in, structure::shapes[Index + 1]);
-    } else {
-      row.kind = op_kind::general;
-      row.in_shape = in;
-      row.saved_size = static_cast<int>(detail::saved_count_of<Layer>(in, shape{}));
-      f.reads_x[Index] = true;
-      if constexpr (detail::has_factors<Layer>) {
-        for (const factor& each : detail::factors_of<Layer>(in, shape{})) {
-          f.factors_read_x[Index] =
-              f.factors_read_x[Index] || each.delta.from == source::activation || each.other.from == source::activation;
-          f.factors_read_y[Index] =
-              f.factors_read_y[Index] || each.delta.from == source::output || each.other.from == source::output;
-        }
-      }
+  static constexpr void describe_node(tables& t, std::size_t i, bool channels_first) {
+    op_row& row = t.ops[i];
+    const detail::plan_node& node = plan::nodes[i];
+    row.kind = node.kind;
+    row.node = static_cast<int>(i);
+    row.in_size = static_cast<int>(plan::in_of(i).size());
+    row.out_size = static_cast<int>(structure::shapes[i + 1].size());
+    row.parameters = static_cast<int>(structure::parameter_offsets[i]);
+    row.weights = static_cast<int>(structure::parameter_counts[i]);
+    row.input_gradient = node.input_gradient ? 1 : 0;
+    row.input2_gradient = node.input2_gradient ? 1 : 0;
+    row.backward = node.backward ? 1 : 0;
+    if (row.kind == node_kind::affine) {
+      row.view = view_of(node.map, channels_first);
+      if (node.map.bias) row.bias = row.parameters + row.view.size();
+    } else if (row.kind == node_kind::pooling) {
+      describe_pool(t, row, plan::in_of(i), structure::shapes[i + 1]);
+    } else if (row.kind == node_kind::general) {
+      row.in_shape = plan::in_of(i);
+      row.saved_size = static_cast<int>(node.saved_count);
     }
   }
-  template <class Layer>
   static constexpr void describe_pool(tables& t, op_row& row, shape in, shape out) {
     const auto place = [&](int count) {
       const int at = t.integers;
@@ -188,164 +153,100 @@ struct build_tables {
     t.scalars += out_axes[0] * out_axes[1] * out_axes[2];
   }
 
-  /// Which gradients exist, and who writes them first.
-  static constexpr void connect(tables& t, facts& f) {
-    std::array<bool, size + 1> trained{};
-    for (std::size_t i = 0; i < size; ++i) {
-      op_row& row = t.ops[i];
-      const bool second = row.kind == op_kind::branch_sum;
-      row.input_gradient = trained[structure::inputs[i]] ? 1 : 0;
-      row.input2_gradient = second && trained[structure::inputs2[i]] ? 1 : 0;
-      row.backward = row.input_gradient != 0 || row.input2_gradient != 0 || structure::trained_counts[i] > 0 ? 1 : 0;
-      trained[i + 1] = row.backward != 0;
-      f.root[i + 1] = f.reshapes[i] ? f.root[structure::inputs[i]] : i + 1;
-    }
-    for (std::size_t i = 0; i < size; ++i) t.ops[i].handed_on = f.root[i + 1] != f.root[size] ? 1 : 0;
-    std::array<bool, size + 1> written{};
-    written[f.root[size]] = true;
+  static constexpr void connect(tables& t, const lifetimes& live) {
+    detail::gradient_writers<size + 1> writers{live.root, size};
     for (std::size_t i = size; i-- > 0;) {
       op_row& row = t.ops[i];
-      if (row.backward == 0 || f.reshapes[i]) continue;
-      const auto claim = [&](std::size_t slot, int wanted) {
-        const bool before = written[f.root[slot]];
-        written[f.root[slot]] = before || wanted != 0;
-        return before ? 1 : 0;
-      };
-      row.accumulate = claim(structure::inputs[i], row.input_gradient);
-      if (row.kind == op_kind::branch_sum) row.accumulate2 = claim(structure::inputs2[i], row.input2_gradient);
+      row.handed_on = live.root[i + 1] != live.root[size] ? 1 : 0;
+      if (row.kind == node_kind::reshape) continue;
+      row.accumulate = row.input_gradient != 0 && writers.adds(structure::inputs[i]) ? 1 : 0;
+      row.accumulate2 = row.input2_gradient != 0 && writers.adds(structure::inputs2[i]) ? 1 : 0;
     }
   }
 
-  static constexpr void place_values(tables& t, const facts& f) {
+  static constexpr void place_values(tables& t, const lifetimes& live) {
     constexpr int n = static_cast<int>(size);
-    constexpr int end = 2 * n + 1;
-    std::array<int, size + 1> value_death{};
-    std::array<int, size + 1> gradient_birth{};
-    std::array<int, size + 1> gradient_death{};
-    for (int& each : gradient_birth) each = end;
-    for (std::size_t i = 0; i < size; ++i) {
-      const op_row& row = t.ops[i];
-      const int forward = row.node;
-      const int backward = 2 * n - row.node;
-      const auto live = [&](std::size_t slot, int until) {
-        value_death[f.root[slot]] = std::max(value_death[f.root[slot]], until);
-      };
-      const auto gradient = [&](std::size_t slot, bool exists) {
-        if (exists) gradient_birth[f.root[slot]] = std::min(gradient_birth[f.root[slot]], backward);
-      };
-      const bool derives = row.backward != 0 && row.input_gradient != 0;
-      live(structure::inputs[i], f.factors_read_x[i] ? end : f.reads_x[i] && derives ? backward : forward);
-      live(i + 1, f.factors_read_y[i] ? end : f.reads_y[i] && derives ? backward : forward);
-      if (row.kind == op_kind::general && row.backward != 0) live(structure::inputs[i], backward);
-      if (row.kind == op_kind::branch_sum) {
-        live(structure::inputs2[i], forward);
-        gradient(structure::inputs2[i], row.input2_gradient != 0);
-      }
-      gradient(structure::inputs[i], row.input_gradient != 0 || row.kind == op_kind::general);
-      if (row.backward != 0 && !f.reshapes[i]) {
-        int& death = gradient_death[f.root[i + 1]];
-        death = std::max(death, structure::trained_counts[i] > 0 ? end : backward);
-      }
-    }
-    value_death[f.root[size]] = end;
-    gradient_birth[f.root[size]] = n;
-    gradient_death[f.root[size]] = end;
-
+    constexpr int end = lifetimes::end;
     packer<4 * size + 4> workspace;
     std::array<int, size + 1> values{};
     std::array<int, size + 1> gradients{};
     std::array<int, size + 1> saved{};
     values[0] = in_input(0);
     for (std::size_t s = 1; s <= size; ++s) {
-      if (f.root[s] == s) {
-        values[s] = workspace.place(t.ops[s - 1].out_size, t.ops[s - 1].node, value_death[s]);
+      if (live.root[s] == s) {
+        values[s] = workspace.place(t.ops[s - 1].out_size, t.ops[s - 1].node, live.value_death[s]);
       }
       const op_row& row = t.ops[s - 1];
       if (row.saved_size > 0) saved[s - 1] = workspace.place(row.saved_size, row.node, end);
-      if (row.kind == op_kind::general && row.accumulate != 0) {
+      if (row.kind == node_kind::general && row.accumulate != 0) {
         t.ops[s - 1].scratch = workspace.place(row.in_size, 2 * n - row.node, 2 * n - row.node);
       }
     }
     for (std::size_t s = size + 1; s-- > 0;) {
-      if (f.root[s] != s || gradient_birth[s] == end) continue;
-      const int death = std::max(gradient_birth[s], gradient_death[s]);
+      if (live.root[s] != s || live.gradient_birth[s] == end) continue;
+      const int death = std::max(live.gradient_birth[s], live.gradient_death[s]);
       const int count = s == 0 ? t.ops[0].in_size : t.ops[s - 1].out_size;
-      gradients[s] = workspace.place(count, gradient_birth[s], death);
+      gradients[s] = workspace.place(count, live.gradient_birth[s], death);
     }
     t.workspace = workspace.size();
-    t.output = values[f.root[size]];
-    t.output_gradient = gradients[f.root[size]];
+    t.output = values[live.root[size]];
+    t.output_gradient = gradients[live.root[size]];
     for (std::size_t i = 0; i < size; ++i) {
       op_row& row = t.ops[i];
-      row.in = values[f.root[structure::inputs[i]]];
-      row.in2 = values[f.root[structure::inputs2[i]]];
-      row.out = values[f.root[i + 1]];
-      row.dx = gradients[f.root[structure::inputs[i]]];
-      row.dx2 = gradients[f.root[structure::inputs2[i]]];
-      row.dy = gradients[f.root[i + 1]];
+      row.in = values[live.root[structure::inputs[i]]];
+      row.in2 = values[live.root[structure::inputs2[i]]];
+      row.out = values[live.root[i + 1]];
+      row.dx = gradients[live.root[structure::inputs[i]]];
+      row.dx2 = gradients[live.root[structure::inputs2[i]]];
+      row.dy = gradients[live.root[i + 1]];
       row.saved = saved[i];
-      if (f.reshapes[i]) row.out_size = 0;  // nothing to do
+      if (row.kind == node_kind::reshape) row.out_size = 0;  // nothing to do
     }
   }
 
-  template <class Layer, std::size_t Index>
-  static constexpr void list_leaves(tables& t) {
-    op_row& row = t.ops[Index];
-    row.first_outer = row.last_outer = t.outer_count;
-    row.first_elementwise = row.last_elementwise = t.elementwise_count;
-    if (structure::trained_counts[Index] == 0) return;
-    const int layer = t.layers++;
-    if constexpr (detail::has_affine<Layer>) {
-      outer_leaf weights;
-      weights.view = row.view;
-      weights.x = row.in;
-      weights.delta = row.dy;
-      weights.parameters = row.parameters;
-      add(t, row, layer, weights);
-      if (row.bias >= 0) {
-        elementwise_leaf bias;
-        bias.count = row.view.groups * row.view.outputs;
-        bias.delta = row.dy;
-        bias.delta_stride = row.view.y_output;
+  static constexpr void list_leaf(tables& t, const detail::plan_factor& each) {
+    const op_row& row = t.ops[each.node];
+    const factor& what = each.what;
+    const bool is_affine = row.kind == node_kind::affine;
+    if (what.outer) {
+      outer_leaf leaf;
+      if (is_affine) {
+        leaf.view = row.view;
+        leaf.x = row.in;
+        leaf.delta = row.dy;
+      } else {
+        leaf.view.channels = static_cast<int>(what.columns);
+        leaf.view.outputs = static_cast<int>(what.rows);
+        leaf.view.in[1] = leaf.view.out[1] = static_cast<int>(what.positions);
+        leaf.view.x_channel = static_cast<int>(what.other.stride);
+        leaf.view.x_step[1] = static_cast<int>(what.other.position_stride);
+        leaf.view.y_output = static_cast<int>(what.delta.stride);
+        leaf.view.y_step[1] = static_cast<int>(what.delta.position_stride);
+        leaf.x = place_of(row, what.other);
+        leaf.delta = place_of(row, what.delta);
+      }
+      add(t, each, leaf);
+    } else {
+      elementwise_leaf leaf;
+      leaf.count = static_cast<int>(what.rows);
+      if (is_affine) {
+        leaf.delta = row.dy;
+        leaf.delta_stride = row.view.y_output;
         for (int axis = 0; axis < axes; ++axis) {
-          bias.out[axis] = row.view.out[axis];
-          bias.delta_step[axis] = row.view.y_step[axis];
+          leaf.out[axis] = row.view.out[axis];
+          leaf.delta_step[axis] = row.view.y_step[axis];
         }
-        bias.parameters = row.bias;
-        add(t, row, layer, bias);
+      } else {
+        leaf.out[1] = static_cast<int>(what.positions);
+        leaf.delta = place_of(row, what.delta);
+        leaf.delta_step[1] = static_cast<int>(what.delta.position_stride);
+        leaf.delta_stride = static_cast<int>(what.delta.stride);
+        leaf.ones = what.other.from == source::ones ? 1 : 0;
+        if (leaf.ones == 0) leaf.other = place_of(row, what.other);
+        leaf.other_step[1] = static_cast<int>(what.other.position_stride);
+        leaf.other_stride = static_cast<int>(what.other.stride);
       }
-    } else if constexpr (detail::has_factors<Layer>) {
-      int parameter = row.parameters;
-      for (const factor& each : detail::factors_of<Layer>(shape_of(Index), shape{})) {
-        if (each.outer) {
-          outer_leaf leaf;
-          leaf.view.channels = static_cast<int>(each.columns);
-          leaf.view.outputs = static_cast<int>(each.rows);
-          leaf.view.in[1] = leaf.view.out[1] = static_cast<int>(each.positions);
-          leaf.view.x_channel = static_cast<int>(each.other.stride);
-          leaf.view.x_step[1] = static_cast<int>(each.other.position_stride);
-          leaf.view.y_output = static_cast<int>(each.delta.stride);
-          leaf.view.y_step[1] = static_cast<int>(each.delta.position_stride);
-          leaf.x = place_of(row, each.other);
-          leaf.delta = place_of(row, each.delta);
-          leaf.parameters = parameter;
-          add(t, row, layer, leaf);
-        } else {
-          elementwise_leaf leaf;
-          leaf.count = static_cast<int>(each.rows);
-          leaf.out[1] = static_cast<int>(each.positions);
-          leaf.delta = place_of(row, each.delta);
-          leaf.delta_step[1] = static_cast<int>(each.delta.position_stride);
-          leaf.delta_stride = static_cast<int>(each.delta.stride);
-          leaf.ones = each.other.from == source::ones ? 1 : 0;
-          if (leaf.ones == 0) leaf.other = place_of(row, each.other);
-          leaf.other_step[1] = static_cast<int>(each.other.position_stride);
-          leaf.other_stride = static_cast<int>(each.other.stride);
-          leaf.parameters = parameter;
-          add(t, row, layer, leaf);
-        }
-        parameter += static_cast<int>(each.size());
-      }
+      add(t, each, leaf);
     }
   }
   static constexpr int place_of(const op_row& row, const operand& from) {
@@ -356,9 +257,8 @@ struct build_tables {
     const int offset = static_cast<int>(from.offset);
     return place < 0 ? place - offset : place + offset;
   }
-  static constexpr void add(tables& t, op_row& row, int layer, outer_leaf leaf) {
-    leaf.node = row.node;
-    leaf.layer = layer;
+  static constexpr void add(tables& t, const detail::plan_factor& each, outer_leaf leaf) {
+    describe_leaf(each, leaf);
     leaf.method = cheapest_on_device(leaf.view);
     if (leaf.method == norm_method::instantiate && (Program::layered || t.kept + leaf.size() > most_kept)) {
       leaf.method = norm_method::direct;
@@ -372,16 +272,26 @@ struct build_tables {
       leaf.square_count = leaf.view.groups * square_tiles_of(leaf.view);
       t.squares += leaf.square_count;
     }
-    t.outer[static_cast<std::size_t>(t.outer_count++)] = leaf;
-    row.last_outer = t.outer_count;
+    op_row& row = t.ops[each.node];
+    t.outer[next(row.first_outer, row.last_outer, t.outer_count)] = leaf;
   }
-  static constexpr void add(tables& t, op_row& row, int layer, elementwise_leaf leaf) {
-    leaf.node = row.node;
-    leaf.layer = layer;
+  static constexpr void add(tables& t, const detail::plan_factor& each, elementwise_leaf leaf) {
+    describe_leaf(each, leaf);
     leaf.kept = t.kept;
     t.kept += leaf.count;
-    t.elementwise[static_cast<std::size_t>(t.elementwise_count++)] = leaf;
-    row.last_elementwise = t.elementwise_count;
+    op_row& row = t.ops[each.node];
+    t.elementwise[next(row.first_elementwise, row.last_elementwise, t.elementwise_count)] = leaf;
+  }
+  static constexpr void describe_leaf(const detail::plan_factor& each, auto& leaf) {
+    leaf.node = static_cast<int>(each.node);
+    leaf.layer = static_cast<int>(plan::nodes[each.node].layer);
+    leaf.parameters = static_cast<int>(each.parameters);
+  }
+  /// The place of a node's next leaf.
+  static constexpr std::size_t next(int& first, int& last, int& count) {
+    if (first == last) first = count;
+    last = count + 1;
+    return static_cast<std::size_t>(count++);
   }
 };
 

@@ -12,7 +12,6 @@
 #pragma once
 
 #include <concepts>
-#include <cstddef>
 #include <cstdint>
 
 #include <pergrad/cuda/kernels/gemm.hpp>
@@ -67,18 +66,12 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   return rows >= 128 && columns >= 512 ? gemm_way::large : gemm_way::square;
 }
 
-/// The plan for a node's rows and leaves.
-[[nodiscard]] constexpr gemm_way forward_way(const op_row& row) noexcept {
-  return choose_gemm(gemm_product::forward, row.view, row.in >= 0);
+/// The plan for a product of a node, and of a leaf.
+[[nodiscard]] constexpr gemm_way way_of(gemm_product product, const op_row& row) noexcept {
+  return choose_gemm(product, row.view, (product == gemm_product::forward ? row.in : row.dx) >= 0);
 }
-[[nodiscard]] constexpr gemm_way adjoint_way(const op_row& row) noexcept {
-  return choose_gemm(gemm_product::adjoint, row.view, row.dx >= 0);
-}
-[[nodiscard]] constexpr gemm_way sum_way(const outer_leaf& leaf) noexcept {
-  return choose_gemm(gemm_product::sums, leaf.view, false);
-}
-[[nodiscard]] constexpr gemm_way squares_way(const outer_leaf& leaf) noexcept {
-  return choose_gemm(gemm_product::squares, leaf.view, false);
+[[nodiscard]] constexpr gemm_way way_of(gemm_product product, const outer_leaf& leaf) noexcept {
+  return choose_gemm(product, leaf.view, false);
 }
 
 /// Samples for which workspaces must be there if any product goes to cuBLAS.
@@ -115,58 +108,26 @@ template <class Device, class Scalar>
   return planned == gemm_way::library && !callable ? gemm_way::square : planned;
 }
 
-/// What a `gemm_call` means: for devices that the host plays.
-inline void play_gemm(const gemm_call& call) noexcept {
-  for (int j = 0; j < call.n; ++j) {
-    for (int i = 0; i < call.m; ++i) {
-      float sum = 0;
-      for (int p = 0; p < call.k; ++p) {
-        const float a = call.transpose_a ? call.a[static_cast<std::ptrdiff_t>(i) * call.lda + p]
-                                         : call.a[static_cast<std::ptrdiff_t>(p) * call.lda + i];
-        sum = fma(a, call.b[static_cast<std::ptrdiff_t>(j) * call.ldb + p], sum);
-      }
-      float& c = call.c[static_cast<std::ptrdiff_t>(j) * call.ldc + i];
-      c = call.beta == 0 ? sum : fma(call.beta, c, sum);
-    }
-  }
-}
-
-/// Calls visit(call) for every slice of the forward product; y must hold what it is added to, bias or earlier values.
-template <class Visitor>
-void library_forward(const affine_operands<float>& on, int max_batch, Visitor&& visit) {
+/// Has cuBLAS add a forward product to y, which holds the bias or earlier values, or write or add to the gradient of x,
+/// a slice at a time.
+template <class Device>
+void call_library(Device& device, gemm_product product, const affine_operands<float>& on) {
+  const bool forward = product == gemm_product::forward;
   const int width = on.map.view.view_width();
-  for (int b = 0; b < library_capacity(max_batch); b += library_slice) {
-    visit(gemm_call{.transpose_a = true,
-                    .m = on.map.view.outputs,
-                    .n = library_slice,
-                    .k = width,
-                    .a = on.weights,
-                    .lda = width,
-                    .b = on.values.at(b, on.x),
-                    .ldb = static_cast<int>(on.values.stretch),
-                    .c = on.values.at(b, on.y),
-                    .ldc = static_cast<int>(on.values.stretch),
-                    .beta = 1,
-                    .tf32 = on.tf32 != 0});
-  }
-}
-/// The same for the gradient of x; `on.accumulate` says whether x holds something already.
-template <class Visitor>
-void library_adjoint(const affine_operands<float>& on, int max_batch, Visitor&& visit) {
-  const int width = on.map.view.view_width();
-  for (int b = 0; b < library_capacity(max_batch); b += library_slice) {
-    visit(gemm_call{.transpose_a = false,
-                    .m = width,
-                    .n = library_slice,
-                    .k = on.map.view.outputs,
-                    .a = on.weights,
-                    .lda = width,
-                    .b = on.values.at(b, on.y),
-                    .ldb = static_cast<int>(on.values.stretch),
-                    .c = on.values.at(b, on.x),
-                    .ldc = static_cast<int>(on.values.stretch),
-                    .beta = on.accumulate != 0 ? 1.0F : 0.0F,
-                    .tf32 = on.tf32 != 0});
+  const int outputs = on.map.view.outputs;
+  for (int b = 0; b < library_capacity(on.most_samples); b += library_slice) {
+    device.library_gemm({.transpose_a = forward,
+                         .m = forward ? outputs : width,
+                         .n = library_slice,
+                         .k = forward ? width : outputs,
+                         .a = on.weights,
+                         .lda = width,
+                         .b = on.values.at(b, forward ? on.x : on.y),
+                         .ldb = static_cast<int>(on.values.stretch),
+                         .c = on.values.at(b, forward ? on.y : on.x),
+                         .ldc = static_cast<int>(on.values.stretch),
+                         .beta = forward || on.accumulate != 0 ? 1.0F : 0.0F,
+                         .tf32 = on.tf32 != 0});
   }
 }
 
@@ -209,53 +170,34 @@ struct rounding_kernel {
     });
   }
 };
-template <class Device, class Scalar>
-void launch_rounding(Device& device, const affine_operands<Scalar>& on, int place, int count) {
-  if (on.tf32_result == 0) return;
-  const rounding_kernel<Scalar, 128> kernel{on.values, on.state, place, count, on.most_samples};
-  device.launch(kernel, kernel.blocks());
-}
 
-/// Calls launch(kernel) with the own kernel of tiles `way` for `problem`.
-template <class Scalar, class Problem, class Launch>
-void with_gemm_kernel(gemm_way way, const Problem& problem, Launch&& launch) {
-  switch (way) {
-    case gemm_way::narrow:
-      return launch(gemm_kernel<Scalar, Problem, narrow_tiles>{problem});
-    case gemm_way::large:
-      return launch(gemm_kernel<Scalar, Problem, large_tiles>{problem});
-    default:
-      return launch(gemm_kernel<Scalar, Problem, square_tiles>{problem});
-  }
+/// f(tiles) with the own kernel's tiles.
+template <class Function>
+constexpr auto with_tiles(gemm_way way, Function&& f) {
+  return way == gemm_way::narrow ? f(narrow_tiles{}) : way == gemm_way::large ? f(large_tiles{}) : f(square_tiles{});
 }
-
-/// Launches an affine layer's forward product, whoever forms it: 1 node, with cuBLAS 1 and one a slice.
+/// Launches the own kernel for a problem of gemm_affine.hpp.
+template <class Scalar, class Device, class Problem>
+void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
+  with_tiles(way, [&]<class Tiles>(Tiles) { launch(device, gemm_kernel<Scalar, Problem, Tiles>{problem}); });
+}
+/// Launches an affine layer's product over samples, `forward` or `adjoint`, whoever forms it: 1 node; with cuBLAS one a
+/// slice, and one more for a forward product and where results are TF32.
 template <class Device, class Scalar>
-void launch_forward(Device& device, gemm_way way, const affine_operands<Scalar>& on, int max_batch) {
+void launch_product(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on) {
+  const bool forward = product == gemm_product::forward;
   if constexpr (has_library_gemm<Device> && sizeof(Scalar) == sizeof(float)) {
-    if (way == gemm_way::library) {
-      if (on.accumulate == 0) {
-        const bias_kernel<Scalar, 128> start{on};
-        device.launch(start, start.blocks());
-      }
-      library_forward(on, max_batch, [&](const gemm_call& call) { device.library_gemm(call); });
-      return launch_rounding(device, on, on.y, on.map.view.outputs);
+    if (way == gemm_way::library && (forward || on.bias == nullptr)) {
+      if (forward && on.accumulate == 0) launch(device, bias_kernel<Scalar, 128>{on});
+      call_library(device, product, on);
+      const int place = forward ? on.y : on.x;
+      const int count = forward ? on.map.view.outputs : on.map.view.view_width();
+      if (on.tf32_result == 0) return;
+      return launch(device, rounding_kernel<Scalar, 128>{on.values, on.state, place, count, on.most_samples});
     }
   }
-  with_gemm_kernel<Scalar>(way, affine_forward<Scalar>{on},
-                           [&](const auto& kernel) { device.launch(kernel, kernel.blocks()); });
-}
-/// The same for the gradient of x.
-template <class Device, class Scalar>
-void launch_adjoint(Device& device, gemm_way way, const affine_operands<Scalar>& on, int max_batch) {
-  if constexpr (has_library_gemm<Device> && sizeof(Scalar) == sizeof(float)) {
-    if (way == gemm_way::library && on.bias == nullptr) {
-      library_adjoint(on, max_batch, [&](const gemm_call& call) { device.library_gemm(call); });
-      return launch_rounding(device, on, on.x, on.map.view.view_width());
-    }
-  }
-  with_gemm_kernel<Scalar>(way, affine_adjoint<Scalar>{on},
-                           [&](const auto& kernel) { device.launch(kernel, kernel.blocks()); });
+  if (forward) return launch_gemm<Scalar>(device, way, affine_forward<Scalar>{on});
+  launch_gemm<Scalar>(device, way, affine_adjoint<Scalar>{on});
 }
 
 }  // namespace pergrad::inline v0_1::on_device

@@ -5,11 +5,10 @@
 
 #include <cstddef>
 
-#include <pergrad/concepts.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
 #include <pergrad/cuda/plan/gemm_door.hpp>
 #include <pergrad/gradients/plan.hpp>
-#include <pergrad/graph/graph.hpp>
+#include <pergrad/graph/plan.hpp>
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -17,23 +16,15 @@ namespace pergrad::inline v0_1::on_device {
 /// whole physical batch, each in a launch of its own; what lies between them goes sample by sample.
 enum class plan_kind { fused, layered };
 
-/// Multiply-adds of one sample's forward pass. A function: nvcc 13 gives up on a variable with a lambda in a lambda
-/// where a program asks for device_bytes.
+/// Multiply-adds of one sample's forward pass.
 template <class Network>
-[[nodiscard]] constexpr std::size_t count_forward_work() {
-  using structure = typename Network::structure;
+inline constexpr std::size_t forward_work = [] {
   std::size_t work = 0;
-  pergrad::detail::for_each_index<structure::size>([&](auto i) {
-    using layer = typename structure::template layer_at<i>;
-    if constexpr (pergrad::detail::has_affine<layer>) {
-      const affine_map map = layer::affine(structure::shapes[structure::inputs[i]]);
-      work += map.weight_count() * map.positions();
-    }
-  });
+  for (const pergrad::detail::plan_node& node : pergrad::detail::network_plan<typename Network::structure>::nodes) {
+    if (node.kind == node_kind::affine) work += node.map.weight_count() * node.map.positions();
+  }
   return work;
-}
-template <class Network>
-inline constexpr std::size_t forward_work = count_forward_work<Network>();
+}();
 /// A block reads all weights for its sample; where they are many, samples must share them. The bounds are estimates
 /// (weights of 1 MiB, 4 million multiply-adds a sample), not measured.
 template <class Network>
@@ -44,14 +35,9 @@ inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1}
 
 /// Tiles of the product that squares a view's gradient.
 [[nodiscard]] constexpr int square_tiles_of(const affine_view& view) noexcept {
-  const gemm_way way = choose_gemm(gemm_product::squares, view, false);
-  const int rows = way == gemm_way::narrow  ? narrow_tiles::rows
-                   : way == gemm_way::large ? large_tiles::rows
-                                            : square_tiles::rows;
-  const int columns = way == gemm_way::narrow  ? narrow_tiles::columns
-                      : way == gemm_way::large ? large_tiles::columns
-                                               : square_tiles::columns;
-  return blocks_for(view.outputs, rows) * blocks_for(view.view_width(), columns);
+  return with_tiles(choose_gemm(gemm_product::squares, view, false), [&]<class Tiles>(Tiles) {
+    return blocks_for(view.outputs, Tiles::rows) * blocks_for(view.view_width(), Tiles::columns);
+  });
 }
 
 /// Elements of a sample's gradient that may be kept from its norm to the sums: those of a batch should stay in the

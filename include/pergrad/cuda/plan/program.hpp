@@ -19,9 +19,9 @@
 #include <pergrad/cuda/plan/build.hpp>
 #include <pergrad/cuda/plan/plan.hpp>
 #include <pergrad/expressions/clip.hpp>
-#include <pergrad/gradients/factors.hpp>
 #include <pergrad/gradients/plan.hpp>
-#include <pergrad/graph/gate.hpp>
+#include <pergrad/graph/graph.hpp>
+#include <pergrad/graph/plan.hpp>
 #include <pergrad/network.hpp>
 
 namespace pergrad::inline v0_1::on_device {
@@ -86,31 +86,14 @@ struct program {
   using functions = functions_of<structure>;
   static constexpr int size = static_cast<int>(structure::size);
   static_assert(sizeof(typename explanation_of<Network>::type) != 0);
-  template <std::size_t Index>
-  using layer_at = typename structure::template layer_at<Index>;
-
   static constexpr bool layered = plan_of<Network> == plan_kind::layered;
-
-  static constexpr int most_leaves = [] {
-    std::size_t count = 1;
-    detail::for_each_index<structure::size>([&](auto i) {
-      using layer = layer_at<i>;
-      if constexpr (detail::has_affine<layer>) {
-        count += 1;
-      } else if constexpr (detail::has_factors<layer> && !detail::has_two_inputs<layer>) {
-        count += detail::factors_of<layer>(structure::shapes[structure::inputs[i]], shape{}).size();
-      }
-    });
-    return static_cast<int>(count);
-  }();
 
   struct tables : network_sizes {
     std::array<op_row, structure::size> ops{};
-    std::array<outer_leaf, static_cast<std::size_t>(most_leaves)> outer{};
-    std::array<elementwise_leaf, static_cast<std::size_t>(most_leaves)> elementwise{};
+    std::array<outer_leaf, detail::network_plan<structure>::most_outer> outer{};
+    std::array<elementwise_leaf, detail::network_plan<structure>::most_elementwise> elementwise{};
     int outer_count = 0;
     int elementwise_count = 0;
-    int layers = 0;
   };
 
   static constexpr tables table = build_tables<program>::make();
@@ -119,10 +102,9 @@ struct program {
     window_tables<scalar> result;
     result.integers.resize(static_cast<std::size_t>(table.integers));
     result.scalars.resize(static_cast<std::size_t>(table.scalars));
-    detail::for_each_index<structure::size>([&](auto i) {
-      using layer = layer_at<i>;
-      if constexpr (detail::has_windows<layer>) {
-        fill_windows<layer>(structure::shapes[structure::inputs[i]], table.ops[i], result.integers.data(),
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (detail::has_windows<Layer>) {
+        fill_windows<Layer>(structure::shapes[structure::inputs[i]], table.ops[i], result.integers.data(),
                             result.scalars.data());
       }
     });

@@ -72,28 +72,22 @@ inline void check(cudaError_t error, const char* call) {
       error};
 }
 
-struct stream_closer {
-  void operator()(cudaStream_t stream) const noexcept { static_cast<void>(cudaStreamDestroy(stream)); }
+/// Gives a handle of the runtime back.
+template <auto Close>
+struct closer {
+  template <class Handle>
+  void operator()(Handle handle) const noexcept {
+    static_cast<void>(Close(handle));
+  }
 };
-struct event_closer {
-  void operator()(cudaEvent_t event) const noexcept { static_cast<void>(cudaEventDestroy(event)); }
-};
-struct graph_closer {
-  void operator()(cudaGraph_t graph) const noexcept { static_cast<void>(cudaGraphDestroy(graph)); }
-};
-struct executable_closer {
-  void operator()(cudaGraphExec_t graph) const noexcept { static_cast<void>(cudaGraphExecDestroy(graph)); }
-};
-struct pinned_closer {
-  void operator()(std::byte* memory) const noexcept { static_cast<void>(cudaFreeHost(memory)); }
-};
-template <class Handle, class Closer>
-using owner = std::unique_ptr<std::remove_pointer_t<Handle>, Closer>;
+template <class Handle, auto Close>
+using owner = std::unique_ptr<std::remove_pointer_t<Handle>, closer<Close>>;
+using event = owner<cudaEvent_t, cudaEventDestroy>;
 
-[[nodiscard]] inline owner<cudaEvent_t, event_closer> make_event() {
-  cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-  return owner<cudaEvent_t, event_closer>{event};
+[[nodiscard]] inline event make_event() {
+  cudaEvent_t made = nullptr;
+  check(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  return event{made};
 }
 
 /// Why no kernel of this program can run, and the runtime's number of it; empty and 0 if one can.
@@ -136,7 +130,7 @@ class staging {
     void* memory = nullptr;
     check(cudaHostAlloc(&memory, segments * segment_bytes, cudaHostAllocDefault), "cudaHostAlloc");
     memory_.reset(static_cast<std::byte*>(memory));
-    for (auto& event : events_) event = make_event();
+    for (event& each : events_) each = make_event();
   }
 
   void upload(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
@@ -179,8 +173,8 @@ class staging {
     used_ = 0;
   }
 
-  std::unique_ptr<std::byte, pinned_closer> memory_;
-  std::array<owner<cudaEvent_t, event_closer>, segments> events_;
+  owner<std::byte*, cudaFreeHost> memory_;
+  std::array<event, segments> events_;
   std::size_t current_ = 0;
   std::size_t used_ = 0;  ///< bytes of the current segment
 };
@@ -201,7 +195,7 @@ class cuda_device {
 
    private:
     friend class cuda_device;
-    cuda_detail::owner<cudaGraphExec_t, cuda_detail::executable_closer> executable_;
+    cuda_detail::owner<cudaGraphExec_t, cudaGraphExecDestroy> executable_;
     std::size_t nodes_ = 0;
   };
 
@@ -303,7 +297,7 @@ class cuda_device {
       throw;
     }
     cuda_detail::check(cudaStreamEndCapture(stream_, &recorded), "cudaStreamEndCapture");
-    const cuda_detail::owner<cudaGraph_t, cuda_detail::graph_closer> owned{recorded};
+    const cuda_detail::owner<cudaGraph_t, cudaGraphDestroy> owned{recorded};
     graph result;
     cuda_detail::check(cudaGraphGetNodes(recorded, nullptr, &result.nodes_), "cudaGraphGetNodes");
     cudaGraphExec_t executable = nullptr;
@@ -334,7 +328,7 @@ class cuda_device {
 #endif
   }
 
-  cuda_detail::owner<cudaStream_t, cuda_detail::stream_closer> own_stream_;
+  cuda_detail::owner<cudaStream_t, cudaStreamDestroy> own_stream_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<cuda_detail::staging> staging_;
 #if PERGRAD_CUBLAS

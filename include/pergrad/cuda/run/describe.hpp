@@ -38,26 +38,27 @@ template <class Network, on_device::device Device>
 [[nodiscard]] auto describe_rows(const basic_device_executor<Device>& /*executor*/) {
   using program = on_device::program<Network>;
   using structure = typename Network::structure;
-  using on_device::op_kind;
+  using detail::node_kind;
   constexpr const auto& table = program::table;
-  const auto way = [](on_device::gemm_way planned) {
+  using on_device::gemm_product;
+  const auto way = [](gemm_product product, const auto& of) {
+    const on_device::gemm_way planned = on_device::way_of(product, of);
     return std::string_view{on_device::name_of(on_device::way_on<Device, typename Network::scalar>(planned))};
   };
   std::array<device_description, structure::size> rows;
-  detail::for_each_index<structure::size>([&](auto index) {
-    constexpr std::size_t i = index;
+  detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
     device_description& to = rows[i];
     const on_device::op_row& row = table.ops[i];
-    to.layer = detail::name_of_layer<typename structure::template layer_at<i>>();
+    to.layer = detail::name_of_layer<Layer>();
     to.in = structure::shapes[structure::inputs[i]];
     to.out = structure::shapes[i + 1];
     to.parameters = structure::parameter_counts[i];
     if (row.out_size > 0) {
-      const bool is_product = program::layered && row.kind == op_kind::affine;
+      const bool is_product = program::layered && row.kind == node_kind::affine;
       const bool has_gradient =
-          row.input_gradient != 0 || row.input2_gradient != 0 || (row.kind == op_kind::general && row.backward != 0);
-      to.forward = is_product ? way(on_device::forward_way(row)) : "sample kernel";
-      if (has_gradient) to.backward = is_product ? way(on_device::adjoint_way(row)) : "sample kernel";
+          row.input_gradient != 0 || row.input2_gradient != 0 || (row.kind == node_kind::general && row.backward != 0);
+      to.forward = is_product ? way(gemm_product::forward, row) : "sample kernel";
+      if (has_gradient) to.backward = is_product ? way(gemm_product::adjoint, row) : "sample kernel";
     }
     if (to.parameters == 0) return;
     to.norm = structure::trained_counts[i] == 0 ? "frozen" : name_of(norm_method::elementwise);
@@ -65,7 +66,7 @@ template <class Network, on_device::device Device>
     for (int k = row.first_outer; k < row.last_outer; ++k) {
       const on_device::outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
       to.norm = name_of(leaf.method);
-      if (program::layered) to.sum = way(on_device::sum_way(leaf));
+      if (program::layered) to.sum = way(gemm_product::sums, leaf);
     }
   });
   return rows;

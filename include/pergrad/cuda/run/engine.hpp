@@ -50,7 +50,6 @@ class engine {
         losses_(max_batch),
         outputs_(max_batch * net.output_size),
         norms_(max_batch * net.layers()),
-        parts_(max_batch * net.layers()),
         projections_(max_batch),
         weights_(max_batch * std::max<std::size_t>(1, net.layers())),
         weights_of_sample_(std::max<std::size_t>(1, net.layers())) {
@@ -125,9 +124,6 @@ class engine {
     if (!facts_wanted) return;
     memory_.get(norms_.data(), places.norms, request.count * net().layers());
     if (request.direction != nullptr) memory_.get(projections_.data(), places.projections, request.count);
-    for (std::size_t i = 0; i < request.count * net().layers(); ++i) {
-      parts_[i] = {norms_[i].squared, norms_[i].error, norms_[i].slack, norms_[i].spread};
-    }
   }
   [[nodiscard]] detail::sample_facts<Scalar> facts_of(const request_type& request, std::size_t b,
                                                       bool facts_wanted) const {
@@ -136,7 +132,7 @@ class engine {
     facts.loss = losses_[b];
     facts.output = std::span{outputs_}.subspan(b * net().output_size, net().output_size);
     if (facts_wanted) {
-      facts.layers = std::span{parts_}.subspan(b * net().layers(), net().layers());
+      facts.layers = std::span{norms_}.subspan(b * net().layers(), net().layers());
       for (const norm_bound& each : facts.layers) facts.norm += each;
       if (request.direction != nullptr) facts.projection = projections_[b];
     }
@@ -183,8 +179,8 @@ class engine {
   void fold(std::vector<Sum>& to) {
     to.resize(net().parameters);
     Sum* const lanes = memory_.template at<Sum>(memory_.places().sums);
-    const fold_kernel<Sum> kernel{lanes, lane_count(net()), static_cast<std::int64_t>(net().parameters), lanes};
-    memory_.device().launch(kernel, kernel.blocks());
+    launch(memory_.device(),
+           fold_kernel<Sum>{lanes, lane_count(net()), static_cast<std::int64_t>(net().parameters), lanes});
     memory_.get(to.data(), memory_.places().sums, net().parameters);
   }
   template <class Target>
@@ -218,7 +214,6 @@ class engine {
   std::vector<double> losses_;
   std::vector<Scalar> outputs_;
   std::vector<norm_bound> norms_;
-  std::vector<norm_bound> parts_;
   std::vector<double> projections_;
   std::vector<Scalar> weights_;
   std::vector<Scalar> weights_of_sample_;

@@ -139,7 +139,7 @@ class launcher {
     return on;
   }
   [[nodiscard]] static constexpr bool is_product(const op_row& row) {
-    return row.kind == op_kind::affine && row.out_size > 0;
+    return row.kind == node_kind::affine && row.out_size > 0;
   }
 
   template <class Run>
@@ -154,7 +154,7 @@ class launcher {
       on.tf32 = memory_->tf32() ? 1 : 0;
       on.tf32_result = on.tf32 * row.handed_on;
       on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
-      launch_forward(device(), forward_way(row), on, wanted.samples);
+      launch_product(device(), gemm_product::forward, way_of(gemm_product::forward, row), on);
       waiting = i + 1;
     }
     run(waiting, node_count(), stage::forward | stage::loss);
@@ -172,7 +172,7 @@ class launcher {
       on.weights = memory_->parameters() + row.parameters;
       on.accumulate = row.accumulate;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
-      launch_adjoint(device(), adjoint_way(row), on, wanted.samples);
+      launch_product(device(), gemm_product::adjoint, way_of(gemm_product::adjoint, row), on);
     }
     if (does_something(0, waiting)) run(0, waiting, stage::backward);
   }
@@ -191,8 +191,7 @@ class launcher {
       problem.partial = memory_->template at<double>(memory_->places().squares) + leaf.squares;
       problem.partial_stride = net_->squares;
       problem.tiles = leaf.square_count / leaf.view.groups;
-      with_gemm_kernel<Scalar>(squares_way(leaf), problem,
-                               [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
+      launch_gemm<Scalar>(device(), way_of(gemm_product::squares, leaf), problem);
     }
   }
   template <class Sum>
@@ -229,8 +228,7 @@ class launcher {
       problem.lanes = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
       problem.lane_stride = static_cast<std::int64_t>(net_->parameters);
       problem.lane_count = lane_count(*net_);
-      with_gemm_kernel<Scalar>(sum_way(leaf), problem,
-                               [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
+      launch_gemm<Scalar>(device(), way_of(gemm_product::sums, leaf), problem);
     };
     if (leaf.view.positions() > 1) {
       launch(affine_sums<Scalar, Sum, 1>{});

@@ -18,39 +18,12 @@
 
 namespace pergrad::inline v0_1::on_device {
 
-/// Memory of a device, given back when this goes. Not copyable.
+/// Memory of a device, given back with the last who holds it.
 template <class Device>
-class allocation {
- public:
-  allocation() = default;
-  allocation(std::shared_ptr<Device> device, std::size_t bytes)
-      : device_{std::move(device)}, memory_{device_->allocate(bytes)}, bytes_{bytes} {}
-  allocation(allocation&& other) noexcept { swap(other); }
-  allocation& operator=(allocation&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  allocation(const allocation&) = delete;
-  allocation& operator=(const allocation&) = delete;
-  ~allocation() {
-    if (memory_ != nullptr) device_->release(memory_);
-  }
-  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  template <class Value>
-  [[nodiscard]] Value* at(std::size_t offset) const noexcept {
-    return reinterpret_cast<Value*>(static_cast<std::byte*>(memory_) + offset);
-  }
-
- private:
-  void swap(allocation& other) noexcept {
-    std::swap(device_, other.device_);
-    std::swap(memory_, other.memory_);
-    std::swap(bytes_, other.bytes_);
-  }
-  std::shared_ptr<Device> device_;
-  void* memory_ = nullptr;
-  std::size_t bytes_ = 0;
-};
+[[nodiscard]] std::shared_ptr<std::byte> allocate_on(std::shared_ptr<Device> device, std::size_t bytes) {
+  auto* const memory = static_cast<std::byte*>(device->allocate(bytes));
+  return {memory, [device = std::move(device)](std::byte* gone) { device->release(gone); }};
+}
 
 /// One network on one device, for batches of up to `max_batch` samples. Made once; nothing else is allocated later.
 template <class Scalar, class Device>
@@ -63,7 +36,7 @@ class network_memory {
         options_{options},
         net_{&net},
         places_{lay_out(net, sizeof(Scalar), max_batch)},
-        arena_{device_, places_.bytes},
+        arena_{allocate_on(device_, places_.bytes)},
         header_(sizeof(step_state) + max_batch * sizeof(std::uint32_t)) {
     const std::vector<int> groups(net.groups.begin(), net.groups.end());
     put(places_.ops, net.ops.data(), net.ops.size());
@@ -80,11 +53,11 @@ class network_memory {
   /// Whether values and gradients are stored as TF32.
   [[nodiscard]] bool tf32() const noexcept { return options_.tf32 && std::is_same_v<Scalar, float>; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return max_batch_; }
-  [[nodiscard]] std::size_t bytes() const noexcept { return arena_.bytes(); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return places_.bytes; }
   [[nodiscard]] const arena_layout& places() const noexcept { return places_; }
   template <class Value>
   [[nodiscard]] Value* at(std::size_t place) const noexcept {
-    return arena_.template at<Value>(place);
+    return reinterpret_cast<Value*>(arena_.get() + place);
   }
   [[nodiscard]] const step_state* state() const noexcept { return at<const step_state>(places_.state); }
   [[nodiscard]] Scalar* parameters() const noexcept { return at<Scalar>(places_.parameters); }
@@ -140,7 +113,7 @@ class network_memory {
   device_options options_;
   const network_facts* net_;
   arena_layout places_;
-  allocation<Device> arena_;
+  std::shared_ptr<std::byte> arena_;
   std::vector<std::byte> header_;
 };
 

@@ -48,7 +48,7 @@ class network_trainer {
  public:
   using records_type = dataset<Scalar, Target>;
   using launch_type = sample_launcher<Device, Scalar, Target>;
-  using noise_stream = pergrad::detail::secret_stream<pergrad::detail::randomness::noise>;
+  using noise_stream = stream_upload::stream_type;
   /// Records are copied to the device when a step sees them first.
   static constexpr bool trains_on_a_copy = true;
   static constexpr bool can_be_saved = false;
@@ -135,19 +135,21 @@ class network_trainer {
     const std::size_t target_start = (input_bytes + 255) / 256 * 256;
     const std::size_t bytes = target_start + records.targets().size_bytes();
     captured_ = false;
-    if (records_.bytes() < bytes) {
-      records_ = allocation<Device>{};
-      records_ = {device_, bytes};
+    if (room_ < bytes) {
+      room_ = 0;
+      records_.reset();  // before there is another one
+      records_ = allocate_on(device_, bytes);
+      room_ = bytes;
     }
     if (records.size() > 0) {
       upload_inputs(static_cast<const Scalar*>(inputs), records.size() * net().input_size);
-      device_->upload(records_.template at<void>(target_start), records.targets().data(),
-                      records.targets().size_bytes());
+      device_->upload(records_.get() + target_start, records.targets().data(), records.targets().size_bytes());
     }
     inputs_ = inputs;
     targets_ = records.targets().data();
     record_count_ = records.size();
-    capture(records_.template at<const Scalar>(0), records_.template at<const Target>(target_start));
+    capture(reinterpret_cast<const Scalar*>(records_.get()),
+            reinterpret_cast<const Target*>(records_.get() + target_start));
   }
 
   /// One physical batch. The last one has the step's noise: it is added, and the parameters are updated.
@@ -216,12 +218,12 @@ class network_trainer {
   }
   /// With TF32 the device's copy is rounded; its kernels read it as it is.
   void upload_inputs(const Scalar* inputs, std::size_t count) {
-    if (!memory_->tf32()) return device_->upload(records_.template at<void>(0), inputs, count * sizeof(Scalar));
+    if (!memory_->tf32()) return device_->upload(records_.get(), inputs, count * sizeof(Scalar));
     std::vector<Scalar> part(std::min(count, std::size_t{1} << 16U));
     for (std::size_t first = 0; first < count; first += part.size()) {
       const std::size_t size = std::min(part.size(), count - first);
       for (std::size_t i = 0; i < size; ++i) part[i] = round_to_tf32(inputs[first + i]);
-      device_->upload(records_.template at<Scalar>(first * sizeof(Scalar)), part.data(), size * sizeof(Scalar));
+      device_->upload(records_.get() + first * sizeof(Scalar), part.data(), size * sizeof(Scalar));
     }
   }
   /// From now on the newest parameters are here. They may have been with another trainer of the same network.
@@ -266,10 +268,8 @@ class network_trainer {
                                     .released = memory_->template at<Scalar>(places.released),
                                     .is_open = memory_->template at<unsigned char>(places.is_open),
                                     .rule = rule()};
-    const release_kernel<Scalar> kernel{work};
-    device_->launch(kernel, kernel.blocks());
-    const settle_kernel<Scalar> rest{work};
-    device_->launch(rest, rest.blocks());
+    launch(*device_, release_kernel<Scalar>{work});
+    launch(*device_, settle_kernel<Scalar>{work});
   }
 
   std::shared_ptr<Device> device_;
@@ -281,7 +281,8 @@ class network_trainer {
   release_grid grid_;
   release_settings<Scalar> settings_{};
   clip_rule rule_;
-  allocation<Device> records_;
+  std::shared_ptr<std::byte> records_;  ///< on the device
+  std::size_t room_ = 0;                ///< there, in bytes
   const void* inputs_ = nullptr;
   const void* targets_ = nullptr;
   std::size_t record_count_ = 0;

@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <type_traits>
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/gradients/plan.hpp>
-#include <pergrad/graph/graph.hpp>
 #include <pergrad/graph/layout.hpp>
+#include <pergrad/graph/plan.hpp>
 #include <pergrad/host/plan/segment_sizes.hpp>
 #include <pergrad/host/plan/tables.hpp>
 #include <pergrad/host/plan/tiles.hpp>
@@ -22,6 +21,7 @@ template <class Program>
 struct leaf_tables {
   using structure = typename Program::structure;
   using tables = typename Program::tables;
+  using plan = typename Program::plan;
 
   /// Is the sum of this affine node's weights formed a chunk at a time? That of a large block is, and those of all
   /// behind it that have one position, whatever their size: they go through whole tiles anyway.
@@ -39,86 +39,67 @@ struct leaf_tables {
   /// Of shared weights it is not.
   static constexpr bool may_be_deferred(const node_row& row, std::size_t node) {
     return row.kind == node_kind::affine && row.whole_view && !row.map.adjoint && row.map.groups == 1 &&
-           row.parameter_count > 0 && !use_of(node).shared();
+           row.parameter_count > 0 && !plan::nodes[node].use.shared();
   }
 
   /// Sizes and parameter order of every leaf; places follow once the tile is known.
   static constexpr void list(tables& t) {
-    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      const node_row& row = t.nodes[i];
-      index parameter = row.parameters;
-      if (row.parameter_count == 0) return;
-      if constexpr (detail::has_affine<Layer>) {
-        const affine_map& map = row.map;
-        const auto taps = static_cast<index>(map.kernel.size());
-        const auto group_channels = static_cast<index>(map.in_channels / map.groups);
-        outer_leaf leaf;
-        leaf.node = i;
-        leaf.groups = static_cast<index>(map.groups);
-        leaf.outputs = static_cast<index>(map.group_outputs());
-        leaf.view_plane = {static_cast<index>(map.kernel.depth), 0,
-                           static_cast<index>(map.kernel.height * map.kernel.width)};
-        leaf.view[0] = {static_cast<index>(map.kernel.height), 0, static_cast<index>(map.kernel.width)};
-        leaf.view[1] = {static_cast<index>(map.kernel.width), 0, 1};
-        leaf.view[2] = {group_channels, 1, taps};
-        leaf.step_plane.extent = static_cast<index>(map.out_size.depth);
-        leaf.step[0].extent = static_cast<index>(map.out_size.height);
-        leaf.step[1].extent = static_cast<index>(map.out_size.width);
-        leaf.parameter_output = group_channels * taps;
-        leaf.parameter_group = leaf.outputs * leaf.parameter_output;
-        leaf.parameters = parameter;
+    for (const detail::plan_factor& each : plan::factors) {
+      const node_row& row = t.nodes[each.node];
+      const factor& what = each.what;
+      const auto parameters = static_cast<index>(each.parameters);
+      const auto positions = static_cast<index>(what.positions);
+      if (what.sparse) {
+        sparse_leaf leaf;
+        leaf.node = each.node;
+        leaf.slot = row.in;
+        leaf.positions = positions;
+        leaf.delta_step = static_cast<index>(what.delta.position_stride);
+        leaf.delta_stride = static_cast<index>(what.delta.stride);
+        leaf.width = static_cast<index>(what.columns);
+        leaf.vocabulary = static_cast<index>(what.rows);
+        leaf.skipped = what.skipped_id < what.rows ? static_cast<index>(what.skipped_id) : -1;
+        leaf.parameters = parameters;
         add_leaf(t, leaf);
-        parameter += leaf.size();
-        if (map.bias) {
-          elementwise_leaf bias;
-          bias.node = i;
-          const extent places = map.adjoint ? map.in_size : map.out_size;
-          bias.count = static_cast<index>(map.bias_count());
-          bias.step_plane.extent = static_cast<index>(places.depth);
-          bias.step[0].extent = static_cast<index>(places.height);
-          bias.step[1].extent = static_cast<index>(places.width);
-          bias.parameters = parameter;
-          add_leaf(t, bias);
+      } else if (what.outer) {
+        outer_leaf leaf;
+        leaf.node = each.node;
+        leaf.outputs = static_cast<index>(what.rows);
+        leaf.parameter_output = static_cast<index>(what.columns);
+        leaf.parameters = parameters;
+        if (row.kind == node_kind::affine) {
+          const affine_map& map = row.map;
+          const auto taps = static_cast<index>(map.kernel.size());
+          leaf.groups = static_cast<index>(map.groups);
+          leaf.view_plane = {static_cast<index>(map.kernel.depth), 0,
+                             static_cast<index>(map.kernel.height * map.kernel.width)};
+          leaf.view[0] = {static_cast<index>(map.kernel.height), 0, static_cast<index>(map.kernel.width)};
+          leaf.view[1] = {static_cast<index>(map.kernel.width), 0, 1};
+          leaf.view[2] = {static_cast<index>(map.in_channels / map.groups), 1, taps};
+          set_positions(leaf, map.out_size);
+          leaf.parameter_group = leaf.outputs * leaf.parameter_output;
+        } else {
+          leaf.view[2] = {static_cast<index>(what.columns), static_cast<index>(what.other.stride), 1};
+          leaf.delta_stride = static_cast<index>(what.delta.stride);
+          set_steps(leaf, what);
         }
-      } else if constexpr (detail::has_factors<Layer>) {
-        for (const factor& each : detail::factors_of<Layer>(Program::shape_of(i), Program::second_shape_of(i))) {
-          if (each.sparse) {
-            sparse_leaf leaf;
-            leaf.node = i;
-            leaf.slot = row.in;
-            leaf.positions = static_cast<index>(each.positions);
-            leaf.delta_step = static_cast<index>(each.delta.position_stride);
-            leaf.delta_stride = static_cast<index>(each.delta.stride);
-            leaf.width = static_cast<index>(each.columns);
-            leaf.vocabulary = static_cast<index>(each.rows);
-            leaf.skipped = each.skipped_id < each.rows ? static_cast<index>(each.skipped_id) : -1;
-            leaf.parameters = parameter;
-            add_leaf(t, leaf);
-          } else if (each.outer) {
-            outer_leaf leaf;
-            leaf.node = i;
-            leaf.outputs = static_cast<index>(each.rows);
-            leaf.view[2] = {static_cast<index>(each.columns), static_cast<index>(each.other.stride), 1};
-            leaf.step[1].extent = static_cast<index>(each.positions);
-            leaf.delta_stride = static_cast<index>(each.delta.stride);
-            leaf.parameter_output = static_cast<index>(each.columns);
-            leaf.parameters = parameter;
-            add_leaf(t, leaf);
-          } else {
-            elementwise_leaf leaf;
-            leaf.node = i;
-            leaf.ones = each.other.from == source::ones;
-            leaf.count = static_cast<index>(each.rows);
-            leaf.step[1].extent = static_cast<index>(each.positions);
-            leaf.delta_stride = static_cast<index>(each.delta.stride);
-            leaf.other_stride = static_cast<index>(each.other.stride);
-            leaf.parameters = parameter;
-            add_leaf(t, leaf);
-          }
-          parameter += static_cast<index>(each.size());
+        add_leaf(t, leaf);
+      } else {
+        elementwise_leaf leaf;
+        leaf.node = each.node;
+        leaf.count = static_cast<index>(what.rows);
+        leaf.parameters = parameters;
+        if (row.kind == node_kind::affine) {
+          set_positions(leaf, row.map.adjoint ? row.map.in_size : row.map.out_size);
+        } else {
+          leaf.ones = what.other.from == source::ones;
+          leaf.delta_stride = static_cast<index>(what.delta.stride);
+          leaf.other_stride = static_cast<index>(what.other.stride);
+          set_steps(leaf, what);
         }
+        add_leaf(t, leaf);
       }
-    });
+    }
     arrange_segments(t);
     arrange_deferred(t);
   }
@@ -152,77 +133,74 @@ struct leaf_tables {
 
   /// Places of what the factors read, once the tile and the workspace are laid out.
   static constexpr void resolve(tables& t) {
-    for (std::size_t k = 0; k != t.outer_count; ++k) {
-      outer_leaf& leaf = t.outer[k];
-      const node_row& row = t.nodes[leaf.node];
-      if (row.kind != node_kind::affine) continue;
-      const slot& in = t.slots[row.in];
-      const slot& out = t.slots[row.out];
-      const affine_map& map = row.map;
-      // Of an adjoint map the input gradient's windows lie over the output gradient, and the input takes delta's place.
-      const layout& x = map.adjoint ? out.gradient_layout : in.value_layout;
-      const layout& delta = map.adjoint ? in.value_layout : out.gradient_layout;
-      leaf.x =
-          (map.adjoint ? out.gradient : in.value)
-              .at(x.start - static_cast<index>(map.padding.depth) * x.plane -
-                  static_cast<index>(map.padding.height) * x.row - static_cast<index>(map.padding.width) * x.column);
-      leaf.delta = (map.adjoint ? in.value : out.gradient).at(delta.start);
-      leaf.x_group = leaf.view[2].extent;
-      leaf.delta_group = leaf.outputs;
-      leaf.view_plane.x = static_cast<index>(map.dilation.depth) * x.plane;
-      leaf.view[0].x = static_cast<index>(map.dilation.height) * x.row;
-      leaf.view[1].x = static_cast<index>(map.dilation.width) * x.column;
-      leaf.step_plane = {leaf.step_plane.extent, static_cast<index>(map.stride.depth) * x.plane, delta.plane};
-      leaf.step[0] = {leaf.step[0].extent, static_cast<index>(map.stride.height) * x.row, delta.row};
-      leaf.step[1] = {leaf.step[1].extent, static_cast<index>(map.stride.width) * x.column, delta.column};
-    }
-    for (std::size_t k = 0; k != t.elementwise_count; ++k) {
-      elementwise_leaf& leaf = t.elementwise[k];
-      const node_row& row = t.nodes[leaf.node];
-      if (row.kind != node_kind::affine) continue;
-      const slot& out = t.slots[row.out];
-      leaf.delta = out.gradient.at(out.gradient_layout.start);
-      leaf.step_plane.delta = out.gradient_layout.plane;
-      leaf.step[0].delta = out.gradient_layout.row;
-      leaf.step[1].delta = out.gradient_layout.column;
-    }
     std::size_t outer = 0;
     std::size_t elementwise = 0;
     std::size_t sparse = 0;
-    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      if constexpr (!detail::has_affine<Layer> && detail::has_factors<Layer>) {
-        while (outer != t.outer_count && t.outer[outer].node + 1 <= i) ++outer;
-        while (elementwise != t.elementwise_count && t.elementwise[elementwise].node + 1 <= i) ++elementwise;
-        if (t.nodes[i].parameter_count == 0) return;
-        for (const factor& each : detail::factors_of<Layer>(Program::shape_of(i), Program::second_shape_of(i))) {
-          const auto delta_step = static_cast<index>(each.delta.position_stride);
-          const auto other_step = static_cast<index>(each.other.position_stride);
-          if (each.sparse) {
-            sparse_leaf& leaf = t.sparse[sparse++];
-            leaf.ids = place_of(t.nodes[i], each.other);
-            leaf.delta = place_of(t.nodes[i], each.delta);
-          } else if (each.outer) {
-            outer_leaf& leaf = t.outer[outer++];
-            leaf.x = place_of(t.nodes[i], each.other);
-            leaf.delta = place_of(t.nodes[i], each.delta);
-            leaf.step[1].x = other_step;
-            leaf.step[1].delta = delta_step;
-          } else {
-            elementwise_leaf& leaf = t.elementwise[elementwise++];
-            leaf.delta = place_of(t.nodes[i], each.delta);
-            leaf.other = place_of(t.nodes[i], each.other);
-            leaf.step[1].x = other_step;
-            leaf.step[1].delta = delta_step;
-          }
+    for (const detail::plan_factor& each : plan::factors) {
+      const node_row& row = t.nodes[each.node];
+      const factor& what = each.what;
+      if (what.sparse) {
+        sparse_leaf& leaf = t.sparse[sparse++];
+        leaf.ids = place_of(row, what.other);
+        leaf.delta = place_of(row, what.delta);
+      } else if (what.outer) {
+        outer_leaf& leaf = t.outer[outer++];
+        if (row.kind == node_kind::affine) {
+          look_at_images(t, row, leaf);
+        } else {
+          leaf.x = place_of(row, what.other);
+          leaf.delta = place_of(row, what.delta);
+        }
+        leaf.find_one_sample();
+      } else {
+        elementwise_leaf& leaf = t.elementwise[elementwise++];
+        if (row.kind == node_kind::affine) {
+          const slot& out = t.slots[row.out];
+          leaf.delta = out.gradient.at(out.gradient_layout.start);
+          leaf.step_plane.delta = out.gradient_layout.plane;
+          leaf.step[0].delta = out.gradient_layout.row;
+          leaf.step[1].delta = out.gradient_layout.column;
+        } else {
+          leaf.delta = place_of(row, what.delta);
+          leaf.other = place_of(row, what.other);
         }
       }
-    });
-    for (std::size_t k = 0; k != t.outer_count; ++k) t.outer[k].find_one_sample();
+    }
   }
 
  private:
+  static constexpr void set_positions(auto& leaf, extent positions) {
+    leaf.step_plane.extent = static_cast<index>(positions.depth);
+    leaf.step[0].extent = static_cast<index>(positions.height);
+    leaf.step[1].extent = static_cast<index>(positions.width);
+  }
+  static constexpr void set_steps(auto& leaf, const factor& what) {
+    leaf.step[1] = {static_cast<index>(what.positions), static_cast<index>(what.other.position_stride),
+                    static_cast<index>(what.delta.position_stride)};
+  }
+  /// Places and steps of what an affine map sees.
+  static constexpr void look_at_images(const tables& t, const node_row& row, outer_leaf& leaf) {
+    const slot& in = t.slots[row.in];
+    const slot& out = t.slots[row.out];
+    const affine_map& map = row.map;
+    // Of an adjoint map the input gradient's windows lie over the output gradient, and the input takes delta's place.
+    const layout& x = map.adjoint ? out.gradient_layout : in.value_layout;
+    const layout& delta = map.adjoint ? in.value_layout : out.gradient_layout;
+    leaf.x = (map.adjoint ? out.gradient : in.value)
+                 .at(x.start - static_cast<index>(map.padding.depth) * x.plane -
+                     static_cast<index>(map.padding.height) * x.row - static_cast<index>(map.padding.width) * x.column);
+    leaf.delta = (map.adjoint ? in.value : out.gradient).at(delta.start);
+    leaf.x_group = leaf.view[2].extent;
+    leaf.delta_group = leaf.outputs;
+    leaf.view_plane.x = static_cast<index>(map.dilation.depth) * x.plane;
+    leaf.view[0].x = static_cast<index>(map.dilation.height) * x.row;
+    leaf.view[1].x = static_cast<index>(map.dilation.width) * x.column;
+    leaf.step_plane = {leaf.step_plane.extent, static_cast<index>(map.stride.depth) * x.plane, delta.plane};
+    leaf.step[0] = {leaf.step[0].extent, static_cast<index>(map.stride.height) * x.row, delta.row};
+    leaf.step[1] = {leaf.step[1].extent, static_cast<index>(map.stride.width) * x.column, delta.column};
+  }
   static constexpr void add_leaf(tables& t, sparse_leaf leaf) {
-    leaf.use = use_of(leaf.node);
+    leaf.use = plan::nodes[leaf.node].use;
     leaf.owner = t.sparse_count;
     for (std::size_t k = 0; k < t.sparse_count && !leaf.use.first; ++k) {
       if (t.sparse[k].parameters == leaf.parameters && t.sparse[k].use.first) leaf.owner = k;
@@ -263,7 +241,7 @@ struct leaf_tables {
     if (t.deferred_count > 0 && t.deferred_delta / line % 2 == 0) t.deferred_delta += line;
   }
   static constexpr void add_leaf(tables& t, outer_leaf leaf) {
-    leaf.use = use_of(leaf.node);
+    leaf.use = plan::nodes[leaf.node].use;
     leaf.deferred = t.nodes[leaf.node].deferred;
     if (leaf.deferred) {
       leaf.method = norm_method::product;
@@ -284,7 +262,7 @@ struct leaf_tables {
     t.outer[t.outer_count++] = leaf;
   }
   static constexpr void add_leaf(tables& t, elementwise_leaf leaf) {
-    leaf.use = use_of(leaf.node);
+    leaf.use = plan::nodes[leaf.node].use;
     if (leaf.use.first) {
       leaf.native = t.native_size;
       t.native_size += round_up(leaf.count);
@@ -292,21 +270,6 @@ struct leaf_tables {
       leaf.native = native_of_first_use(t.elementwise, t.elementwise_count, leaf);
     }
     t.elementwise[t.elementwise_count++] = leaf;
-  }
-  static constexpr bool has_ties = [] {
-    for (std::size_t i = 0; i < Program::size; ++i) {
-      if (structure::owners[i] != i) return true;
-    }
-    return false;
-  }();
-  static constexpr tied_use use_of(std::size_t node) {
-    tied_use use{structure::owners[node] == node, true};
-    if constexpr (has_ties) {  // a walk for each of hundreds of nodes takes its time
-      for (std::size_t later = node + 1; later < Program::size; ++later) {
-        if (structure::owners[later] == structure::owners[node]) use.last = false;
-      }
-    }
-    return use;
   }
   template <class Leaves>
   static constexpr index native_of_first_use(const Leaves& leaves, std::size_t count, const auto& leaf) {

@@ -17,6 +17,7 @@
 #include <pergrad/graph/gate.hpp>
 #include <pergrad/graph/graph.hpp>
 #include <pergrad/graph/layout.hpp>
+#include <pergrad/graph/plan.hpp>
 #include <pergrad/host/plan/arrangements.hpp>
 #include <pergrad/host/plan/input_place.hpp>
 #include <pergrad/host/plan/kept_places.hpp>
@@ -34,38 +35,7 @@ struct program {
   using structure = typename Network::structure;
   using scalar = typename Network::scalar;
   static constexpr std::size_t size = structure::size;
-  template <std::size_t Index>
-  using layer_at = typename structure::template layer_at<Index>;
-  static constexpr shape shape_of(std::size_t node) { return structure::shapes[structure::inputs[node]]; }
-  static constexpr shape second_shape_of(std::size_t node) { return structure::shapes[structure::inputs2[node]]; }
-
- private:
-  static constexpr std::size_t most_factors() {
-    std::size_t most = 2;
-    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      if constexpr (!detail::has_affine<Layer> && detail::has_factors<Layer>) {
-        most = std::max(most, detail::factors_of<Layer>(shape_of(i), second_shape_of(i)).size());
-      }
-    });
-    return most;
-  }
-
-  static constexpr std::size_t most_sparse_leaves() {
-    std::size_t most = 0;
-    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      if constexpr (detail::takes_ids<Layer> && detail::has_factors<Layer>) {
-        for (const factor& each : detail::factors_of<Layer>(shape_of(i), second_shape_of(i))) most += each.sparse;
-      }
-    });
-    return std::max<std::size_t>(1, most);
-  }
-
- public:
-  static constexpr std::size_t most_leaves = [] {
-    std::size_t count = 1;
-    for (std::size_t i = 0; i < size; ++i) count += structure::parameter_counts[i] > 0 ? 1U : 0U;
-    return count * most_factors();
-  }();
+  using plan = detail::network_plan<structure>;
 
   /// Slots 0 .. size are the network's; slot size + 1 + i is the copy that node i makes of its input, if it is staged.
   static constexpr std::size_t slot_count = 2 * size + 1;
@@ -74,11 +44,11 @@ struct program {
     std::array<slot, slot_count> slots{};
     std::array<std::size_t, slot_count> storage{};  ///< slot -> the slot whose storage it shares
     std::array<node_row, size> nodes{};
-    std::array<outer_leaf, most_leaves> outer{};
-    std::array<elementwise_leaf, most_leaves> elementwise{};
+    std::array<outer_leaf, plan::most_outer> outer{};
+    std::array<elementwise_leaf, plan::most_elementwise> elementwise{};
     std::size_t outer_count = 0;  // loops say != to these counts, not <: nvcc warns of < 0
     std::size_t elementwise_count = 0;
-    std::array<sparse_leaf, most_sparse_leaves()> sparse{};
+    std::array<sparse_leaf, plan::most_sparse> sparse{};
     std::size_t sparse_count = 0;
     index sparse_integers = 0;  ///< a sample's, for the segments of all tables
     index sparse_scalars = 0;
@@ -116,55 +86,29 @@ struct program {
     }
   };
 
-  template <class Layer>
-  static constexpr node_kind kind_of() {
-    if constexpr (detail::has_affine<Layer>) {
-      return node_kind::affine;
-    } else if constexpr (detail::is_branch_sum<Layer>) {
-      return node_kind::branch_sum;
-    } else if constexpr (detail::is_reshape<Layer>) {
-      return node_kind::reshape;
-    } else if constexpr (detail::has_value<Layer>) {
-      return node_kind::elementwise;
-    } else if constexpr (detail::has_windows<Layer>) {
-      return node_kind::pooling;
-    } else if constexpr (detail::is_tiled<Layer>) {
-      return node_kind::tiled;
-    } else {
-      return node_kind::general;
-    }
-  }
-
  private:
   static constexpr tables build() {
     tables t;
     std::array<bool, slot_count> trained{};       // a parameter lies before this slot
     std::array<std::size_t, size + 1> readers{};  // consumers of a slot
-    std::array<bool, size + 1> output_is_read{};  // the slot's producer reads it again in its backward
     std::array<arrangement, slot_count> arranged{};
     std::array<halo, slot_count> value_halo{};
     std::array<halo, slot_count> gradient_halo{};
-    std::array<bool, size> derivative_from_output{};
-    std::array<bool, size> has_second{};
     std::array<bool, size> stored_order{};
     std::array<arrangement, size> read_as{};  // how a node's input must be stored; no channels: any way
     std::array<arrangement, size> written{};  // how a node stores its output; no channels: as wished
     std::array<bool, size> transposes{};
-    for (std::size_t i = 0; i < size; ++i) ++readers[structure::inputs[i]];
 
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       node_row& row = t.nodes[i];
-      row.kind = kind_of<Layer>();
-      if constexpr (detail::has_affine<Layer>) row.map = Layer::affine(shape_of(i));
-      row.saved_count = static_cast<index>(detail::saved_count_of<Layer>(shape_of(i), second_shape_of(i)));
-      row.scratch_count = static_cast<index>(detail::scratch_count_of<Layer>(shape_of(i), second_shape_of(i)));
-      derivative_from_output[i] = derives_from_output<Layer>();
-      if constexpr (detail::has_two_inputs<Layer>) has_second[i] = true;
+      row.kind = plan::nodes[i].kind;
+      row.map = plan::nodes[i].map;
+      row.scratch_count = static_cast<index>(detail::scratch_count_of<Layer>(plan::in_of(i), plan::second_of(i)));
       if constexpr (detail::reads_images<Layer>) stored_order[i] = true;
       if constexpr (requires { Layer::samples_together; })
         t.least_tile = std::max<index>(t.least_tile, static_cast<index>(Layer::samples_together));
       if constexpr (detail::has_matrices<Layer>) {
-        for (const matrix& each : detail::matrices_of<Layer>(shape_of(i), second_shape_of(i))) {
+        for (const matrix& each : detail::matrices_of<Layer>(plan::in_of(i), plan::second_of(i))) {
           const auto number = static_cast<std::size_t>(row.matrix_count++);
           row.matrices[number] = each;
           row.panel_offsets[number] = t.panel_size;
@@ -172,32 +116,32 @@ struct program {
         }
       }
       transposes[i] = swaps_channels_and_positions<Layer>();
-      read_as[i] = reads<Layer>(row.kind, shape_of(i), row.map);
+      read_as[i] = reads<Layer>(row.kind, plan::in_of(i), row.map);
       written[i] = writes<Layer>(row.kind, structure::shapes[i + 1]);
     });
     const std::array<arrangement, size + 1> wished = wishes<structure>(t.nodes, read_as, transposes);
     arranged[0] = choose(Network::input_shape, wished[0]);
 
     for (std::size_t i = 0; i < size; ++i) {
+      const detail::plan_node& node = plan::nodes[i];
       node_row& row = t.nodes[i];
       row.in = structure::inputs[i];
       row.in2 = structure::inputs2[i];
       row.out = i + 1;
       row.in_shape = structure::shapes[row.in];
       row.out_shape = structure::shapes[row.out];
-      row.in2_shape = has_second[i] ? structure::shapes[row.in2] : shape{};
+      row.in2_shape = node.two_inputs ? structure::shapes[row.in2] : shape{};
+      row.saved_count = static_cast<index>(node.saved_count);
       row.parameters = static_cast<index>(structure::parameter_offsets[i]);
       row.parameter_count = static_cast<index>(structure::trained_counts[i]);
       row.weight_count = static_cast<index>(structure::parameter_counts[i]);
-      if (has_second[i]) ++readers[row.in2];
-      row.input_gradient = trained[row.in];
-      row.input2_gradient = has_second[i] && trained[row.in2];
-      row.backward = row.input_gradient || row.input2_gradient || row.parameter_count > 0;
-      trained[row.out] = row.backward;
-      t.layer_group[i] = structure::owners[i] == i ? t.layer_groups : t.layer_group[structure::owners[i]];
-      if (row.parameter_count > 0 && structure::owners[i] == i) ++t.layer_groups;
-      output_is_read[row.out] = row.kind == node_kind::pooling || row.kind == node_kind::general ||
-                                row.kind == node_kind::tiled || row.kind == node_kind::elementwise;
+      row.input_gradient = node.input_gradient;
+      row.input2_gradient = node.input2_gradient;
+      row.backward = trained[row.out] = node.backward;
+      ++readers[row.in];
+      if (node.two_inputs) ++readers[row.in2];
+      t.layer_group[i] = node.layer;
+      if (row.parameter_count > 0) t.layer_groups = std::max(t.layer_groups, node.layer + 1);
 
       if (transposes[i]) read_as[i] = column_of(row.in_shape, arranged[row.in]);
       if (read_as[i].channels != 0 && !arranged[row.in].agrees_with(read_as[i])) {
@@ -220,8 +164,8 @@ struct program {
       const bool producer_forgets =
           row.in > 0 && row.in <= size &&
           (t.nodes[row.in - 1].kind == node_kind::affine || t.nodes[row.in - 1].kind == node_kind::branch_sum);
-      row.in_place = row.kind == node_kind::elementwise && derivative_from_output[i] && readers[row.in] == 1 &&
-                     producer_forgets && !output_is_read[row.in];
+      row.in_place = row.kind == node_kind::elementwise && plan::nodes[i].derives_from_output && readers[row.in] == 1 &&
+                     producer_forgets;
       if (row.in_place) t.storage[row.out] = t.storage[row.in];
       if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
       if (row.kind == node_kind::affine && !takes_one_pixel(row.map)) {
@@ -248,24 +192,14 @@ struct program {
       widen(gradient_halo[t.storage[row.out]], halo_of_delta(row));
     }
 
-    std::array<bool, slot_count> complete{};  // some of the slot's gradient has been written
-    complete[t.storage[size]] = true;
+    detail::gradient_writers<slot_count> writers{t.storage, size};
     for (std::size_t i = size; i-- > 0;) {
       node_row& row = t.nodes[i];
-      if (!row.backward || row.in_place) continue;
-      if (row.staged && row.input_gradient) {
-        row.staged_accumulate = complete[t.storage[row.staged_from]];
-        complete[t.storage[row.staged_from]] = true;
-      }
+      if (row.in_place) continue;
+      if (row.staged && row.input_gradient) row.staged_accumulate = writers.adds(row.staged_from);
       if (row.kind == node_kind::reshape) continue;
-      if (row.input_gradient) {
-        row.accumulate = complete[t.storage[row.in]];
-        complete[t.storage[row.in]] = true;
-      }
-      if (row.input2_gradient) {
-        row.accumulate2 = complete[t.storage[row.in2]];
-        complete[t.storage[row.in2]] = true;
-      }
+      if (row.input_gradient) row.accumulate = writers.adds(row.in);
+      if (row.input2_gradient) row.accumulate2 = writers.adds(row.in2);
     }
 
     index& scratch = t.scratch.sample;
@@ -291,7 +225,7 @@ struct program {
         if (row.input_gradient || row.map.adjoint) t.panel_size += panel_elements(row, row.winograd_dx_rows);
       } else if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
         row.copies_in = !stored_order[i] && !is_plain(t, row.in);
-        row.copies_in2 = has_second[i] && !stored_order[i] && !is_plain(t, row.in2);
+        row.copies_in2 = plan::nodes[i].two_inputs && !stored_order[i] && !is_plain(t, row.in2);
         row.copies_out = !stored_order[i] && !is_plain(t, row.out);
         if (row.kind == node_kind::tiled) {
           row.direct_dx = row.input_gradient && !row.copies_in && !row.accumulate;

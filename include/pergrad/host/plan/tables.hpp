@@ -8,6 +8,7 @@
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/graph/layout.hpp>
+#include <pergrad/graph/plan.hpp>
 #include <pergrad/host/gemm/product_shape.hpp>
 #include <pergrad/shape.hpp>
 
@@ -45,7 +46,8 @@ inline constexpr index panel_block = 64;
   return columns - first < panel_block ? columns - first : panel_block;
 }
 
-enum class node_kind { affine, elementwise, pooling, reshape, branch_sum, general, tiled };
+using detail::node_kind;
+using detail::tied_use;
 
 inline constexpr std::size_t most_matrices = 4;
 
@@ -89,14 +91,6 @@ struct node_row {
   bool direct_dx2 = false;
   bool copies_in = false;  ///< general: the slots are not stored in PyTorch's order, so values are copied
   bool copies_out = false;
-};
-
-/// The place of a leaf among the uses of shared parameters. The backward pass meets the last use first; the sample's
-/// gradient is whole, and its norm known, once the first use has been added.
-struct tied_use {
-  bool first = true;
-  bool last = true;
-  [[nodiscard]] constexpr bool shared() const noexcept { return !first || !last; }
 };
 
 /// One axis of what a position sees of x, and its step in the parameter block.

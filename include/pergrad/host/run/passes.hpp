@@ -170,7 +170,7 @@ class passes : public tile_values<Network> {
   void layer_forward(const node_row& row, index begin, index end) {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
-    constexpr node_kind kind = program::template kind_of<Layer>();
+    constexpr node_kind kind = detail::kind_of<Layer>();
     if constexpr (kind == node_kind::tiled) {
       tiled_forward(row, begin, end, detail::reads_images<Layer>,
                     [](tile_view<scalar>& tile) { Layer::forward(tile); });
@@ -198,7 +198,7 @@ class passes : public tile_values<Network> {
   void layer_backward(const node_row& row, index begin, index end) {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
-    constexpr node_kind kind = program::template kind_of<Layer>();
+    constexpr node_kind kind = detail::kind_of<Layer>();
     if constexpr (kind == node_kind::tiled) {
       tiled_backward(row, begin, end, detail::reads_images<Layer>,
                      [](tile_view<scalar>& tile) { Layer::backward(tile); });
@@ -231,7 +231,7 @@ class passes : public tile_values<Network> {
   }
   template <class Layer>
   static constexpr layer_steps steps_of() {
-    constexpr node_kind kind = program::template kind_of<Layer>();
+    constexpr node_kind kind = detail::kind_of<Layer>();
     if constexpr (kind == node_kind::affine || kind == node_kind::branch_sum || kind == node_kind::reshape) {
       return {};
     } else {
