@@ -244,14 +244,16 @@ constexpr void apply(window_options& options, pergrad::groups<Count> option) noe
 }
 constexpr void apply(window_options& options, no_bias) noexcept { options.bias = false; }
 
-template <class Unknown>
-constexpr void apply(window_options& options, Unknown) noexcept {
+/// What is no option of the layer.
+template <class Gathered, class Unknown>
+constexpr void apply(Gathered& options, Unknown) noexcept {
   options.unknown_given = true;
 }
-
-template <class... Options>
-[[nodiscard]] constexpr window_options gather_options() noexcept {
-  window_options options;
+/// A layer's options, gathered from its option types in any order: `apply(options, option)` says what one of them
+/// means.
+template <class Gathered, class... Options>
+[[nodiscard]] constexpr Gathered gather() noexcept {
+  Gathered options;
   (apply(options, Options{}), ...);
   options.unknown_given = options.unknown_given || options_disagree<Options...>();
   return options;

@@ -15,8 +15,7 @@
 
 #include <pergrad/host/conv/kernels.hpp>
 #include <pergrad/host/gemm/product.hpp>
-#include <pergrad/layers/adaptive_avg_pool2d.hpp>
-#include <pergrad/layers/max_pool2d.hpp>
+#include <pergrad/layers/pools.hpp>
 #include <pergrad/privacy/noise/rounded_gaussian.hpp>
 
 #include "comparing.hpp"

@@ -6,7 +6,7 @@
 
 #include <pergrad/layers/cross_attention.hpp>
 #include <pergrad/layers/multihead_attention.hpp>
-#include <pergrad/layers/take_positions.hpp>
+#include <pergrad/layers/slices.hpp>
 #include <pergrad/pergrad.hpp>
 
 #include "attention_oracle.hpp"

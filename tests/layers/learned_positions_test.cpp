@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include <pergrad/layers/learned_positions.hpp>
+#include <pergrad/layers/positions.hpp>
 #include <pergrad/pergrad.hpp>
 
 #include "laws.hpp"

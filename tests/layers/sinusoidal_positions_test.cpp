@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-#include <pergrad/layers/sinusoidal_positions.hpp>
+#include <pergrad/layers/positions.hpp>
 #include <pergrad/pergrad.hpp>
 
 #include "laws.hpp"

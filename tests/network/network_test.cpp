@@ -16,14 +16,11 @@
 #include <pergrad/expressions/leaf.hpp>
 #include <pergrad/graph/sequential.hpp>
 #include <pergrad/host/executor.hpp>
-#include <pergrad/layers/adaptive_avg_pool2d.hpp>
-#include <pergrad/layers/avg_pool2d.hpp>
-#include <pergrad/layers/conv2d.hpp>
-#include <pergrad/layers/flatten.hpp>
+#include <pergrad/layers/activations.hpp>
+#include <pergrad/layers/conv.hpp>
 #include <pergrad/layers/linear.hpp>
-#include <pergrad/layers/max_pool2d.hpp>
-#include <pergrad/layers/relu.hpp>
-#include <pergrad/layers/tanh.hpp>
+#include <pergrad/layers/pools.hpp>
+#include <pergrad/layers/reshape.hpp>
 #include <pergrad/losses/mean_squared_error.hpp>
 #include <pergrad/network.hpp>
 

@@ -2,6 +2,7 @@
 // pergrad/graph/mistakes.hpp - what a layer's check(shape) may answer; each has its sentence in errors.hpp
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <ratio>
 
@@ -47,6 +48,13 @@ enum class mistake {
   branches_differ_in_length,
   branches_not_given
 };
+
+/// What to say of an input that has not `axes` axes besides its channels.
+[[nodiscard]] constexpr mistake wrong_rank(std::size_t axes) noexcept {
+  return axes == 1   ? mistake::needs_channels_and_positions
+         : axes == 2 ? mistake::needs_an_image
+                     : mistake::needs_a_volume;
+}
 
 /// Stands in the place of a composition with an option (or a layer) that is none of its own, and says so.
 template <class Option>

@@ -24,7 +24,7 @@ namespace pergrad::inline v0_1 {
 template <std::size_t Channels, extent Kernel, class... Options>
 struct conv_transpose2d {
   static constexpr const char* name = "conv_transpose2d";
-  static constexpr detail::window_options options = detail::gather_options<Options...>().on(2);
+  static constexpr detail::window_options options = detail::gather<detail::window_options, Options...>().on(2);
   static constexpr extent kernel = detail::on_axes(Kernel, 2, 1);
   static constexpr std::size_t kernel_axes = 2;
 

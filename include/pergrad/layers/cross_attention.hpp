@@ -34,7 +34,7 @@ template <std::size_t Heads, class... Options>
 struct attention_to_memory {
   static constexpr const char* name = "cross_attention";
   static constexpr bool on_tiles = true;
-  static constexpr attention_options options = gather_attention_options<Options...>();
+  static constexpr attention_options options = gather<attention_options, Options...>();
 
   [[nodiscard]] static constexpr shape output_shape(shape in, shape /*second*/) noexcept { return {in.e0, in.e1}; }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
@@ -64,7 +64,7 @@ struct attention_to_memory {
     return lay_out(in, second).scratch_count;
   }
   [[nodiscard]] static constexpr mistake check(shape in, shape second) noexcept {
-    if (options.wrong_given) return mistake::option_not_offered;
+    if (options.unknown_given) return mistake::option_not_offered;
     if (second.ids != 0) return mistake::ids_into_a_float_layer;
     if (in.rank() != 2) return mistake::needs_a_sequence;
     if (second.rank() != 2) return mistake::branches_do_not_fit;

@@ -31,7 +31,7 @@ struct bag_sum {};
 
 namespace detail {
 
-/// Options of layers with a table, gathered from their option types in any order.
+/// Options of layers with a table.
 struct table_options {
   std::size_t padding = ~std::size_t{0};  ///< none
   bool sum = false;
@@ -42,17 +42,6 @@ constexpr void apply(table_options& options, padding_idx<Id> option) noexcept {
   options.padding = option.value;
 }
 constexpr void apply(table_options& options, bag_sum) noexcept { options.sum = true; }
-template <class Unknown>
-constexpr void apply(table_options& options, Unknown) noexcept {
-  options.unknown_given = true;
-}
-template <class... Options>
-[[nodiscard]] constexpr table_options gather_table_options() noexcept {
-  table_options options;
-  (apply(options, Options{}), ...);
-  options.unknown_given = options.unknown_given || options_disagree<Options...>();
-  return options;
-}
 
 [[nodiscard]] constexpr mistake check_table(shape in, std::size_t width, const table_options& options) noexcept {
   if (in.ids == 0 || in.rank() != 1) return mistake::needs_ids;
@@ -81,7 +70,7 @@ struct embedding {
   static constexpr const char* name = "embedding";
   static constexpr bool on_tiles = true;
   static constexpr bool takes_ids = true;
-  static constexpr detail::table_options options = detail::gather_table_options<Options...>();
+  static constexpr detail::table_options options = detail::gather<detail::table_options, Options...>();
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, Dim}; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.ids * Dim; }

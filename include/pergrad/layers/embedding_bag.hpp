@@ -28,7 +28,7 @@ struct embedding_bag {
   static constexpr bool on_tiles = true;
   static constexpr bool takes_ids = true;
   static constexpr bool knows_lengths = true;
-  static constexpr detail::table_options options = detail::gather_table_options<Options...>();
+  static constexpr detail::table_options options = detail::gather<detail::table_options, Options...>();
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Dim}; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.ids * Dim; }

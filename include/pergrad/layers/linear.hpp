@@ -16,7 +16,7 @@ namespace pergrad::inline v0_1 {
 template <std::size_t Outputs, class... Options>
 struct linear {
   static constexpr const char* name = "linear";
-  static constexpr detail::window_options options = detail::gather_options<Options...>();
+  static constexpr detail::window_options options = detail::gather<detail::window_options, Options...>();
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
     return in.rank() == 1 ? shape{Outputs} : shape{in.e0, Outputs};

@@ -32,7 +32,7 @@ template <std::size_t Heads, class... Options>
 struct multihead_attention {
   static constexpr const char* name = "multihead_attention";
   static constexpr bool on_tiles = true;
-  static constexpr detail::attention_options options = detail::gather_attention_options<Options...>();
+  static constexpr detail::attention_options options = detail::gather<detail::attention_options, Options...>();
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
@@ -51,7 +51,7 @@ struct multihead_attention {
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    if (options.wrong_given) return detail::mistake::option_not_offered;
+    if (options.unknown_given) return detail::mistake::option_not_offered;
     if (in.rank() != 2) return detail::mistake::needs_a_sequence;
     if (Heads == 0) return detail::mistake::zero_is_no_size;
     return in.e1 % Heads != 0 ? detail::mistake::heads_do_not_divide : detail::mistake::none;

@@ -31,10 +31,50 @@
 #include <pergrad/initialise.hpp>
 #include <pergrad/layers/mean_over_positions.hpp>
 #include <pergrad/layers/parallel.hpp>
-#include <pergrad/layers/shared/recurrent_options.hpp>
 #include <pergrad/shape.hpp>
 
-namespace pergrad::inline v0_1::detail {
+namespace pergrad::inline v0_1 {
+
+/// Option of `rnn`: relu instead of tanh.
+struct relu_cell {};
+/// Option of recurrent layers: so many on top of each other.
+template <std::size_t Count>
+struct layers {};
+/// Option of recurrent layers: a second one reads the positions from the end; their outputs stand side by side.
+struct bidirectional {};
+/// Option of recurrent layers: one bias, on the input's side (Keras), where PyTorch has two.
+struct one_bias {};
+/// Option of recurrent layers: `{features}`, the state behind the last step (PyTorch's h_n: of a bidirectional one the
+/// forward layer's at the last position, the other's at the first).
+struct last_output {};
+/// Option of recurrent layers: `{features}`, the mean of the output over the positions that are there.
+struct mean_output {};
+
+namespace detail {
+
+struct recurrent_options {
+  bool relu = false;
+  std::size_t layer_count = 1;
+  bool both_ways = false;
+  bool one_bias = false;
+  bool no_bias = false;
+  bool last = false;
+  bool mean = false;
+  bool unknown_given = false;
+
+  [[nodiscard]] constexpr std::size_t biases() const noexcept { return no_bias ? 0 : one_bias ? 1 : 2; }
+  [[nodiscard]] constexpr bool contradict() const noexcept { return (last && mean) || (one_bias && no_bias); }
+};
+constexpr void apply(recurrent_options& options, relu_cell) noexcept { options.relu = true; }
+template <std::size_t Count>
+constexpr void apply(recurrent_options& options, layers<Count>) noexcept {
+  options.layer_count = Count;
+}
+constexpr void apply(recurrent_options& options, bidirectional) noexcept { options.both_ways = true; }
+constexpr void apply(recurrent_options& options, pergrad::one_bias) noexcept { options.one_bias = true; }
+constexpr void apply(recurrent_options& options, pergrad::no_bias) noexcept { options.no_bias = true; }
+constexpr void apply(recurrent_options& options, last_output) noexcept { options.last = true; }
+constexpr void apply(recurrent_options& options, mean_output) noexcept { options.mean = true; }
 
 /// Gates whose values lie side by side in a cell's record, and from which row of W_ih on.
 struct gate_block {
@@ -327,8 +367,8 @@ struct recurrent_core {
 /// A recurrent layer with all its options, as one-direction layers.
 template <class Cell, std::size_t Hidden, class... Options>
 struct recurrent {
-  static constexpr recurrent_options options = gather_recurrent_options<Options...>();
-  static constexpr mistake wrong = options.unknown_given || (options.relu && !Cell::may_be_relu)
+  static constexpr recurrent_options options = gather<recurrent_options, Options...>();
+  static constexpr mistake wrong = options.unknown_given || options.contradict() || (options.relu && !Cell::may_be_relu)
                                        ? mistake::option_not_offered
                                    : options.layer_count == 0 ? mistake::zero_is_no_size
                                                               : mistake::none;
@@ -340,7 +380,7 @@ struct recurrent {
   /// Layer `Index`, one direction of it.
   template <std::size_t Index, bool Reversed, bool Given = false>
   using core =
-      recurrent_core<Cell, Hidden, options.biases, Reversed, options.last && Index + 1 == layer_count, Given, wrong>;
+      recurrent_core<Cell, Hidden, options.biases(), Reversed, options.last && Index + 1 == layer_count, Given, wrong>;
   template <class Indices>
   struct stack;
   template <std::size_t... Index>
@@ -359,4 +399,5 @@ struct recurrent {
   }
 };
 
-}  // namespace pergrad::inline v0_1::detail
+}  // namespace detail
+}  // namespace pergrad::inline v0_1

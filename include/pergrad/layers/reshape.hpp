@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/layers/reshape.hpp - the same values, in PyTorch's order, under another shape
+// pergrad/layers/reshape.hpp - the same values under another shape
 #pragma once
 
 #include <pergrad/graph/mistakes.hpp>
@@ -7,8 +7,16 @@
 
 namespace pergrad::inline v0_1 {
 
-/// `reshape<shape{...}>` of as many values as the input has. PyTorch: `nn.Unflatten`, `x.reshape(...)`. An executor
-/// copies only where the next layer needs another order in memory.
+/// One row of features, in PyTorch's (channels, height, width) order. PyTorch: `nn.Flatten`. No value moves: an
+/// executor reads the image through the next layer's view.
+struct flatten {
+  static constexpr const char* name = "flatten";
+  static constexpr bool is_reshape = true;
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.size()}; }
+};
+
+/// `reshape<shape{...}>` of as many values as the input has, in PyTorch's order. PyTorch: `nn.Unflatten`,
+/// `x.reshape(...)`. An executor copies only where the next layer needs another order in memory.
 template <shape Output>
 struct reshape {
   static constexpr const char* name = "reshape";
@@ -18,6 +26,23 @@ struct reshape {
     // Numbers become no ids, and nobody knows the lengths of what is cut anew.
     if (Output.ids != 0 || Output.varying_axis() != 0) return detail::mistake::option_not_offered;
     return Output.size() == in.size() ? detail::mistake::none : detail::mistake::reshape_changes_size;
+  }
+};
+
+/// y[j, i] = x[i, j]. Between layers that take (positions, features) and those that take (channels, positions), such as
+/// `conv1d`. No value moves: both are the same sequence in memory. PyTorch: `x.transpose(1, 2)`.
+struct transpose {
+  static constexpr const char* name = "transpose";
+  static constexpr bool is_reshape = true;
+  static constexpr bool is_transpose = true;
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
+    shape out{in.e1, in.e0};
+    out.set_varying_axis(in.varying_axis() == 0 ? 0 : 3 - in.varying_axis());
+    return out;
+  }
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    return in.rank() == 2 ? detail::mistake::none : detail::mistake::needs_two_axes;
   }
 };
 

@@ -57,7 +57,7 @@ struct rnn_cell {
 };
 
 template <class... Options>
-using rnn_cell_of = rnn_cell<gather_recurrent_options<Options...>().relu>;
+using rnn_cell_of = rnn_cell<gather<recurrent_options, Options...>().relu>;
 
 }  // namespace detail
 

@@ -7,6 +7,7 @@
 
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/graph/mistakes.hpp>
+#include <pergrad/layers/activations.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/simd/math.hpp>
 
@@ -15,11 +16,8 @@ namespace pergrad::inline v0_1 {
 /// `scale<std::ratio<1, 4>>` on any shape: one factor for every value, not a parameter. The ratio, a type of <ratio>,
 /// is rounded once to the network's own type.
 template <class Ratio>
-struct scale {
+struct scale : detail::activation_from_output {
   static constexpr const char* name = "scale";
-  static constexpr bool on_device = true;
-  static constexpr bool on_vectors = true;
-  static constexpr bool derivative_from_output = true;
   [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Ratio::num, Ratio::den}; }
 
   [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {

@@ -21,12 +21,11 @@
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/graph/sequential.hpp>
 #include <pergrad/initialise.hpp>
+#include <pergrad/layers/activations.hpp>
 #include <pergrad/layers/dropout.hpp>
-#include <pergrad/layers/gelu.hpp>
 #include <pergrad/layers/layer_norm.hpp>
 #include <pergrad/layers/linear.hpp>
 #include <pergrad/layers/multihead_attention.hpp>
-#include <pergrad/layers/relu.hpp>
 #include <pergrad/layers/shared/attention.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/simd/elements.hpp>

@@ -9,7 +9,7 @@
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/graph/mistakes.hpp>
-#include <pergrad/layers/shared/pooling.hpp>
+#include <pergrad/layers/pools.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

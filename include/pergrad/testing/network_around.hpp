@@ -11,10 +11,10 @@
 #include <type_traits>
 
 #include <pergrad/graph/gate.hpp>
-#include <pergrad/layers/conv2d.hpp>
-#include <pergrad/layers/flatten.hpp>
+#include <pergrad/layers/conv.hpp>
 #include <pergrad/layers/linear.hpp>
 #include <pergrad/layers/mean_over_positions.hpp>
+#include <pergrad/layers/reshape.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/shape.hpp>
 

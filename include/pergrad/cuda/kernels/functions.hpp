@@ -16,9 +16,8 @@
 #include <pergrad/cuda/device/kernel.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/graph/graph.hpp>
-#include <pergrad/layers/relu.hpp>
-#include <pergrad/layers/shared/pooling.hpp>
-#include <pergrad/layers/tanh.hpp>
+#include <pergrad/layers/activations.hpp>
+#include <pergrad/layers/pools.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

@@ -2,7 +2,7 @@
 // pergrad/host/conv/pool.inl - one family of kernels for maxima and means of windows, a vector of channels at a time
 //
 // Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of
-// layers/shared/pooling.hpp.
+// layers/pools.hpp.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pools {

@@ -28,12 +28,12 @@ struct attention_dropout {};
 
 namespace detail {
 
-/// Options of an attention layer, gathered from its option types in any order.
+/// Options of an attention layer.
 struct attention_options {
   bool bias = true;
   bool causal = false;
   bool kv_bias = false;
-  bool wrong_given = false;     ///< something that is no option, or no probability
+  bool unknown_given = false;   ///< something that is no option, or no probability
   std::uint32_t threshold = 0;  ///< 2^32 p: a probability is kept if its 32 random bits are not below
   double kept = 1;              ///< 1 / (1 - p)
 
@@ -49,24 +49,13 @@ template <std::intmax_t Numerator, std::intmax_t Denominator>
 constexpr void apply(attention_options& options, attention_dropout<std::ratio<Numerator, Denominator>>) noexcept {
   using probability = std::ratio<Numerator, Denominator>;
   if (probability::num < 0 || probability::num >= probability::den) {
-    options.wrong_given = true;
+    options.unknown_given = true;
     return;
   }
   const auto numerator = static_cast<long double>(probability::num);
   const auto denominator = static_cast<long double>(probability::den);
   options.threshold = static_cast<std::uint32_t>(0x1p32L * numerator / denominator);
   options.kept = static_cast<double>(denominator / (denominator - numerator));
-}
-template <class Unknown>
-constexpr void apply(attention_options& options, Unknown) noexcept {
-  options.wrong_given = true;
-}
-template <class... Options>
-[[nodiscard]] constexpr attention_options gather_attention_options() noexcept {
-  attention_options options;
-  (apply(options, Options{}), ...);
-  options.wrong_given = options.wrong_given || options_disagree<Options...>();
-  return options;
 }
 
 /// Where everything of an attention layer lies: elements from the beginning of a sample's saved values, of its scratch,

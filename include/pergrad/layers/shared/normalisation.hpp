@@ -40,7 +40,7 @@ struct eps {};
 
 namespace detail {
 
-/// Options of a normalising layer, gathered from its option types in any order.
+/// Options of a normalising layer.
 struct norm_options {
   std::size_t axes = 1;
   double epsilon = 1e-5;
@@ -50,8 +50,6 @@ struct norm_options {
   bool bias_given = false;
   bool epsilon_given = false;
   bool unknown_given = false;  ///< something that is no option at all, or an epsilon of 0
-
-  [[nodiscard]] constexpr bool shifts() const noexcept { return affine && bias; }
 };
 
 template <std::size_t Count>
@@ -72,18 +70,6 @@ constexpr void apply(norm_options& options, pergrad::eps<Numerator, Denominator>
   } else {
     options.epsilon = static_cast<double>(static_cast<long double>(Numerator) / static_cast<long double>(Denominator));
   }
-}
-template <class Unknown>
-constexpr void apply(norm_options& options, Unknown /*option*/) noexcept {
-  options.unknown_given = true;
-}
-
-template <class... Options>
-[[nodiscard]] constexpr norm_options gather_norm_options() noexcept {
-  norm_options options;
-  (apply(options, Options{}), ...);
-  options.unknown_given = options.unknown_given || options_disagree<Options...>();
-  return options;
 }
 
 /// Gains 1 and shifts 0 wherever PyTorch's layers would choose for themselves; initialisers of "every parameter"

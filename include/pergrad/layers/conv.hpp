@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/layers/shared/convolution.hpp - what convolutions on sequences, images and volumes share
+// pergrad/layers/conv.hpp - convolutions of sequences, images and volumes
 //
-// y[o, t] = b[o] + sum_{c, k} W[o, c, k] x[c, t s + k r - p] along every axis that the layer has; the axes that it does
-// not have are one pixel wide. Per-sample gradient: a correlation of the padded input with delta in which stride and
-// dilation change places,
+//     y[o, t] = b[o] + sum_{c, k} W[o, c, k] x[c, t s + k r - p]
+// along every axis that the layer has; the axes that it does not have are one pixel wide. Per-sample gradient: a
+// correlation of the padded input with delta in which stride and dilation change places,
 //     G_b[o, c, k] = sum_t delta[o, t] x[c, t s + k r - p]                     (Rochette et al. 2019, arXiv:1912.06015)
 // which is the outer-product sum over the T windows that the layer's view shows: the geometry says it all.
 #pragma once
@@ -14,19 +14,14 @@
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/shape.hpp>
 
-namespace pergrad::inline v0_1::detail {
+namespace pergrad::inline v0_1 {
 
-/// What to say of an input that has not `axes` axes besides its channels.
-[[nodiscard]] constexpr mistake wrong_rank(std::size_t axes) noexcept {
-  return axes == 1   ? mistake::needs_channels_and_positions
-         : axes == 2 ? mistake::needs_an_image
-                     : mistake::needs_a_volume;
-}
+namespace detail {
 
 /// A convolution along `Axes` axes of an input {channels, ...}.
 template <std::size_t Axes, std::size_t Channels, extent GivenKernel, class... Options>
 struct convolution {
-  static constexpr window_options options = gather_options<Options...>().on(Axes);
+  static constexpr window_options options = gather<window_options, Options...>().on(Axes);
   static constexpr extent kernel = on_axes(GivenKernel, Axes, 1);
   static constexpr std::size_t kernel_axes = Axes;
   static constexpr bool channels_first = true;
@@ -75,4 +70,26 @@ struct convolution {
   }
 };
 
-}  // namespace pergrad::inline v0_1::detail
+}  // namespace detail
+
+/// `conv1d<Channels, Kernel, Options...>` on `{channels, positions}`; put `transpose` before it if the sequence is
+/// (positions, features). Options in any order: `stride<>`, `padding<>`, `dilation<>`, `groups<>`, `no_bias`. PyTorch:
+/// `nn.Conv1d` with zero padding; parameters: weight `[Channels, channels / groups, Kernel]`, then bias.
+template <std::size_t Channels, std::size_t Kernel, class... Options>
+struct conv1d : detail::convolution<1, Channels, extent{Kernel}, Options...> {
+  static constexpr const char* name = "conv1d";
+};
+/// The same on `{channels, height, width}`. Kernel: one number, or `extent{height, width}`. PyTorch: `nn.Conv2d`;
+/// weight `[Channels, channels / groups, height, width]`.
+template <std::size_t Channels, extent Kernel, class... Options>
+struct conv2d : detail::convolution<2, Channels, Kernel, Options...> {
+  static constexpr const char* name = "conv2d";
+};
+/// The same on `{channels, depth, height, width}`. Kernel: one number, or `extent{depth, height, width}`. PyTorch:
+/// `nn.Conv3d`; weight `[Channels, channels / groups, depth, height, width]`.
+template <std::size_t Channels, extent Kernel, class... Options>
+struct conv3d : detail::convolution<3, Channels, Kernel, Options...> {
+  static constexpr const char* name = "conv3d";
+};
+
+}  // namespace pergrad::inline v0_1

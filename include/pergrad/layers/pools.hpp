@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/layers/shared/pooling.hpp - what the pooling layers share: their windows, and the maximum and the mean of one
+// pergrad/layers/pools.hpp - the maximum or the mean of each window of a sequence, an image or a volume
+//
+// A pool is made of windows, which inputs an output sees, and of a rule, what it makes of them and how its gradient is
+// shared among them: a maximum's goes to the first input that equals it, a mean's is shared equally.
 #pragma once
 
 #include <algorithm>
@@ -9,17 +12,18 @@
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/graph/mistakes.hpp>
-#include <pergrad/layers/shared/convolution.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/simd/math.hpp>
 
-namespace pergrad::inline v0_1::detail {
+namespace pergrad::inline v0_1 {
+
+namespace detail {
 
 /// Windows of one size at equal steps along `Axes` axes of an input {channels, ...}; the stride defaults to the kernel,
 /// as in PyTorch.
 template <std::size_t Axes, extent GivenKernel, class... Options>
 struct sliding_windows {
-  static constexpr window_options options = gather_options<Options...>().on(Axes);
+  static constexpr window_options options = gather<window_options, Options...>().on(Axes);
   static constexpr extent kernel = on_axes(GivenKernel, Axes, 1);
   static constexpr extent step = options.stride_given ? options.stride : kernel;
   [[nodiscard]] static constexpr auto settings() noexcept { return std::array{kernel, step, options.padding}; }
@@ -163,4 +167,58 @@ struct mean_of_window {
   }
 };
 
-}  // namespace pergrad::inline v0_1::detail
+}  // namespace detail
+
+/// `max_pool1d<Kernel, Options...>` on `{channels, positions}`; options `stride<>` (default: the kernel),
+/// `padding<>` (counts as minus infinity). PyTorch: `nn.MaxPool1d` with its tie rule: first in row order.
+template <std::size_t Kernel, class... Options>
+struct max_pool1d : detail::sliding_windows<1, extent{Kernel}, Options...>, detail::maximum_of_window {
+  static constexpr const char* name = "max_pool1d";
+};
+/// The same on `{channels, height, width}`. PyTorch: `nn.MaxPool2d`.
+template <extent Kernel, class... Options>
+struct max_pool2d : detail::sliding_windows<2, Kernel, Options...>, detail::maximum_of_window {
+  static constexpr const char* name = "max_pool2d";
+};
+/// The same on `{channels, depth, height, width}`. PyTorch: `nn.MaxPool3d`.
+template <extent Kernel, class... Options>
+struct max_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::maximum_of_window {
+  static constexpr const char* name = "max_pool3d";
+};
+
+/// `avg_pool1d<Kernel, Options...>` on `{channels, positions}`; options `stride<>` (default: the kernel),
+/// `padding<>` (zeros that count in the mean). PyTorch: `nn.AvgPool1d` with its default `count_include_pad=True`.
+template <std::size_t Kernel, class... Options>
+struct avg_pool1d : detail::sliding_windows<1, extent{Kernel}, Options...>, detail::mean_of_window {
+  static constexpr const char* name = "avg_pool1d";
+};
+/// The same on `{channels, height, width}`. PyTorch: `nn.AvgPool2d`.
+template <extent Kernel, class... Options>
+struct avg_pool2d : detail::sliding_windows<2, Kernel, Options...>, detail::mean_of_window {
+  static constexpr const char* name = "avg_pool2d";
+};
+/// The same on `{channels, depth, height, width}`. PyTorch: `nn.AvgPool3d`.
+template <extent Kernel, class... Options>
+struct avg_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::mean_of_window {
+  static constexpr const char* name = "avg_pool3d";
+};
+
+/// `adaptive_avg_pool1d<Positions>` on `{channels, positions}`: means over windows that cut any sequence into a fixed
+/// number of (overlapping) parts. PyTorch: `nn.AdaptiveAvgPool1d`.
+template <std::size_t Positions>
+struct adaptive_avg_pool1d : detail::adaptive_windows<1, extent{Positions, 1}>, detail::mean_of_window {
+  static constexpr const char* name = "adaptive_avg_pool1d";
+};
+/// `adaptive_avg_pool2d<Height, Width>`: the same on `{channels, height, width}`. PyTorch: `nn.AdaptiveAvgPool2d`.
+template <std::size_t Height, std::size_t Width = Height>
+struct adaptive_avg_pool2d : detail::adaptive_windows<2, extent{Height, Width}>, detail::mean_of_window {
+  static constexpr const char* name = "adaptive_avg_pool2d";
+};
+/// `adaptive_avg_pool3d<Depth, Height, Width>`: the same on `{channels, depth, height, width}`. PyTorch:
+/// `nn.AdaptiveAvgPool3d`.
+template <std::size_t Depth, std::size_t Height = Depth, std::size_t Width = Height>
+struct adaptive_avg_pool3d : detail::adaptive_windows<3, extent{Depth, Height, Width}>, detail::mean_of_window {
+  static constexpr const char* name = "adaptive_avg_pool3d";
+};
+
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/layers/activations.hpp - functions of one number, element by element: y = value(x), dy/dx = derivative(x, y)
+//
+//     relu      max(x, 0)          1 where y > 0, else 0 (0 at 0, as PyTorch)
+//     tanh      tanh x             1 - y^2
+//     sigmoid   1 / (1 + e^-x)     y (1 - y)
+//     softplus  log(1 + e^x)       sigmoid(x)
+//     gelu      x Phi(x)           Phi(x) + x phi(x)                           (Hendrycks & Gimpel 2016)
+#pragma once
+
+#include <pergrad/detail/host_device.hpp>
+#include <pergrad/simd/math.hpp>
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// Templates over a number or a vector of numbers, for hosts and devices.
+struct activation {
+  static constexpr bool on_device = true;
+  static constexpr bool on_vectors = true;
+};
+/// Without a look at x, so that x need not be kept.
+struct activation_from_output : activation {
+  static constexpr bool derivative_from_output = true;
+};
+
+}  // namespace detail
+
+/// PyTorch: `nn.ReLU`. A NaN stays a NaN, so that a sample with one is found and dropped.
+struct relu : detail::activation_from_output {
+  static constexpr const char* name = "relu";
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return math::select(x < Value{}, Value{}, x);
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value /*x*/, Value y) noexcept {
+    return math::select(y > Value{}, Value{} + 1, Value{});
+  }
+};
+
+/// PyTorch: `nn.Tanh`. Bounded activations help private training (Papernot et al. 2021, arXiv:2007.14191).
+struct tanh : detail::activation_from_output {
+  static constexpr const char* name = "tanh";
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return math::tanh(x);
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value /*x*/, Value y) noexcept {
+    return 1 - y * y;
+  }
+};
+
+/// PyTorch: `nn.Sigmoid`.
+struct sigmoid : detail::activation_from_output {
+  static constexpr const char* name = "sigmoid";
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return math::sigmoid(x);
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value /*x*/, Value y) noexcept {
+    return y * (1 - y);
+  }
+};
+
+/// PyTorch: `nn.Softplus` with beta 1 (computed exactly: PyTorch's switch to y = x above its threshold 20 differs by
+/// 2e-9).
+struct softplus : detail::activation {
+  static constexpr const char* name = "softplus";
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return math::softplus(x);
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value x, Value /*y*/) noexcept {
+    return math::sigmoid(x);
+  }
+};
+
+/// PyTorch: `nn.GELU`, the exact form with erf.
+struct gelu : detail::activation {
+  static constexpr const char* name = "gelu";
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return x * cdf(x);
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value x, Value /*y*/) noexcept {
+    using element = math::element_t<Value>;
+    constexpr auto inverse_root_two_pi = static_cast<element>(0.39894228040143267793994605993438);
+    return cdf(x) + x * (math::exp(x * x * static_cast<element>(-0.5)) * inverse_root_two_pi);
+  }
+
+ private:
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value cdf(Value x) noexcept {
+    using element = math::element_t<Value>;
+    constexpr auto inverse_root_two = static_cast<element>(0.70710678118654752440084436210485);
+    return (math::erf(x * inverse_root_two) + 1) * static_cast<element>(0.5);
+  }
+};
+
+}  // namespace pergrad::inline v0_1
