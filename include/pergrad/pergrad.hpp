@@ -114,7 +114,6 @@
 #include <pergrad/train/predict.hpp>
 #include <pergrad/train/private_loop.hpp>
 #include <pergrad/train/private_run.hpp>
-#include <pergrad/train/public_records.hpp>
 #include <pergrad/version.hpp>
 
 #ifdef __CUDACC__

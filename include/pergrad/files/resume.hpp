@@ -176,20 +176,20 @@ struct checkpoint_access {
   template <class Byte, class Network, class Optimizer>
   [[nodiscard]] static std::vector<Byte*> arrays(Network& network, Optimizer& optimizer) {
     std::vector<Byte*> all{reinterpret_cast<Byte*>(network.all_parameters().data())};
-    for (const auto part : optimizer_access::state(optimizer)) all.push_back(reinterpret_cast<Byte*>(part.data()));
+    for (const auto part : optimizer.state()) all.push_back(reinterpret_cast<Byte*>(part.data()));
     return all;
   }
   template <class Network, class Optimizer>
   [[nodiscard]] static run_layout layout(Optimizer& optimizer) {
     run_layout made;
     made.structure = structure_hash<Network>(true);
-    made.optimizer = optimizer_access::kind(optimizer);
+    made.optimizer = optimizer.kind();
     made.tensors = parameter_tensors<Network>();
     const std::size_t count = made.tensors.size();
     made.arrays.resize(count);
     std::size_t array = 0;
-    for (const auto part : optimizer_access::state(optimizer)) {
-      const std::string prefix = std::string{"optimizer."} + optimizer_access::state_names<Optimizer>[array++] + ".";
+    for (const auto part : optimizer.state()) {
+      const std::string prefix = std::string{"optimizer."} + Optimizer::state_names[array++] + ".";
       for (std::size_t i = 0; i < count; ++i) {
         if (made.tensors[i].begin >= part.size_bytes()) continue;  // not trained, or nothing is remembered
         made.tensors.push_back(made.tensors[i]);
@@ -203,7 +203,7 @@ struct checkpoint_access {
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                    std::uint64_t generator_steps, const std::string& path) {
-    const std::uint64_t* const steps = optimizer_access::count(optimizer);
+    const std::uint64_t* const steps = optimizer.count();
     run_numbers run;
     if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
       run.plan = accountant.plan();
@@ -241,14 +241,14 @@ struct checkpoint_access {
     const auto places = arrays<std::byte>(network, optimizer);
     accountant = std::move(goes_on);
     loaded.put(places);
-    if (std::uint64_t* const count = optimizer_access::count(optimizer)) *count = run.optimizer_steps;
+    if (std::uint64_t* const count = optimizer.count()) *count = run.optimizer_steps;
     return run.generator_steps;
   }
   template <class Network, class Optimizer>
   [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
     constexpr std::size_t width = sizeof(typename Network::scalar);
     std::vector<std::size_t> sizes{width * (Network::parameter_count + Network::frozen_parameter_count)};
-    for (const auto part : optimizer_access::state(optimizer)) sizes.push_back(part.size_bytes());
+    for (const auto part : optimizer.state()) sizes.push_back(part.size_bytes());
     return read_older_run(path, sizes, width);
   }
   /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise.

@@ -56,6 +56,9 @@ class adam : public optimizer_steps<adam<Network>, Network> {
 
  private:
   friend struct optimizer_access;
+  // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
+  // their names, and a count of steps or null.
+  friend struct detail::checkpoint_access;
   static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
   [[nodiscard]] const char* kind() const noexcept { return "adam"; }
   [[nodiscard]] std::array<std::span<scalar>, 2> state() noexcept { return {first_.span(), second_.span()}; }

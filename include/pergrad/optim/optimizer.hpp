@@ -23,6 +23,10 @@
 
 namespace pergrad::inline v0_1 {
 
+namespace detail {
+struct checkpoint_access;
+}
+
 /// The library's own way to an optimizer's formula.
 struct optimizer_access {
   /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
@@ -41,23 +45,6 @@ struct optimizer_access {
       const std::size_t first = task * share;
       use(first, gradient.data() + first, std::min(gradient.size() - first, share));
     });
-  }
-  /// What an optimizer remembers between steps: arrays of `parameter_count` values or none, and its count of steps if
-  /// it has one.
-  template <class Optimizer>
-  [[nodiscard]] static auto state(Optimizer& optimizer) noexcept {
-    return optimizer.state();
-  }
-  /// Its name in files, and those of the arrays.
-  template <class Optimizer>
-  [[nodiscard]] static const char* kind(const Optimizer& optimizer) noexcept {
-    return optimizer.kind();
-  }
-  template <class Optimizer>
-  static constexpr auto state_names = Optimizer::state_names;
-  template <class Optimizer>
-  [[nodiscard]] static std::uint64_t* count(Optimizer& optimizer) noexcept {
-    return optimizer.count();
   }
   /// What begins an update with released values, divided by a public constant, once nothing can fail any more.
   template <class Optimizer, class Network>

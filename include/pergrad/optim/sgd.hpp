@@ -41,6 +41,9 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
 
  private:
   friend struct optimizer_access;
+  // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
+  // their names, and a count of steps or null.
+  friend struct detail::checkpoint_access;
   static constexpr std::array<const char*, 1> state_names{"momentum_buffer"};  // PyTorch's
   [[nodiscard]] const char* kind() const noexcept { return momentum_ > 0 ? "sgd with momentum" : "sgd"; }
   [[nodiscard]] std::array<std::span<scalar>, 1> state() noexcept { return {velocity_.span()}; }
