@@ -20,12 +20,34 @@
 #include <pergrad/expressions/noise.hpp>
 #include <pergrad/optim/held.hpp>
 #include <pergrad/privacy/types.hpp>
+#include <pergrad/simd/elements.hpp>
 
 namespace pergrad::inline v0_1 {
 
 namespace detail {
+
 struct checkpoint_access;
+
+/// An update by a rule of optim/rules.hpp over parameters and an optimizer's arrays, a vector at a time.
+template <class Rule, class Scalar, class... State>
+[[nodiscard]] auto update_by(const Rule& rule, Scalar* parameters, State*... arrays) {
+  auto update = [=](std::size_t first, const Scalar* gradient, std::size_t size) {
+    // By value: what is stored might lie over anything else, and would be read again each time.
+    const auto step = [rule, gradient, parameters = parameters + first, ... arrays = arrays + first](
+                          on_host::index i, const auto& lanes) {
+      const auto apply = [&](on_host::pack<Scalar> parameter, auto... state) {
+        rule(on_host::pack<Scalar>{lanes.load(gradient + i)}, parameter, state...);
+        (lanes.store(arrays + i, state), ...);
+        lanes.store(parameters + i, parameter);
+      };
+      apply(lanes.load(parameters + i), on_host::pack<Scalar>{lanes.load(arrays + i)}...);
+    };
+    on_host::for_each_pack<Scalar>(static_cast<on_host::index>(size), step);
+  };
+  return use_with_arrays<decltype(update), Scalar>{update, {parameters, arrays...}};
 }
+
+}  // namespace detail
 
 /// The library's own way to an optimizer's formula.
 struct optimizer_access {
