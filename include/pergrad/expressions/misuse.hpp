@@ -126,7 +126,12 @@ template <detail::explained_expression Given> [[nodiscard]] error::explained out
 template <detail::explained_expression Given> [[nodiscard]] error::explained gram(const Given& /*given*/) { return {}; }
 template <class... Given> requires detail::any_explained<Given...> [[nodiscard]] error::explained dot(const Given&... /*given*/) { return {}; }
 template <class... Given> requires detail::any_explained<Given...> [[nodiscard]] error::explained weighted_sum(const Given&... /*given*/) { return {}; }
+template <class First, class Second> requires detail::any_explained<First, Second> [[nodiscard]] error::explained min(const First& /*first*/, const Second& /*second*/) { return {}; }
+template <class First, class Second> requires detail::any_explained<First, Second> [[nodiscard]] error::explained max(const First& /*first*/, const Second& /*second*/) { return {}; }
+template <class First, class Second> requires detail::any_explained<First, Second> [[nodiscard]] error::explained pow(const First& /*first*/, const Second& /*second*/) { return {}; }
 template <class First, class Second> requires(detail::any_explained<First, Second> && !detail::is_noise<Second>) [[nodiscard]] error::explained operator+(const First& /*first*/, const Second& /*second*/) { return {}; }
+template <class First, class Second> requires detail::any_explained<First, Second> [[nodiscard]] error::explained operator-(const First& /*first*/, const Second& /*second*/) { return {}; }
+template <class First, class Second> requires detail::any_explained<First, Second> [[nodiscard]] error::explained operator*(const First& /*first*/, const Second& /*second*/) { return {}; }
 template <class First, class Second> requires detail::any_explained<First, Second> [[nodiscard]] error::explained operator/(const First& /*first*/, const Second& /*second*/) { return {}; }
 // clang-format on
 
