@@ -28,7 +28,6 @@
 #include <pergrad/expressions/scalars.hpp>
 #include <pergrad/expressions/sums.hpp>
 #include <pergrad/expressions/totals.hpp>
-#include <pergrad/files/older_files.hpp>
 #include <pergrad/files/parameters.hpp>
 #include <pergrad/files/resume.hpp>
 #include <pergrad/files/safetensors.hpp>
@@ -93,7 +92,6 @@
 #include <pergrad/train/predict.hpp>
 #include <pergrad/train/private_loop.hpp>
 #include <pergrad/train/private_run.hpp>
-#include <pergrad/train/public_records.hpp>
 #include <pergrad/version.hpp>
 
 #ifdef __CUDACC__

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/data/sequences_test.cpp - sequences of different lengths, padded and cut
+// tests/data/sequences_test.cpp - sequences of different lengths: from text, padded and cut
 #include <boost/test/unit_test.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <pergrad/batch.hpp>
@@ -24,7 +26,45 @@ using test::misses;
 
 pergrad::labelled_sequences three() { return {{{1, 2, 3, 4, 5, 6, 7}, {2, 2, 7}}, {0, 1, 1}}; }  // {1 2} {} {3 ... 7}
 
+pergrad::labelled_sequences parse(std::string_view text) {
+  return pergrad::parse_sequences(test::bytes(text.begin(), text.end()), "some-file");
+}
+
 }  // namespace
+
+BOOST_AUTO_TEST_CASE(text_is_a_line_a_sequence) {
+  // What examples/imdb_sequences.py makes of six reviews.
+  const std::string text = "1 1 12 2 3 8 9 10 11\n0 1 4 5 6\n0 1\n1 1 258 259 2 2 2\n1 1 7\n0 1 9999 2 2147483647\n";
+  const auto set = parse(text);
+  BOOST_TEST(set.labels == (ids{1, 0, 0, 1, 1, 0}), boost::test_tools::per_element());
+  BOOST_TEST(set.sequences.ids ==
+                 (ids{1, 12, 2, 3, 8, 9, 10, 11, 1, 4, 5, 6, 1, 1, 258, 259, 2, 2, 2, 1, 7, 1, 9999, 2, 2147483647}),
+             boost::test_tools::per_element());
+  BOOST_TEST(set.sequences.ends == (std::vector<std::size_t>{8, 12, 13, 19, 21, 25}), boost::test_tools::per_element());
+  BOOST_TEST(parse("").size() == 0U);
+  BOOST_TEST(parse("7\n").sequences[0].empty());
+
+  const test::temporary_folder folder;
+  folder.write("train.txt", std::string_view{text});
+  BOOST_TEST(pergrad::read_sequences(folder.path("train.txt")).sequences.ids == set.sequences.ids);
+  BOOST_TEST(misses([&] { return pergrad::read_sequences(folder.path("none")); }, {"cannot open"}) == "");
+}
+
+BOOST_AUTO_TEST_CASE(text_of_another_form_is_refused) {
+  const auto refuses = [](std::string_view text, const std::string& place) {
+    return misses([&] { return parse(text); }, {"some-file, byte " + place + ": expected"});
+  };
+  BOOST_TEST(refuses("1 2", "3") == "");
+  BOOST_TEST(refuses("1 2 ", "4") == "");
+  BOOST_TEST(refuses("1 2\n\n", "4") == "");
+  BOOST_TEST(refuses("1  2\n", "2") == "");
+  BOOST_TEST(refuses("1 2 \n", "4") == "");
+  BOOST_TEST(refuses("1 2\r\n", "3") == "");
+  BOOST_TEST(refuses("1 -2\n", "2") == "");
+  BOOST_TEST(refuses("1 word\n", "2") == "");
+  BOOST_TEST(refuses("1 2147483648\n", "2") == "");
+  BOOST_TEST(refuses("1 99999999999999999999999\n", "2") == "");
+}
 
 BOOST_AUTO_TEST_CASE(a_sequence_is_what_lies_between_two_ends) {
   const auto set = three();

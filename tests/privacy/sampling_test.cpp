@@ -104,14 +104,6 @@ BOOST_AUTO_TEST_CASE(everybody_and_nobody) {
   BOOST_TEST(batch(poisson_sampling{sampling_probability{0.5}}, 3, 0).empty());
 }
 
-BOOST_AUTO_TEST_CASE(visitor_may_stop) {
-  std::vector<std::uint64_t> bits(16);
-  poisson_sampling{sampling_probability{1.0}}.mark(stream(0), 0, bits);
-  int visits = 0;
-  BOOST_TEST(!poisson_sampling::visit_marked(bits, 0, 1000, [&](std::uint64_t) { return ++visits < 7; }));
-  BOOST_TEST(visits == 7);
-}
-
 BOOST_AUTO_TEST_CASE(a_record_does_not_depend_on_how_many_there_are) {
   const poisson_sampling sampling{sampling_probability{0.2}};
   auto more = batch(sampling, 1, 4000);
@@ -183,7 +175,7 @@ BOOST_AUTO_TEST_CASE(marks_are_the_records) {
     sampling.mark(stream(3), 128, all.subspan(2, 14));
     sampling.mark(stream(3), 0, all.first(2));
     std::vector<std::uint64_t> found;
-    BOOST_TEST(poisson_sampling::visit_marked(bits, 0, count, [&](std::uint64_t record) { found.push_back(record); }));
+    poisson_sampling::visit_marked(bits, 0, count, [&](std::uint64_t record) { found.push_back(record); });
     BOOST_TEST((found == batch(sampling, 3, count)));
     std::vector<std::uint64_t> wanted;
     for (std::uint64_t record = 0; record < count; ++record) {

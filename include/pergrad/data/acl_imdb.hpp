@@ -74,12 +74,7 @@ inline constexpr std::array<const char*, 2> classes{"neg", "pos"};  // the index
 
 [[nodiscard]] inline std::string read_text(const std::string& path) {
   const auto bytes = idx::read_bytes(path);
-  std::string text;
-  text.reserve(bytes.size());
-  for (const std::uint8_t byte : bytes) {
-    text += static_cast<char>(byte);
-  }
-  return text;
+  return {bytes.begin(), bytes.end()};
 }
 
 }  // namespace detail::acl_imdb

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/data/sequences.hpp - labelled sequences of ids of different lengths, and the rectangle that a network takes
+//
+// In files they are text, which every tokenizer can write: a line a sequence, its label and then its ids, whole numbers
+// with one space between them. examples/imdb_sequences.py makes it of Keras' IMDb reviews.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +12,10 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include <pergrad/data/idx.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -34,6 +40,35 @@ struct labelled_sequences {
 
   [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
 };
+
+/// Parses sequences from text in the form at the head of this file. `name` is used in error messages only. Throws
+/// std::runtime_error naming the file and the byte at which it has another form or a number of more than 31 bits.
+[[nodiscard]] inline labelled_sequences parse_sequences(std::span<const std::uint8_t> text, std::string_view name) {
+  labelled_sequences set;
+  bool is_label = true;  // the next number
+  for (std::size_t place = 0; place < text.size() || !is_label;) {
+    const std::size_t start = place;
+    std::int64_t number = 0;
+    for (; place < text.size() && text[place] >= '0' && text[place] <= '9'; ++place) {
+      number = number * 10 + (text[place] - '0');
+      if (number > std::numeric_limits<std::int32_t>::max()) {
+        detail::idx::throw_error(name, start, "expected a number of at most 31 bits");
+      }
+    }
+    if (place == start || place == text.size() || (text[place] != ' ' && text[place] != '\n')) {
+      detail::idx::throw_error(name, place, "expected a label and ids, one space between them and a line a sequence");
+    }
+    (is_label ? set.labels : set.sequences.ids).push_back(static_cast<std::int32_t>(number));
+    is_label = text[place++] == '\n';
+    if (is_label) set.sequences.ends.push_back(set.sequences.ids.size());
+  }
+  return set;
+}
+
+/// Reads a file of sequences. Throws std::runtime_error as parse_sequences, or if it cannot be opened or read.
+[[nodiscard]] inline labelled_sequences read_sequences(const std::string& path) {
+  return parse_sequences(detail::idx::read_bytes(path), path);
+}
 
 /// Sequences padded or cut to one length, as a network over `token_ids` takes them.
 /// Invariant: `ids.size()` is `positions * labels.size()`, and `lengths.size()` is `labels.size()`.

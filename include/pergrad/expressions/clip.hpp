@@ -133,8 +133,6 @@ struct group_clip {
 template <class Leaf, class Rule>
 class clipped_gradients final : public detail::expression_tag {
  public:
-  using leaf_type = Leaf;
-  using rule_type = Rule;
   using scalar = typename Leaf::scalar;
 
   [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }

@@ -34,39 +34,14 @@ class private_step;
 namespace detail {
 
 template <class Type>
-concept gradient_expression = requires(const Type& expression) {
+concept evaluable = per_sample_scalar<Type> || requires(const Type& expression) {
   typename Type::value_type;
   expression.value_count(expression.leaf());
-};
-template <class Type>
-concept evaluable = gradient_expression<Type> || per_sample_scalar<Type>;
-
-template <class Expression>
-[[nodiscard]] auto leaf_of_expression(const Expression& expression) {
-  if constexpr (per_sample_scalar<Expression>) {
-    return leaf_of(expression);
-  } else {
-    return expression.leaf();
-  }
-}
-
-template <class Expression>
-struct value_type_of {
-  using type = double;
-};
-template <gradient_expression Expression>
-struct value_type_of<Expression> {
-  using type = typename Expression::value_type;
 };
 
 template <class Expression>
 [[nodiscard]] std::size_t value_count_of(const Expression& expression) {
-  const auto leaf = leaf_of_expression(expression);
-  if constexpr (per_sample_scalar<Expression>) {
-    return leaf.size();
-  } else {
-    return expression.value_count(leaf);
-  }
+  return expression.value_count(leaf_of(expression));
 }
 
 [[noreturn]] inline void throw_result_does_not_fit(std::size_t values, std::size_t room) {
@@ -77,7 +52,16 @@ template <class Expression>
 template <class Expression>
 class assignment {
  public:
-  using value_type = typename value_type_of<Expression>::type;
+  using value_type = typename Expression::value_type;
+  static constexpr bool whole_batch = Expression::whole_batch;
+  static constexpr bool needs_backward = [] {
+    if constexpr (per_sample_scalar<Expression>) {
+      return Expression::needs.backward;
+    } else {
+      return Expression::needs_backward;
+    }
+  }();
+  static constexpr bool needs_rows = Expression::needs_rows;
 
   assignment(std::span<value_type> out, Expression expression, bool accumulate)
       : out_{out}, expression_{expression}, accumulate_{accumulate} {
@@ -85,45 +69,14 @@ class assignment {
       throw_result_does_not_fit(count, out.size());
     }
   }
-  [[nodiscard]] auto leaf() const { return leaf_of_expression(expression_); }
-  [[nodiscard]] static constexpr bool whole_batch() {
-    if constexpr (requires { Expression::whole_batch; }) {
-      return Expression::whole_batch;
-    } else {
-      return true;
-    }
-  }
-  /// May it ask for more than losses and outputs?
-  [[nodiscard]] static constexpr bool needs_backward() {
-    if constexpr (per_sample_scalar<Expression>) {
-      return Expression::needs.backward;
-    } else if constexpr (requires { Expression::needs_backward; }) {
-      return Expression::needs_backward;
-    } else {
-      return true;
-    }
-  }
-
-  /// May it ask for materialised gradients?
-  [[nodiscard]] static constexpr bool needs_rows() {
-    if constexpr (requires { Expression::needs_rows; }) {
-      return Expression::needs_rows;
-    } else {
-      return false;
-    }
-  }
+  [[nodiscard]] auto leaf() const { return leaf_of(expression_); }
 
   template <class Scalar>
   void attach(detail::run_request<Scalar>& request) {
     if constexpr (per_sample_scalar<Expression>) {
       request.backward = request.backward || Expression::needs.backward;
       request.norms = request.norms || Expression::needs.norms;
-      if (const Scalar* direction = direction_of<Scalar>(expression_); direction != nullptr) {
-        if (request.direction != nullptr && request.direction != direction) {
-          throw std::invalid_argument("pergrad: one evaluation can project on one direction only");
-        }
-        request.direction = direction;
-      }
+      ask_for_projections(request, expression_);
       new_observer(request) = {this, [](void* self, const detail::sample_facts<Scalar>& facts) {
                                  auto* mine = static_cast<assignment*>(self);
                                  const double value = mine->expression_.at(facts);
@@ -147,16 +100,13 @@ class assignment {
 
 /// A clipped sum that goes into a total. What the total has to say of it is asked when it is evaluated, not before.
 template <class Sum, class Network>
-class chunk_of_total {
+class chunk_of_total : public usual_needs {
  public:
   using scalar = typename Sum::scalar;
   chunk_of_total(bounded_total<Network>& total, const Sum& sum, bool begins_anew)
       : total_{&total}, sum_{sum}, begins_anew_{begins_anew} {}
 
   [[nodiscard]] auto leaf() const { return sum_.leaf(); }
-  [[nodiscard]] static constexpr bool whole_batch() { return true; }
-  [[nodiscard]] static constexpr bool needs_backward() { return true; }
-  [[nodiscard]] static constexpr bool needs_rows() { return false; }
 
  private:
   friend struct evaluation;
@@ -222,7 +172,7 @@ class chunk_of_step : public chunk_of_total<Sum, Network> {
 
 /// A noised sum that goes into a released gradient: a total beside its values, which it meets at the gate.
 template <class Noised, class Network, bool IsPrivate, class Begin>
-class release_of_sum {
+class release_of_sum : public usual_needs {
  public:
   using scalar = typename Noised::scalar;
   using sum_type = std::remove_cvref_t<decltype(std::declval<const Noised&>().sum())>;
@@ -230,9 +180,6 @@ class release_of_sum {
       : update_{&update}, noised_{noised}, begin_{begin} {}
 
   [[nodiscard]] auto leaf() const { return noised_.leaf(); }
-  [[nodiscard]] static constexpr bool whole_batch() { return true; }
-  [[nodiscard]] static constexpr bool needs_backward() { return true; }
-  [[nodiscard]] static constexpr bool needs_rows() { return false; }
 
  private:
   friend struct evaluation;
@@ -267,13 +214,11 @@ class release_of_sum {
 };
 
 template <class Destination, class Expression>
-[[nodiscard]] auto destination_of(Destination& destination, const Expression& expression) {
-  using value_type = typename value_type_of<Expression>::type;
+[[nodiscard]] auto destination_of(Destination& destination, const Expression& /*expression*/) {
   if constexpr (requires { destination.values(); }) {
     return destination.values();
   } else {
-    static_cast<void>(expression);
-    return std::span<value_type>{destination};
+    return std::span<typename Expression::value_type>{destination};
   }
 }
 
@@ -319,7 +264,7 @@ struct evaluation {
     if ((!leaf.same_as(rest.leaf()) || ...)) {
       throw std::invalid_argument("pergrad: expressions evaluated together must be over the same per-sample gradients");
     }
-    if (sizeof...(Rest) > 0 && !(First::whole_batch() && (Rest::whole_batch() && ...))) {
+    if (sizeof...(Rest) > 0 && !(First::whole_batch && (Rest::whole_batch && ...))) {
       throw std::invalid_argument("pergrad: one sample's gradient g[b] is evaluated on its own");
     }
     try {
@@ -327,8 +272,8 @@ struct evaluation {
       request.count = leaf.size();
       first.attach(request);
       (rest.attach(request), ...);
-      constexpr evaluation_needs needs{(First::needs_backward() || ... || Rest::needs_backward()),
-                                       (First::needs_rows() || ... || Rest::needs_rows())};
+      constexpr evaluation_needs needs{(First::needs_backward || ... || Rest::needs_backward),
+                                       (First::needs_rows || ... || Rest::needs_rows)};
       leaf.template run<needs>(executor, request);
       first.finish(executor.pool());
       (rest.finish(executor.pool()), ...);
@@ -402,9 +347,9 @@ template <class Function, class Destination, class Expression>
     }
   } else if constexpr (!evaluable<Expression>) {
     return std::type_identity<error::has_no_meaning<Function, Expression>>{};
-  } else if constexpr (!is_destination<Destination, typename value_type_of<Expression>::type>) {
-    return std::type_identity<error::destination_does_not_fit<
-        Destination, std::span<typename value_type_of<Expression>::type>, Expression>>{};
+  } else if constexpr (!is_destination<Destination, typename Expression::value_type>) {
+    return std::type_identity<
+        error::destination_does_not_fit<Destination, std::span<typename Expression::value_type>, Expression>>{};
   } else {
     return std::type_identity<char>{};
   }
@@ -555,8 +500,7 @@ template <executor Executor, class Expression>
     static_cast<void>(error::has_no_meaning<error::function::evaluate, Expression>{});
     return error::unknown_values{};
   } else {
-    std::vector<typename pergrad::detail::value_type_of<Expression>::type> result(
-        pergrad::detail::value_count_of(expression));
+    std::vector<typename Expression::value_type> result(pergrad::detail::value_count_of(expression));
     unprotected::evaluate_into(executor, result, expression);
     return result;
   }

@@ -33,9 +33,31 @@ class gradient_row;
 
 namespace detail {
 
+/// What an evaluation is asked for, unless an expression says otherwise.
+struct usual_needs {
+  static constexpr bool whole_batch = true;
+  static constexpr bool needs_backward = true;  ///< more than losses and outputs
+  static constexpr bool needs_rows = false;     ///< materialised gradients
+};
 /// Base of everything that is a per-sample gradient expression, so that its misuse can be explained.
-struct expression_tag {};
-struct per_sample_scalar_tag : expression_tag {};
+struct expression_tag : usual_needs {};
+struct per_sample_scalar_tag : expression_tag {
+  using value_type = double;
+  [[nodiscard]] static std::size_t value_count(const auto& leaf) noexcept { return leaf.size(); }
+};
+/// Base of what is made of one leaf's gradients: one result a parameter, unless it says otherwise.
+template <class Leaf>
+class over_gradients : public expression_tag {
+ public:
+  using scalar = typename Leaf::scalar;
+  using value_type = scalar;
+  explicit over_gradients(const Leaf& leaf) : leaf_{leaf} {}
+  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
+  [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
+
+ private:
+  Leaf leaf_;
+};
 struct evaluation;
 
 /// The most positions of an outer-product block of an entry of the unfolded list; 1 if it has none.

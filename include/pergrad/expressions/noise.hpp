@@ -41,11 +41,6 @@ template <class Use, class Scalar>
 struct use_with_arrays : Use {
   std::array<const Scalar*, tile_arrays::most - 1> arrays{};
 };
-template <class Use, class Scalar>
-[[nodiscard]] use_with_arrays<Use, Scalar> with_arrays(const Use& use, const Scalar* first, const Scalar* second,
-                                                       const Scalar* third) {
-  return {use, {first, second, third}};
-}
 
 /// Released values that nobody uses on the way.
 struct unused {

@@ -100,10 +100,12 @@ struct scalar_pair : per_sample_scalar_tag {
   }
 };
 
-/// The leaf that a scalar expression reads.
-template <per_sample_scalar Expression>
+/// The leaf that an expression reads.
+template <class Expression>
 [[nodiscard]] auto leaf_of(const Expression& expression) {
-  if constexpr (requires { expression.leaf; }) {
+  if constexpr (requires { expression.leaf(); }) {
+    return expression.leaf();
+  } else if constexpr (requires { expression.leaf; }) {
     return expression.leaf;
   } else if constexpr (per_sample_scalar<decltype(expression.left)>) {
     return leaf_of(expression.left);
@@ -112,51 +114,27 @@ template <per_sample_scalar Expression>
   }
 }
 
-/// The direction that a scalar expression projects on, if any; more than one cannot be served by one evaluation.
+/// Asks for the projections that a scalar expression reads: one evaluation has one direction.
 template <class Scalar, class Expression>
-[[nodiscard]] const Scalar* direction_of(const Expression& expression) {
+void ask_for_projections(run_request<Scalar>& request, const Expression& expression) {
   if constexpr (requires { expression.direction; }) {
-    return expression.direction.data();
-  } else if constexpr (requires { expression.left; }) {
-    const Scalar* left = direction_of<Scalar>(expression.left);
-    const Scalar* right = direction_of<Scalar>(expression.right);
-    if (left != nullptr && right != nullptr && left != right) {
+    if (request.direction != nullptr && request.direction != expression.direction.data()) {
       throw std::invalid_argument("pergrad: one evaluation can project on one direction only");
     }
-    return left != nullptr ? left : right;
-  } else {
-    return nullptr;
+    request.direction = expression.direction.data();
+  } else if constexpr (requires { expression.left; }) {
+    ask_for_projections(request, expression.left);
+    ask_for_projections(request, expression.right);
   }
 }
 
-template <class Type>
-concept scalar_operand = per_sample_scalar<Type> || std::is_arithmetic_v<Type>;
-
-struct plus {
-  double operator()(double a, double b) const noexcept { return a + b; }
-};
-struct minus {
-  double operator()(double a, double b) const noexcept { return a - b; }
-};
-struct times {
-  double operator()(double a, double b) const noexcept { return a * b; }
-};
-struct divided {
-  double operator()(double a, double b) const noexcept { return a / b; }
-};
-struct smaller {
-  double operator()(double a, double b) const noexcept { return std::min(a, b); }
-};
-struct larger {
-  double operator()(double a, double b) const noexcept { return std::max(a, b); }
-};
-struct powered {
-  double operator()(double a, double b) const noexcept { return std::pow(a, b); }
-};
-
-template <class Left, class Right>
-concept scalar_pairing = (per_sample_scalar<Left> && scalar_operand<Right>) ||
-                         (scalar_operand<Left> && per_sample_scalar<Right>);
+template <class Left, class Right, class Operation>
+[[nodiscard]] auto pair_of(const Left& left, const Right& right, Operation /*operation*/) {
+  return scalar_pair<Operation, Left, Right>{left, right};
+}
+template <class Right, class Left>
+concept scalar_beside = (per_sample_scalar<Left> && (per_sample_scalar<Right> || std::is_arithmetic_v<Right>)) ||
+                        (std::is_arithmetic_v<Left> && per_sample_scalar<Right>);
 
 }  // namespace detail
 
@@ -188,40 +166,33 @@ template <class Network, class Loss, detail::algorithms Which>
 }
 
 /// Arithmetic on per-sample scalars and numbers, in double.
-template <class Left, class Right>
-requires detail::scalar_pairing<Left, Right>
+template <class Left, detail::scalar_beside<Left> Right>
 [[nodiscard]] auto operator+(const Left& left, const Right& right) {
-  return detail::scalar_pair<detail::plus, Left, Right>{left, right};
+  return detail::pair_of(left, right, [](double a, double b) noexcept { return a + b; });
 }
-template <class Left, class Right>
-requires detail::scalar_pairing<Left, Right>
+template <class Left, detail::scalar_beside<Left> Right>
 [[nodiscard]] auto operator-(const Left& left, const Right& right) {
-  return detail::scalar_pair<detail::minus, Left, Right>{left, right};
+  return detail::pair_of(left, right, [](double a, double b) noexcept { return a - b; });
 }
-template <class Left, class Right>
-requires detail::scalar_pairing<Left, Right>
+template <class Left, detail::scalar_beside<Left> Right>
 [[nodiscard]] auto operator*(const Left& left, const Right& right) {
-  return detail::scalar_pair<detail::times, Left, Right>{left, right};
+  return detail::pair_of(left, right, [](double a, double b) noexcept { return a * b; });
 }
-template <class Left, class Right>
-requires detail::scalar_pairing<Left, Right>
+template <class Left, detail::scalar_beside<Left> Right>
 [[nodiscard]] auto operator/(const Left& left, const Right& right) {
-  return detail::scalar_pair<detail::divided, Left, Right>{left, right};
+  return detail::pair_of(left, right, [](double a, double b) noexcept { return a / b; });
 }
-template <class Left, class Right>
-requires detail::scalar_pairing<Left, Right>
+template <class Left, detail::scalar_beside<Left> Right>
 [[nodiscard]] auto min(const Left& left, const Right& right) {
-  return detail::scalar_pair<detail::smaller, Left, Right>{left, right};
+  return detail::pair_of(left, right, [](double a, double b) noexcept { return std::min(a, b); });
 }
-template <class Left, class Right>
-requires detail::scalar_pairing<Left, Right>
+template <class Left, detail::scalar_beside<Left> Right>
 [[nodiscard]] auto max(const Left& left, const Right& right) {
-  return detail::scalar_pair<detail::larger, Left, Right>{left, right};
+  return detail::pair_of(left, right, [](double a, double b) noexcept { return std::max(a, b); });
 }
-template <class Left, class Right>
-requires detail::scalar_pairing<Left, Right>
+template <class Left, detail::scalar_beside<Left> Right>
 [[nodiscard]] auto pow(const Left& left, const Right& right) {
-  return detail::scalar_pair<detail::powered, Left, Right>{left, right};
+  return detail::pair_of(left, right, [](double a, double b) noexcept { return std::pow(a, b); });
 }
 
 }  // namespace pergrad::inline v0_1

@@ -44,62 +44,52 @@ detail::observer<Scalar>& new_observer(detail::run_request<Scalar>& request) {
 
 }  // namespace detail
 
-/// sum_b g_b, or with a public scale 1 / B their mean: the ordinary gradient. It has no sensitivity.
+/// sum_b g_b or sum_b g_b², or with a public scale 1 / B their mean: the ordinary gradient, the second moment. It has
+/// no sensitivity.
 template <class Leaf>
-class plain_sum : public detail::expression_tag {
+class plain_sum : public detail::over_gradients<Leaf> {
  public:
   using scalar = typename Leaf::scalar;
-  using value_type = scalar;
-  plain_sum(Leaf leaf, double scale) : leaf_{leaf}, scale_{scale} {}
-  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
-  [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
+  plain_sum(const Leaf& leaf, double scale, bool squares = false)
+      : detail::over_gradients<Leaf>{leaf}, scale_{scale}, squares_{squares} {}
   void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
     auto& sum = detail::new_sum(request);
-    sum.out = out.data();
+    sum.squares = squares_;
     sum.scale = scale_;
+    sum.out = out.data();
     sum.accumulate = accumulate;
   }
 
  private:
-  Leaf leaf_;
   double scale_;
+  bool squares_;
 };
 
 /// sum_b w_b g_b with weights from a per-sample scalar expression or from a list. Any weights, so no sensitivity.
 template <class Leaf, class Weights>
-class weighted_gradient_sum : public detail::expression_tag {
+class weighted_gradient_sum : public detail::over_gradients<Leaf> {
  public:
   using scalar = typename Leaf::scalar;
-  using value_type = scalar;
-  weighted_gradient_sum(Leaf leaf, Weights weights) : leaf_{leaf}, weights_{weights} {}
-  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
-  [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
+  weighted_gradient_sum(const Leaf& leaf, Weights weights) : detail::over_gradients<Leaf>{leaf}, weights_{weights} {}
   void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
     auto& sum = detail::new_sum(request);
     sum.is_plain = false;
     sum.weigher = &weights_;
+    sum.weigh = [](const void* weigher, const detail::sample_facts<scalar>& facts, int /*unit*/, scalar* weight) {
+      const auto& weights = *static_cast<const Weights*>(weigher);
+      if constexpr (per_sample_scalar<Weights>) {
+        *weight = static_cast<scalar>(weights.at(facts));
+      } else {
+        *weight = weights[facts.sample];
+      }
+    };
     sum.out = out.data();
     sum.accumulate = accumulate;
     request.norms = true;
-    if constexpr (per_sample_scalar<Weights>) {
-      if (const scalar* direction = detail::direction_of<scalar>(weights_); direction != nullptr) {
-        if (request.direction != nullptr && request.direction != direction) {
-          throw std::invalid_argument("pergrad: one evaluation can project on one direction only");
-        }
-        request.direction = direction;
-      }
-      sum.weigh = [](const void* weights, const detail::sample_facts<scalar>& facts, int /*unit*/, scalar* weight) {
-        *weight = static_cast<scalar>(static_cast<const Weights*>(weights)->at(facts));
-      };
-    } else {
-      sum.weigh = [](const void* weights, const detail::sample_facts<scalar>& facts, int /*unit*/, scalar* weight) {
-        *weight = (*static_cast<const Weights*>(weights))[facts.sample];
-      };
-    }
+    detail::ask_for_projections(request, weights_);
   }
 
  private:
-  Leaf leaf_;
   Weights weights_;
 };
 
@@ -146,48 +136,24 @@ class bounded_sum final : public detail::expression_tag {
   clipped_gradients<Leaf, Rule> clipped_;
 };
 
-/// (1/B) sum_b g_b², element by element.
-template <class Leaf>
-class second_moment_of : public detail::expression_tag {
- public:
-  using scalar = typename Leaf::scalar;
-  using value_type = scalar;
-  explicit second_moment_of(Leaf leaf) : leaf_{leaf} {}
-  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
-  [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
-  void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
-    auto& sum = detail::new_sum(request);
-    sum.squares = true;
-    sum.scale = 1 / static_cast<double>(leaf_.size());
-    sum.out = out.data();
-    sum.accumulate = accumulate;
-  }
-
- private:
-  Leaf leaf_;
-};
-
 /// (1/B) sum_b g_b² - mean², element by element: the population variance, never below 0.
 template <class Leaf>
-class variance_of : public detail::expression_tag {
+class variance_of : public detail::over_gradients<Leaf> {
  public:
   using scalar = typename Leaf::scalar;
-  using value_type = scalar;
-  explicit variance_of(Leaf leaf) : leaf_{leaf} {}
-  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
-  [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
+  explicit variance_of(const Leaf& leaf) : detail::over_gradients<Leaf>{leaf} {}
   void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
     if (accumulate) throw std::invalid_argument("pergrad: a variance cannot be accumulated over chunks");
     mean_.resize(out.size());
-    plain_sum<Leaf>{leaf_, 1 / static_cast<double>(leaf_.size())}.attach(request, mean_, false);
-    second_moment_of<Leaf>{leaf_}.attach(request, out, false);
+    const double scale = 1 / static_cast<double>(this->leaf().size());
+    plain_sum{this->leaf(), scale}.attach(request, mean_, false);
+    plain_sum{this->leaf(), scale, true}.attach(request, out, false);
   }
   void finish(const detail::thread_pool&, std::span<scalar> out) const {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::max(scalar{0}, out[i] - mean_[i] * mean_[i]);
   }
 
  private:
-  Leaf leaf_;
   std::vector<scalar> mean_;
 };
 
@@ -222,11 +188,6 @@ class materialised_gradients : public detail::expression_tag {
       gradients_.weigh_into(weights_);
       request.row_weights = &weights_;
     }
-    narrow(request);
-  }
-
- protected:
-  void narrow(detail::run_request<scalar>& request) const {
     request.first = first_;
     request.count = count_;
   }
@@ -253,13 +214,11 @@ class gradient_row : public materialised_gradients<Gradients, Clipped> {
 
 /// The network's outputs, `[B, outputs]`, in PyTorch's order.
 template <class Leaf>
-class outputs_of : public detail::expression_tag {
+class outputs_of : public detail::over_gradients<Leaf> {
  public:
   using scalar = typename Leaf::scalar;
-  using value_type = scalar;
+  explicit outputs_of(const Leaf& leaf) : detail::over_gradients<Leaf>{leaf} {}
   static constexpr bool needs_backward = false;
-  explicit outputs_of(Leaf leaf) : leaf_{leaf} {}
-  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
   [[nodiscard]] static std::size_t value_count(const Leaf& leaf) { return leaf.size() * width; }
   void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
     if (accumulate) throw std::invalid_argument("pergrad: outputs cannot be accumulated");
@@ -272,32 +231,30 @@ class outputs_of : public detail::expression_tag {
 
  private:
   static constexpr std::size_t width = Leaf::network_type::output_shape.size();
-  Leaf leaf_;
   scalar* out_ = nullptr;
 };
 
 /// <g_a, g_b> for all pairs, `[B, B]`. Forms all gradients: B times parameter_count values for the time of the
 /// evaluation.
 template <class Leaf>
-class gram_of : public detail::expression_tag {
+class gram_of : public detail::over_gradients<Leaf> {
  public:
-  static constexpr bool needs_rows = true;
   using scalar = typename Leaf::scalar;
   using value_type = double;
-  explicit gram_of(Leaf leaf) : leaf_{leaf} {}
-  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
+  explicit gram_of(const Leaf& leaf) : detail::over_gradients<Leaf>{leaf} {}
+  static constexpr bool needs_rows = true;
   [[nodiscard]] static std::size_t value_count(const Leaf& leaf) { return leaf.size() * leaf.size(); }
   void attach(detail::run_request<scalar>& request, std::span<double> /*out*/, bool accumulate) {
     if (accumulate) throw std::invalid_argument("pergrad: a Gram matrix cannot be accumulated over chunks");
     if (request.rows != nullptr) throw std::invalid_argument("pergrad: one evaluation materialises gradients once");
-    rows_.resize(leaf_.size() * Leaf::network_type::parameter_count);
+    rows_.resize(this->leaf().size() * Leaf::network_type::parameter_count);
     request.backward = true;
     request.norms = true;
     request.rows = rows_.data();
   }
   void finish(const detail::thread_pool& pool, std::span<double> out) const {
     constexpr std::size_t width = Leaf::network_type::parameter_count;
-    const std::size_t count = leaf_.size();
+    const std::size_t count = this->leaf().size();
     pool.parallel(count, [&](std::size_t a, std::size_t) {
       for (std::size_t b = 0; b <= a; ++b) {
         const double value =
@@ -309,7 +266,6 @@ class gram_of : public detail::expression_tag {
   }
 
  private:
-  Leaf leaf_;
   std::vector<scalar> rows_;
 };
 
@@ -364,7 +320,7 @@ template <class Network, class Loss, detail::algorithms Which>
 template <class Network, class Loss, detail::algorithms Which>
 [[nodiscard]] auto second_moment(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
   if (gradients.size() == 0) throw std::invalid_argument("pergrad: second_moment: an empty batch has none");
-  return second_moment_of{gradients};
+  return plain_sum{gradients, 1 / static_cast<double>(gradients.size()), true};
 }
 /// Population variance over the batch, element by element (BackPACK's variance).
 template <class Network, class Loss, detail::algorithms Which>

@@ -260,20 +260,12 @@ struct total_access {
   friend class pergrad::private_loop;
   friend struct total_probe;
 
-  template <class Network>
-  [[nodiscard]] static total_state& state(bounded_total<Network>& total) noexcept {
+  template <class Total>  // const or not
+  [[nodiscard]] static auto& state(Total& total) noexcept {
     return total.state_;
   }
-  template <class Network>
-  [[nodiscard]] static const total_state& state(const bounded_total<Network>& total) noexcept {
-    return total.state_;
-  }
-  template <class Network>
-  [[nodiscard]] static auto floating(bounded_total<Network>& total) noexcept {
-    return total.memory_.floating.span();
-  }
-  template <class Network>
-  [[nodiscard]] static auto floating(const bounded_total<Network>& total) noexcept {
+  template <class Total>
+  [[nodiscard]] static auto floating(Total& total) noexcept {
     return total.memory_.floating.span();
   }
   template <class Network, bool IsPrivate>

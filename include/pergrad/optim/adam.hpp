@@ -15,7 +15,6 @@
 #include <pergrad/optim/optimizer.hpp>
 #include <pergrad/optim/rules.hpp>
 #include <pergrad/privacy/types.hpp>
-#include <pergrad/simd/elements.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -56,6 +55,9 @@ class adam : public optimizer_steps<adam<Network>, Network> {
 
  private:
   friend struct optimizer_access;
+  // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
+  // their names, and a count of steps or null.
+  friend struct detail::checkpoint_access;
   static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
   [[nodiscard]] const char* kind() const noexcept { return "adam"; }
   [[nodiscard]] std::array<std::span<scalar>, 2> state() noexcept { return {first_.span(), second_.span()}; }
@@ -63,25 +65,9 @@ class adam : public optimizer_steps<adam<Network>, Network> {
   [[nodiscard]] auto begin(Network& network, double scale) {
     ++steps_;
     const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
-    const auto update = [rule = rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
-                                                         options_.stability, scale),
-                         parameters = network.parameters().data(), first_moments = first_.data(),
-                         second_moments = second_.data()](std::size_t at, const scalar* gradient, std::size_t size) {
-      scalar* const w = parameters + at;
-      scalar* const m = first_moments + at;
-      scalar* const v = second_moments + at;
-      on_host::for_each_pack<scalar>(static_cast<on_host::index>(size), [&](on_host::index i, const auto& lanes) {
-        on_host::pack<scalar> parameter = lanes.load(w + i);
-        on_host::pack<scalar> first = lanes.load(m + i);
-        on_host::pack<scalar> second = lanes.load(v + i);
-        rule(on_host::pack<scalar>{lanes.load(gradient + i)}, parameter, first, second);
-        lanes.store(m + i, first);
-        lanes.store(v + i, second);
-        lanes.store(w + i, parameter);
-      });
-    };
-    return detail::with_arrays<std::remove_const_t<decltype(update)>, scalar>(update, network.parameters().data(),
-                                                                              first_.data(), second_.data());
+    return detail::update_by(
+        rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2, options_.stability, scale),
+        network.parameters().data(), first_.data(), second_.data());
   }
 
   double rate_;

@@ -70,7 +70,7 @@ template <class Network, class Update>
   if constexpr (held_parameters<Network>.empty()) {
     return update;
   } else {
-    const auto others = [update](std::size_t first, auto* values, std::size_t count) {
+    auto others = [update](std::size_t first, auto* values, std::size_t count) {
       const std::size_t end = first + count;
       for (const parameter_range& held : held_parameters<Network>) {
         if (held.end <= first || held.first >= end) continue;
@@ -81,8 +81,7 @@ template <class Network, class Update>
       }
       if (first < end) update(first, values, end - first);
     };
-    return with_arrays<std::remove_const_t<decltype(others)>, typename Network::scalar>(
-        others, update.arrays[0], update.arrays[1], update.arrays[2]);
+    return use_with_arrays<decltype(others), typename Network::scalar>{others, update.arrays};
   }
 }
 

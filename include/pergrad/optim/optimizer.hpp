@@ -20,8 +20,34 @@
 #include <pergrad/expressions/noise.hpp>
 #include <pergrad/optim/held.hpp>
 #include <pergrad/privacy/types.hpp>
+#include <pergrad/simd/elements.hpp>
 
 namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+struct checkpoint_access;
+
+/// An update by a rule of optim/rules.hpp over parameters and an optimizer's arrays, a vector at a time.
+template <class Rule, class Scalar, class... State>
+[[nodiscard]] auto update_by(const Rule& rule, Scalar* parameters, State*... arrays) {
+  auto update = [=](std::size_t first, const Scalar* gradient, std::size_t size) {
+    // By value: what is stored might lie over anything else, and would be read again each time.
+    const auto step = [rule, gradient, parameters = parameters + first, ... arrays = arrays + first](
+                          on_host::index i, const auto& lanes) {
+      const auto apply = [&](on_host::pack<Scalar> parameter, auto... state) {
+        rule(on_host::pack<Scalar>{lanes.load(gradient + i)}, parameter, state...);
+        (lanes.store(arrays + i, state), ...);
+        lanes.store(parameters + i, parameter);
+      };
+      apply(lanes.load(parameters + i), on_host::pack<Scalar>{lanes.load(arrays + i)}...);
+    };
+    on_host::for_each_pack<Scalar>(static_cast<on_host::index>(size), step);
+  };
+  return use_with_arrays<decltype(update), Scalar>{update, {parameters, arrays...}};
+}
+
+}  // namespace detail
 
 /// The library's own way to an optimizer's formula.
 struct optimizer_access {
@@ -41,23 +67,6 @@ struct optimizer_access {
       const std::size_t first = task * share;
       use(first, gradient.data() + first, std::min(gradient.size() - first, share));
     });
-  }
-  /// What an optimizer remembers between steps: arrays of `parameter_count` values or none, and its count of steps if
-  /// it has one.
-  template <class Optimizer>
-  [[nodiscard]] static auto state(Optimizer& optimizer) noexcept {
-    return optimizer.state();
-  }
-  /// Its name in files, and those of the arrays.
-  template <class Optimizer>
-  [[nodiscard]] static const char* kind(const Optimizer& optimizer) noexcept {
-    return optimizer.kind();
-  }
-  template <class Optimizer>
-  static constexpr auto state_names = Optimizer::state_names;
-  template <class Optimizer>
-  [[nodiscard]] static std::uint64_t* count(Optimizer& optimizer) noexcept {
-    return optimizer.count();
   }
   /// What begins an update with released values, divided by a public constant, once nothing can fail any more.
   template <class Optimizer, class Network>

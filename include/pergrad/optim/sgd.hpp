@@ -12,7 +12,6 @@
 #include <pergrad/optim/optimizer.hpp>
 #include <pergrad/optim/rules.hpp>
 #include <pergrad/privacy/types.hpp>
-#include <pergrad/simd/elements.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -41,38 +40,23 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
 
  private:
   friend struct optimizer_access;
+  // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
+  // their names, and a count of steps or null.
+  friend struct detail::checkpoint_access;
   static constexpr std::array<const char*, 1> state_names{"momentum_buffer"};  // PyTorch's
   [[nodiscard]] const char* kind() const noexcept { return momentum_ > 0 ? "sgd with momentum" : "sgd"; }
   [[nodiscard]] std::array<std::span<scalar>, 1> state() noexcept { return {velocity_.span()}; }
   [[nodiscard]] std::uint64_t* count() noexcept { return nullptr; }
   [[nodiscard]] auto begin(Network& network, double scale) {
-    const auto update = [plain = rules::sgd_rule<scalar>{static_cast<scalar>(rate_ * scale)},
-                         heavy = rules::momentum_rule<scalar>{static_cast<scalar>(scale), static_cast<scalar>(rate_),
-                                                              static_cast<scalar>(momentum_)},
-                         parameters = network.parameters().data(),
-                         velocity = velocity_.data()](std::size_t first, const scalar* gradient, std::size_t size) {
-      using pack = on_host::pack<scalar>;
-      const auto count = static_cast<on_host::index>(size);
-      scalar* const w = parameters + first;
-      if (velocity == nullptr) {
-        on_host::for_each_pack<scalar>(count, [&](on_host::index i, const auto& lanes) {
-          pack parameter = lanes.load(w + i);
-          plain(pack{lanes.load(gradient + i)}, parameter);
-          lanes.store(w + i, parameter);
-        });
-        return;
-      }
-      scalar* const v = velocity + first;
-      on_host::for_each_pack<scalar>(count, [&](on_host::index i, const auto& lanes) {
-        pack parameter = lanes.load(w + i);
-        pack speed = lanes.load(v + i);
-        heavy(pack{lanes.load(gradient + i)}, parameter, speed);
-        lanes.store(v + i, speed);
-        lanes.store(w + i, parameter);
-      });
+    scalar* const w = network.parameters().data();
+    const rules::sgd_rule<scalar> plain{static_cast<scalar>(rate_ * scale)};
+    const rules::momentum_rule<scalar> heavy{static_cast<scalar>(scale), static_cast<scalar>(rate_),
+                                             static_cast<scalar>(momentum_)};
+    auto update = [with = detail::update_by(heavy, w, velocity_.data()), without = detail::update_by(plain, w),
+                   is_heavy = momentum_ > 0](std::size_t first, const scalar* gradient, std::size_t size) {
+      is_heavy ? with(first, gradient, size) : without(first, gradient, size);
     };
-    return detail::with_arrays<std::remove_const_t<decltype(update)>, scalar>(update, network.parameters().data(),
-                                                                              velocity_.data(), nullptr);
+    return detail::use_with_arrays<decltype(update), scalar>{update, {w, velocity_.data()}};
   }
 
   double rate_;

@@ -18,13 +18,11 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <type_traits>
 #include <vector>
 
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/noise/chacha20.hpp>
-#include <pergrad/privacy/noise/lanes.hpp>
 #include <pergrad/privacy/noise/purpose.hpp>
 #include <pergrad/privacy/types.hpp>
 
@@ -73,34 +71,21 @@ class poisson_sampling {
   /// Records that `mark` marks together.
   static constexpr std::uint64_t marked_together = 128;
 
-  /// Calls visit(first + i) for every set bit i of `bits`, ascending, as long as that is below record_count. Returns
-  /// false if `visit` did, which stops.
+  /// Calls visit(first + i) for every set bit i of `bits`, ascending, as long as that is below record_count.
   template <class Visitor>
-  static bool visit_marked(std::span<const std::uint64_t> bits, std::uint64_t first, std::uint64_t record_count,
+  static void visit_marked(std::span<const std::uint64_t> bits, std::uint64_t first, std::uint64_t record_count,
                            Visitor&& visit) {
     for (std::size_t word = 0; word < bits.size(); ++word) {
       for (std::uint64_t rest = bits[word]; rest != 0; rest &= rest - 1) {
         const std::uint64_t record = first + 64 * word + static_cast<std::uint64_t>(std::countr_zero(rest));
-        if (record >= record_count) return true;
-        if (!wants_more(visit, record)) return false;
+        if (record < record_count) visit(record);
       }
     }
-    return true;
   }
 
  private:
   static constexpr std::uint64_t tile = marked_together;
   static constexpr std::size_t words_per_tile = tile / 64;
-
-  template <class Visitor>
-  [[gnu::always_inline]] static bool wants_more(Visitor& visit, std::uint64_t record) {
-    if constexpr (std::is_same_v<std::invoke_result_t<Visitor&, std::uint64_t>, bool>) {
-      return visit(record);
-    } else {
-      visit(record);
-      return true;
-    }
-  }
 
   /// Bit i: whether record 128 number + i is sampled.
   void mark_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t number,

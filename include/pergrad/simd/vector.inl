@@ -109,8 +109,6 @@ struct all_lanes {
   }
   /// Writes a whole vector.
   void store(Scalar* to, vector<Scalar> value) const noexcept { *reinterpret_cast<anywhere<Scalar>*>(to) = value; }
-  /// `value` as it is.
-  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
 };
 
 /// The first `count` lanes of a vector, 1 <= count <= lanes: which of them a partial load or store may touch.
@@ -160,13 +158,6 @@ class first_lanes {
       store_some(to, value, mask_);
     }
 #endif
-  }
-
-  /// `value` with 0 in the lanes that are not chosen, whatever they held.
-  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept {
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    all_lanes<Scalar>{}.store(lanes, value);
-    return load(lanes);
   }
 
  private:

@@ -12,7 +12,7 @@
 #include <pergrad/errors.hpp>
 #include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
-#include <pergrad/train/public_records.hpp>
+#include <pergrad/train/predict.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -32,29 +32,23 @@ requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_resul
   using scalar = typename Network::scalar;
   const pergrad::detail::float_environment proven;
   constexpr std::size_t classes = Network::output_shape.size();
-  constexpr std::size_t chunk = 1024;
-  tape<Network> tape{executor, max_batch{chunk}};
-  std::vector<std::uint32_t> ids;
   std::vector<scalar> logits;
   std::vector<double> chunk_losses;
   std::size_t right = 0;
   double loss = 0;
-  for (std::size_t first = 0; first < records.size(); first += chunk) {
-    const std::size_t count = std::min(chunk, records.size() - first);
-    ids.resize(count);
-    for (std::size_t i = 0; i < count; ++i) ids[i] = static_cast<std::uint32_t>(first + i);
-    logits.resize(count * classes);
-    chunk_losses.resize(count);
-    const batch<Network, cross_entropy> samples{records, ids};
-    const auto gradients = per_sample_gradients(network, cross_entropy{}, samples, tape);
-    unprotected::evaluate_into(executor, assign(logits, outputs(gradients)), assign(chunk_losses, losses(gradients)));
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
-      const auto largest = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin;
-      right += largest == records.targets(first + i)[0] ? 1U : 0U;
-      loss += chunk_losses[i];
-    }
-  }
+  pergrad::detail::in_chunks<cross_entropy>(
+      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
+        logits.resize(count * classes);
+        chunk_losses.resize(count);
+        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)),
+                                   assign(chunk_losses, losses(gradients)));
+        for (std::size_t i = 0; i < count; ++i) {
+          const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
+          const auto largest = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin;
+          right += largest == records.targets(first + i)[0] ? 1U : 0U;
+          loss += chunk_losses[i];
+        }
+      });
   const double total = static_cast<double>(std::max<std::size_t>(1, records.size()));
   return {static_cast<double>(right) / total, loss / total};
 }

@@ -96,10 +96,8 @@ class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typena
 
  public:
   static constexpr bool is_private = Generator::is_private;
-  template <class Any>
-  dp_sgd(const Executor&, Any&&, Loss, const dp_sgd_options&) noexcept {}
-  template <class Any>
-  dp_sgd(const Executor&, Any&&, Loss, const dp_sgd_options&, const Generator&) noexcept {}
+  template <class Any, class... OfGenerator>
+  dp_sgd(const Executor&, Any&&, Loss, const dp_sgd_options&, const OfGenerator&...) noexcept {}
   [[nodiscard]] const step_metrics& noted() const noexcept { return nothing_noted; }
 
  private:

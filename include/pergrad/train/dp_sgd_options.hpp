@@ -64,7 +64,7 @@ namespace detail {
 inline void require_option(bool given, const char* name) {
   if (!given) throw std::invalid_argument(std::string{"pergrad: private training: the option "} + name + " is not set");
 }
-[[noreturn]] inline void refuse_option(const std::string& what) {
+[[noreturn]] inline void refuse_training(const std::string& what) {
   throw std::invalid_argument("pergrad: private training: " + what);
 }
 
@@ -73,29 +73,29 @@ inline void require_option(bool given, const char* name) {
 inline const private_options& checked_options(const private_options& options, bool is_private) {
   require_option(options.noise.has_value(), "noise");
   if (is_private && options.noise->value() == 0) {
-    refuse_option("the option noise is 0, which protects nobody: train without privacy with unprotected::step");
+    refuse_training("the option noise is 0, which protects nobody: train without privacy with unprotected::step");
   }
   require_option(options.sampling.has_value(), "sampling");
   require_option(options.divisor.has_value(), "divisor");
-  if (options.max_batch.count == 0) refuse_option("max_batch must be at least 1");
+  if (options.max_batch.count == 0) refuse_training("max_batch must be at least 1");
   return options;
 }
 /// The same for a trainer, and for options that are not for its kind of clipping; `groups` are the network's clipping
 /// groups.
 inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std::size_t groups) {
   if (options.clipping == clipping_kind::per_group) {
-    if (options.clip) refuse_option("the option clip is not for clipping per group: group_bounds are its bounds");
+    if (options.clip) refuse_training("the option clip is not for clipping per group: group_bounds are its bounds");
     require_option(!options.group_bounds.empty(), "group_bounds");
     if (options.group_bounds.size() != groups) {
-      refuse_option("the option group_bounds has " + std::to_string(options.group_bounds.size()) +
-                    " bounds, the network has " + std::to_string(groups) + " clipping groups");
+      refuse_training("the option group_bounds has " + std::to_string(options.group_bounds.size()) +
+                      " bounds, the network has " + std::to_string(groups) + " clipping groups");
     }
   } else {
     require_option(options.clip.has_value(), "clip");
-    if (!options.group_bounds.empty()) refuse_option("the option group_bounds is for clipping_kind::per_group only");
+    if (!options.group_bounds.empty()) refuse_training("the option group_bounds is for clipping_kind::per_group only");
   }
   if (options.optimizer != optimizer_kind::sgd && options.momentum != 0) {
-    refuse_option("the option momentum is for optimizer_kind::sgd only: adam's is adam.beta1");
+    refuse_training("the option momentum is for optimizer_kind::sgd only: adam's is adam.beta1");
   }
   require_option(options.learning_rate.has_value(), "learning_rate");
   return options;
@@ -122,15 +122,12 @@ inline void require_room_for_a_step(const privacy_accountant& accountant, const 
   throw std::invalid_argument(text);
 }
 
-[[noreturn]] inline void refuse_records(const std::string& what) {
-  throw std::invalid_argument("pergrad: private training: " + what);
-}
 /// What of this can be said of all records at once.
 inline void require_fitting_counts(std::size_t records, std::size_t targets, std::size_t targets_per_record) {
-  if (records > std::numeric_limits<std::uint32_t>::max()) refuse_records("more than 2^32 - 1 records");
+  if (records > std::numeric_limits<std::uint32_t>::max()) refuse_training("more than 2^32 - 1 records");
   if (targets != records * targets_per_record) {
-    refuse_records(std::to_string(targets) + " targets for " + std::to_string(records) + " records, the loss takes " +
-                   std::to_string(targets_per_record) + " a record");
+    refuse_training(std::to_string(targets) + " targets for " + std::to_string(records) + " records, the loss takes " +
+                    std::to_string(targets_per_record) + " a record");
   }
 }
 /// Throws std::invalid_argument that says which record, or what about all of them, network and loss do not take.
@@ -141,7 +138,7 @@ void require_fit_for_training(const Records& records) {
   for (std::size_t record = 0; record < records.size(); ++record) {
     records.require_valid(record);
     if (!fits_the_trainer<Network, Loss>(records, record)) {
-      refuse_records("record " + std::to_string(record) + " has a target that the loss does not take");
+      refuse_training("record " + std::to_string(record) + " has a target that the loss does not take");
     }
   }
 }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/train/predict.hpp - a network's outputs for records that have no targets
+// pergrad/train/predict.hpp - records that the caller says are public, and a network's outputs for them
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <ranges>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include <pergrad/batch.hpp>
@@ -14,9 +17,26 @@
 #include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/tape.hpp>
-#include <pergrad/train/public_records.hpp>
 
 namespace pergrad::inline v0_1 {
+
+/// Records that anybody may know, such as a test set: what is computed from them is no private value. That they are is
+/// a promise of whoever writes this; training records are not. Holds a view: a `dataset`, or the inputs of records in
+/// one contiguous array.
+template <class View>
+class public_records {
+ public:
+  template <class Records>
+  explicit constexpr public_records(const Records& records) : view_{records} {}
+  [[nodiscard]] constexpr const View& view() const noexcept { return view_; }
+
+ private:
+  View view_;
+};
+template <class Value, class Target>
+public_records(const dataset<Value, Target>&) -> public_records<dataset<Value, Target>>;
+template <std::ranges::contiguous_range Inputs>
+public_records(const Inputs&) -> public_records<std::span<const std::ranges::range_value_t<Inputs>>>;
 
 namespace detail {
 
@@ -37,6 +57,22 @@ struct no_loss {
   }
 };
 
+/// f(gradients of some records, number of the first, how many), until all records had their turn.
+template <class Loss, class Executor, class Network, class Records, class Function>
+void in_chunks(const Executor& executor, const Network& network, const Records& records, const Function& f) {
+  constexpr std::size_t chunk = 1024;
+  tape<Network> tape{executor, max_batch{std::min(chunk, std::max<std::size_t>(1, records.size()))}};
+  std::vector<std::uint32_t> ids;
+  for (std::size_t first = 0; first < records.size(); first += chunk) {
+    ids.clear();
+    for (std::size_t i = first; i < std::min(first + chunk, records.size()); ++i) {
+      ids.push_back(static_cast<std::uint32_t>(i));
+    }
+    const batch<Network, Loss> samples{records, ids};
+    f(per_sample_gradients(network, Loss{}, samples, tape), first, ids.size());
+  }
+}
+
 }  // namespace detail
 
 namespace unprotected {
@@ -48,23 +84,15 @@ requires(!pergrad::detail::is_explained<Network>)
                                                                 std::span<const typename Network::input_value> inputs,
                                                                 std::span<const std::uint32_t> lengths = {}) {
   using value = typename Network::input_value;
-  constexpr std::size_t outputs_per_record = Network::output_shape.size();
-  constexpr std::size_t chunk = 1024;
+  constexpr std::size_t width = Network::output_shape.size();
   const std::vector<std::uint8_t> no_targets(inputs.size() / Network::input_shape.size());
   const dataset<value, std::uint8_t> records{inputs, no_targets, Network::input_shape, 1, lengths};
-  tape<Network> tape{executor, max_batch{std::min(chunk, std::max<std::size_t>(1, records.size()))}};
-  std::vector<typename Network::scalar> found(records.size() * outputs_per_record);
-  std::vector<std::uint32_t> ids;
-  for (std::size_t first = 0; first < records.size(); first += chunk) {
-    ids.clear();
-    for (std::size_t i = first; i < std::min(first + chunk, records.size()); ++i) {
-      ids.push_back(static_cast<std::uint32_t>(i));
-    }
-    const batch<Network, pergrad::detail::no_loss> samples{records, ids};
-    const auto gradients = per_sample_gradients(network, pergrad::detail::no_loss{}, samples, tape);
-    const auto here = std::span{found}.subspan(first * outputs_per_record, ids.size() * outputs_per_record);
-    unprotected::evaluate_into(executor, here, outputs(gradients));
-  }
+  std::vector<typename Network::scalar> found(records.size() * width);
+  pergrad::detail::in_chunks<pergrad::detail::no_loss>(
+      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
+        const auto here = std::span{found}.subspan(first * width, count * width);
+        unprotected::evaluate_into(executor, here, outputs(gradients));
+      });
   return found;
 }
 

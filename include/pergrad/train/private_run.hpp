@@ -166,7 +166,7 @@ class private_run {
     sensitivity_ = sensitivity;
     const double deviation = event_.noise_multiplier * sensitivity_;
     if (!(deviation <= largest)) {
-      refuse_option("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
+      refuse_training("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
     }
     accountant_.prepare(event_);
     require_room_for_a_step(accountant_, event_);

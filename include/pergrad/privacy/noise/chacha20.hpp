@@ -18,8 +18,9 @@
 
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/host_device.hpp>
-#include <pergrad/privacy/noise/lanes.hpp>
+#include <pergrad/detail/no_fast_math.hpp>
 #include <pergrad/privacy/noise/purpose.hpp>
+#include <pergrad/simd/processor.hpp>
 
 namespace pergrad::inline v0_1 {
 

@@ -94,14 +94,7 @@ struct fixed_point {
       rest %= divisor;
     }
   }
-  PERGRAD_HD void double_it() noexcept {
-    std::uint32_t carry = 0;
-    for (int i = 0; i < size; ++i) {
-      const std::uint32_t out = limb[i] >> 31U;
-      limb[i] = limb[i] << 1U | carry;
-      carry = out;
-    }
-  }
+  PERGRAD_HD void double_it() noexcept { *this += *this; }
   [[nodiscard]] PERGRAD_HD double to_double() const noexcept {
     double result = 0;
     for (int i = size; i-- > 0;) result = result * 0x1p32 + limb[i];

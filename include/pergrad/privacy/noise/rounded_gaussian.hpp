@@ -37,12 +37,14 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#endif
 
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/privacy/noise/chacha20.hpp>
 #include <pergrad/privacy/noise/exact_gaussian.hpp>
-#include <pergrad/privacy/noise/lanes.hpp>
 #include <pergrad/privacy/noise/purpose.hpp>
 #include <pergrad/simd/processor.hpp>
 
