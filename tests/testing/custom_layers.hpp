@@ -106,6 +106,50 @@ struct gain_and_neuron {
   }
 };
 
+/// y = g (.) x + 2^-15 b on {features}, one b for all of them: its gradient is thousands of times smaller than the
+/// others'.
+struct gain_and_small_shift {
+  static constexpr double small = 1.0 / (1U << 15U);
+  [[nodiscard]] static constexpr pergrad::shape output_shape(pergrad::shape in) { return in; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(pergrad::shape in) { return in.e0 + 1; }
+  [[nodiscard]] static constexpr std::size_t saved_count(pergrad::shape /*in*/) { return 1; }
+
+  template <class Scalar>
+  static void forward(pergrad::shape in, std::span<const Scalar> w, std::span<const Scalar> x, std::span<Scalar> y,
+                      std::span<Scalar> saved) {
+    saved[0] = static_cast<Scalar>(small);
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] = w[i] * x[i] + saved[0] * w[in.e0];
+  }
+  template <class Scalar>
+  static void backward(pergrad::shape /*in*/, std::span<const Scalar> w, std::span<const Scalar> /*x*/,
+                       std::span<const Scalar> backprop, std::span<Scalar> dx, std::span<Scalar> /*saved*/) {
+    for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = w[i] * backprop[i];
+  }
+  [[nodiscard]] static constexpr auto factors(pergrad::shape in) {
+    return pergrad::list_factors(pergrad::elementwise_sum(1, in.e0, {source::backprop}, {source::activation}),
+                                 pergrad::elementwise_sum(in.e0, 1, {source::backprop, 0, 1}, {source::saved}));
+  }
+};
+
+/// y = x, but for the first element, which is 2^-15 times its input: that one's gradient is thousands of times smaller.
+struct small_first_element {
+  static constexpr double small = 1.0 / (1U << 15U);
+  [[nodiscard]] static constexpr pergrad::shape output_shape(pergrad::shape in) { return in; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(pergrad::shape /*in*/) { return 0; }
+  [[nodiscard]] static constexpr auto factors(pergrad::shape /*in*/) { return pergrad::list_factors(); }
+
+  template <class Scalar>
+  static void forward(pergrad::shape /*in*/, std::span<const Scalar> /*w*/, std::span<const Scalar> x,
+                      std::span<Scalar> y) {
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] = i == 0 ? static_cast<Scalar>(small) * x[i] : x[i];
+  }
+  template <class Scalar>
+  static void backward(pergrad::shape /*in*/, std::span<const Scalar> /*w*/, std::span<const Scalar> /*x*/,
+                       std::span<const Scalar> backprop, std::span<Scalar> dx) {
+    for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = i == 0 ? static_cast<Scalar>(small) * backprop[i] : backprop[i];
+  }
+};
+
 /// Wrong: the input gradient is one part in a thousand too large.
 struct backward_too_large : gain_and_shift {
   template <class Scalar>
@@ -113,6 +157,24 @@ struct backward_too_large : gain_and_shift {
                        std::span<const Scalar> backprop, std::span<Scalar> dx) {
     gain_and_shift::backward(in, w, x, backprop, dx);
     for (Scalar& value : dx) value *= static_cast<Scalar>(1.001);
+  }
+};
+/// Wrong: the small gradient of the shift, and nothing else, is one part in a hundred too large.
+struct small_shift_too_large : gain_and_small_shift {
+  template <class Scalar>
+  static void forward(pergrad::shape in, std::span<const Scalar> w, std::span<const Scalar> x, std::span<Scalar> y,
+                      std::span<Scalar> saved) {
+    gain_and_small_shift::forward(in, w, x, y, saved);
+    saved[0] *= static_cast<Scalar>(1.01);
+  }
+};
+/// Wrong: the small gradient of the first input, and nothing else, is one part in a hundred too large.
+struct small_input_gradient_too_large : small_first_element {
+  template <class Scalar>
+  static void backward(pergrad::shape in, std::span<const Scalar> w, std::span<const Scalar> x,
+                       std::span<const Scalar> backprop, std::span<Scalar> dx) {
+    small_first_element::backward(in, w, x, backprop, dx);
+    dx[0] *= static_cast<Scalar>(1.01);
   }
 };
 /// Wrong: the gain's factor reads the output instead of the input.

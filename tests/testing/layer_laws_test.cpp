@@ -23,10 +23,9 @@ void expect_no_violation(const laws_report& report) {
   BOOST_TEST(report.comparisons() > 10'000U);
   for (const auto& broken : report) BOOST_ERROR(broken.text());
 }
-template <class Layer>
+template <class Layer, shape Input = shape{3, 4}>
 laws_report examine_wrong_layer() {
-  const laws_report report =
-      pergrad::testing::check_network<pergrad::testing::network_around<double, Layer, shape{3, 4}>>();
+  const laws_report report = pergrad::testing::check_network<pergrad::testing::network_around<double, Layer, Input>>();
   BOOST_TEST_MESSAGE(report.text());
   BOOST_TEST(!report.empty());
   return report;
@@ -42,6 +41,10 @@ BOOST_AUTO_TEST_CASE(elementwise_sums_over_positions) {
 }
 BOOST_AUTO_TEST_CASE(both_kinds_of_factor) {
   expect_no_violation(pergrad::testing::check_layer<custom::gain_and_neuron, shape{6}>());
+}
+BOOST_AUTO_TEST_CASE(small_gradients_beside_large_ones) {
+  expect_no_violation(pergrad::testing::check_layer<custom::gain_and_small_shift, shape{4}>());
+  expect_no_violation(pergrad::testing::check_layer<custom::small_first_element, shape{4}>());
 }
 BOOST_AUTO_TEST_CASE(another_seed_and_another_loss) {
   using network = pergrad::network<shape{6}, custom::gain_and_neuron, pergrad::tanh, pergrad::linear<2>>;
@@ -61,6 +64,23 @@ BOOST_AUTO_TEST_CASE(a_factor_of_the_wrong_values_is_found) {
 }
 BOOST_AUTO_TEST_CASE(a_factor_with_too_few_positions_is_found) {
   BOOST_TEST(examine_wrong_layer<custom::factor_forgets_a_position>().broke(law::finite_differences));
+}
+// Errors that vanish beside the largest element of the whole gradient: bounds are relative to the block.
+BOOST_AUTO_TEST_CASE(a_wrong_gradient_of_a_small_block_is_found) {
+  const laws_report report = examine_wrong_layer<custom::small_shift_too_large, shape{4}>();
+  BOOST_TEST(report.broke(law::finite_differences));
+  BOOST_TEST(report.size() == 1U);
+}
+BOOST_AUTO_TEST_CASE(a_block_of_one_parameter_among_many_is_found) {
+  constexpr std::size_t features = 31;  // more parameters than are examined
+  const laws_report report = examine_wrong_layer<custom::small_shift_too_large, shape{features}>();
+  BOOST_TEST(report.broke(law::finite_differences));
+  BOOST_TEST(report.size() == 1U);
+}
+BOOST_AUTO_TEST_CASE(a_wrong_gradient_of_a_small_input_is_found) {
+  const laws_report report = examine_wrong_layer<custom::small_input_gradient_too_large, shape{4}>();
+  BOOST_TEST(report.broke(law::finite_differences));
+  BOOST_TEST(report.size() == 1U);
 }
 BOOST_AUTO_TEST_CASE(mixing_samples_is_found) {
   const laws_report report = examine_wrong_layer<custom::mixes_neighbours>();

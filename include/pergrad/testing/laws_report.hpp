@@ -99,14 +99,20 @@ class laws_report {
       }
     }
   }
-  /// Every |expected - actual| must be at most `tolerance`. NaN never is.
+  /// Every |expected - actual| must be at most its tolerance. NaN never is.
+  template <class Value>
+  void close(law which, const std::string& where, std::span<const Value> expected, std::span<const Value> actual,
+             std::span<const double> tolerances) {
+    if (!same_size(which, where, expected.size(), actual.size())) return;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      agree(which, where, i, static_cast<double>(expected[i]), static_cast<double>(actual[i]), tolerances[i]);
+    }
+  }
+  /// One tolerance for all of them.
   template <class Value>
   void close(law which, const std::string& where, std::span<const Value> expected, std::span<const Value> actual,
              double tolerance) {
-    if (!same_size(which, where, expected.size(), actual.size())) return;
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      agree(which, where, i, static_cast<double>(expected[i]), static_cast<double>(actual[i]), tolerance);
-    }
+    close(which, where, expected, actual, std::vector<double>(expected.size(), tolerance));
   }
   void agree(law which, const std::string& where, std::size_t index, double expected, double actual, double tolerance) {
     ++comparisons_;

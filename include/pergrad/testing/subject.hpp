@@ -11,16 +11,61 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <pergrad/batch.hpp>
+#include <pergrad/gradients/factors.hpp>
+#include <pergrad/graph/graph.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/optim/held.hpp>
 #include <pergrad/pergrad.hpp>
+#include <pergrad/shape.hpp>
 #include <pergrad/testing/observer.hpp>
 #include <pergrad/testing/samples.hpp>
 
 namespace pergrad::inline v0_1::testing::testing_detail {
+
+/// A block of the trained parameters, row by row: a row of an outer-product sum is the gradient by one output of its
+/// layer, a row of a row sum that by one id. Elementwise sums are one row.
+struct gradient_block {
+  std::size_t first = 0;
+  std::size_t rows = 1;
+  std::size_t columns = 0;
+
+  [[nodiscard]] std::size_t size() const { return rows * columns; }
+};
+
+/// In the order of the parameters.
+template <class Network>
+[[nodiscard]] std::vector<gradient_block> gradient_blocks() {
+  using structure = typename Network::structure;
+  std::vector<gradient_block> list;
+  detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+    if constexpr (detail::may_have_parameters<Layer>) {
+      if (structure::owners[i] != i || structure::trained_counts[i] == 0) return;
+      std::size_t first = structure::parameter_offsets[i];
+      const auto add = [&](std::size_t rows, std::size_t columns) {
+        if (rows * columns != 0) list.push_back({first, rows, columns});
+        first += rows * columns;
+      };
+      const shape in = structure::shapes[structure::inputs[i]];
+      if constexpr (detail::has_affine<Layer>) {
+        const affine_map map = Layer::affine(in);
+        add(map.out_channels, map.view_width());
+        add(1, map.bias_count());
+      } else {
+        for (const factor& each : detail::factors_of<Layer>(in, structure::shapes[structure::inputs2[i]])) {
+          const bool has_rows = each.outer || each.sparse;
+          add(has_rows ? each.rows : 1, has_rows ? each.columns : each.rows);
+        }
+      }
+    }
+  });
+  std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  return list;
+}
 
 /// What is fixed about a network and its executors.
 struct subject_facts {
@@ -30,6 +75,7 @@ struct subject_facts {
   std::size_t configurations = 0;
   std::size_t others = 0;                         ///< executors that must give the same bits as the usual one
   std::span<const detail::parameter_range> held;  ///< rows of padding ids: read, and by definition without a gradient
+  std::vector<gradient_block> blocks;             ///< they cover the trained parameters
 
   [[nodiscard]] bool holds(std::size_t parameter) const {
     return std::any_of(held.begin(), held.end(),
@@ -43,7 +89,7 @@ class subject {
  public:
   using samples = sample_values<Value, Target>;
 
-  explicit subject(const subject_facts& facts) : known{facts} {}
+  explicit subject(subject_facts facts) : known{std::move(facts)} {}
   subject(const subject&) = delete;
   subject& operator=(const subject&) = delete;
   virtual ~subject() = default;
@@ -84,7 +130,8 @@ class network_subject final : public subject_type<Network, Loss> {
 
   network_subject(const uniform& initial, std::size_t most_samples)
       : base{{Network::parameter_count, Network::output_shape.size(), Network::input_shape.ids,
-              compared::configuration_count, std::size(compared::others), detail::held_parameters<Network>}},
+              compared::configuration_count, std::size(compared::others), detail::held_parameters<Network>,
+              gradient_blocks<Network>()}},
         most_samples_{most_samples},
         network_{host{threads{1}}, initial},
         usual_{compared::usual, most_samples} {}
