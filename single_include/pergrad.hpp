@@ -293,14 +293,16 @@ constexpr void apply(window_options& options, pergrad::groups<Count> option) noe
 }
 constexpr void apply(window_options& options, no_bias) noexcept { options.bias = false; }
 
-template <class Unknown>
-constexpr void apply(window_options& options, Unknown) noexcept {
+/// What is no option of the layer.
+template <class Gathered, class Unknown>
+constexpr void apply(Gathered& options, Unknown) noexcept {
   options.unknown_given = true;
 }
-
-template <class... Options>
-[[nodiscard]] constexpr window_options gather_options() noexcept {
-  window_options options;
+/// A layer's options, gathered from its option types in any order: `apply(options, option)` says what one of them
+/// means.
+template <class Gathered, class... Options>
+[[nodiscard]] constexpr Gathered gather() noexcept {
+  Gathered options;
   (apply(options, Options{}), ...);
   options.unknown_given = options.unknown_given || options_disagree<Options...>();
   return options;
@@ -1189,10 +1191,6 @@ concept has_factors = requires(shape in) {
   Layer::factors(in).size();
 }
 || requires(shape in) { Layer::factors(in, in).size(); };
-template <class Layer>
-concept has_saved_count = requires(shape in) {
-  { Layer::saved_count(in) } -> std::convertible_to<std::size_t>;
-};
 /// Stands for any tile where only the signature of a layer's function is asked for.
 struct any_tile;
 template <class Layer>
@@ -1210,10 +1208,6 @@ concept reads_images = requires {
 template <class Layer>
 concept takes_ids = requires {
   requires Layer::takes_ids;
-};
-template <class Layer>
-concept has_scratch_count = requires(shape in) {
-  { Layer::scratch_count(in) } -> std::convertible_to<std::size_t>;
 };
 /// Weight matrices `[rows][columns]` among a layer's parameters, of which a tile also offers the transposes.
 template <class Layer>
@@ -1288,7 +1282,7 @@ template <class Layer>
 [[nodiscard]] constexpr std::size_t saved_count_of(shape in, shape second) {
   if constexpr (requires { Layer::saved_count(in, second); }) {
     return Layer::saved_count(in, second);
-  } else if constexpr (has_saved_count<Layer>) {
+  } else if constexpr (requires { Layer::saved_count(in); }) {
     return Layer::saved_count(in);
   } else {
     return 0;
@@ -1298,7 +1292,7 @@ template <class Layer>
 [[nodiscard]] constexpr std::size_t scratch_count_of(shape in, shape second) {
   if constexpr (requires { Layer::scratch_count(in, second); }) {
     return Layer::scratch_count(in, second);
-  } else if constexpr (has_scratch_count<Layer>) {
+  } else if constexpr (requires { Layer::scratch_count(in); }) {
     return Layer::scratch_count(in);
   } else {
     return 0;
@@ -1809,6 +1803,9 @@ inline void append(std::span<const std::uint8_t> bytes, std::string_view name, c
 
 }  // namespace pergrad::inline v0_1
 // pergrad/data/sequences.hpp - labelled sequences of ids of different lengths, and the rectangle that a network takes
+//
+// In files they are text, which every tokenizer can write: a line a sequence, its label and then its ids, whole numbers
+// with one space between them. examples/imdb_sequences.py makes it of Keras' IMDb reviews.
 
 namespace pergrad::inline v0_1 {
 
@@ -1833,6 +1830,35 @@ struct labelled_sequences {
 
   [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
 };
+
+/// Parses sequences from text in the form at the head of this file. `name` is used in error messages only. Throws
+/// std::runtime_error naming the file and the byte at which it has another form or a number of more than 31 bits.
+[[nodiscard]] inline labelled_sequences parse_sequences(std::span<const std::uint8_t> text, std::string_view name) {
+  labelled_sequences set;
+  bool is_label = true;  // the next number
+  for (std::size_t place = 0; place < text.size() || !is_label;) {
+    const std::size_t start = place;
+    std::int64_t number = 0;
+    for (; place < text.size() && text[place] >= '0' && text[place] <= '9'; ++place) {
+      number = number * 10 + (text[place] - '0');
+      if (number > std::numeric_limits<std::int32_t>::max()) {
+        detail::idx::throw_error(name, start, "expected a number of at most 31 bits");
+      }
+    }
+    if (place == start || place == text.size() || (text[place] != ' ' && text[place] != '\n')) {
+      detail::idx::throw_error(name, place, "expected a label and ids, one space between them and a line a sequence");
+    }
+    (is_label ? set.labels : set.sequences.ids).push_back(static_cast<std::int32_t>(number));
+    is_label = text[place++] == '\n';
+    if (is_label) set.sequences.ends.push_back(set.sequences.ids.size());
+  }
+  return set;
+}
+
+/// Reads a file of sequences. Throws std::runtime_error as parse_sequences, or if it cannot be opened or read.
+[[nodiscard]] inline labelled_sequences read_sequences(const std::string& path) {
+  return parse_sequences(detail::idx::read_bytes(path), path);
+}
 
 /// Sequences padded or cut to one length, as a network over `token_ids` takes them.
 /// Invariant: `ids.size()` is `positions * labels.size()`, and `lengths.size()` is `labels.size()`.
@@ -2307,12 +2333,49 @@ template <class Scalar>
 #include <bit>
 #include <cstring>
 
-// pergrad/privacy/noise/lanes.hpp - vectors of 32-bit words, on the vector extension of g++ and clang
+// pergrad/privacy/noise/purpose.hpp - the list of all uses of keyed randomness, so that no two ever share a ChaCha20
+// nonce.
+//
+// A nonce of RFC 8439 has 96 bits: here (purpose, low half of step, high half of step). The same key may serve every
+// purpose and step because no pair (nonce, block counter) is drawn for two things.
 
-#if defined(__aarch64__)
-#include <arm_neon.h>
-#endif
+namespace pergrad::inline v0_1 {
 
+/// What a keystream is drawn for. Values are part of the reproducible stream: append only, never renumber.
+enum class random_purpose : std::uint32_t {
+  gradient_noise = 1,   ///< Gaussian noise added to a clipped sum
+  record_sampling = 2,  ///< Poisson sampling of records
+  initialisation = 3,   ///< initial parameters; the step counts parameter blocks
+  dropout = 4,          ///< randomness inside layers
+  key_derivation = 5,   ///< a key from a small seed
+  auxiliary_noise = 6,  ///< noise of other private releases, such as clip counts
+  shuffling = 7,        ///< order of records in non-private runs
+  augmentation = 8,     ///< random transforms of inputs
+};
+
+/// Nonce of RFC 8439 as three little-endian words.
+struct chacha_nonce {
+  std::array<std::uint32_t, 3> words{};
+
+  friend constexpr bool operator==(const chacha_nonce&, const chacha_nonce&) noexcept = default;
+};
+
+/// The one nonce that belongs to `purpose` and `step`.
+[[nodiscard]] constexpr chacha_nonce make_nonce(random_purpose purpose, std::uint64_t step) noexcept {
+  return {{static_cast<std::uint32_t>(purpose), static_cast<std::uint32_t>(step & 0xffff'ffffU),
+           static_cast<std::uint32_t>(step >> 32U)}};
+}
+
+/// The first word of a nonce beside this one, for what continues its stream; purposes are below 2^8, so it is nobody
+/// else's. Precondition: high < 2^24 - 1.
+[[nodiscard]] PERGRAD_HD constexpr std::uint32_t continued_purpose(std::uint32_t purpose, std::uint32_t high) noexcept {
+  return purpose | (high + 1) << 8U;
+}
+[[nodiscard]] constexpr chacha_nonce continued(const chacha_nonce& nonce, std::uint32_t high) noexcept {
+  return {{continued_purpose(nonce.words[0], high), nonce.words[1], nonce.words[2]}};
+}
+
+}  // namespace pergrad::inline v0_1
 // pergrad/simd/processor.hpp - which families of kernels a program has and which of them runs here
 
 // The family of the flags: 0 baseline, 1 avx2, 2 avx512.
@@ -2433,369 +2496,6 @@ inline bool use_kernel_family(kernel_family family) noexcept {
 
 }  // namespace pergrad::inline v0_1::on_host
 
-#define PERGRAD_FAMILY_TEXT "pergrad/privacy/noise/lanes.inl"
-// pergrad/simd/multi_target.inl - a text, compiled once for each family of kernels that a program has
-//
-// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
-// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
-// namespace and under its target. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the text defines.
-#if defined(PERGRAD_FAMILY_TEXT)
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
-//
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
-#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
-#define PERGRAD_KERNELS avx2
-#define PERGRAD_VECTOR_BYTES 32
-#define PERGRAD_VECTOR_REGISTERS 16
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#elif PERGRAD_FAMILY == 2
-#define PERGRAD_KERNELS avx512
-#define PERGRAD_VECTOR_BYTES 64
-#define PERGRAD_VECTOR_REGISTERS 32
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
-#endif
-#endif
-#endif  // PERGRAD_FAMILY
-// in between
-// pergrad/privacy/noise/lanes.inl - vectors of 32-bit words
-//
-// Included once for every family of kernels that a program has, as simd/vector.inl is; PERGRAD_FAMILY is its
-// number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
-// the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
-// Instructions are the compilers' built-ins: <immintrin.h> costs a program a fifth of the time that this library does.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
-
-/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
-#if PERGRAD_VECTORS_ON_DEVICE
-inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
-#else
-inline constexpr int native_lanes = 1;  // no bit depends on it
-#endif
-
-template <int Lanes>
-struct lanes {
-  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
-  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
-};
-
-template <>
-struct lanes<1> {
-  using u32 = std::uint32_t;
-};
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
-  if constexpr (Lanes == 1) {
-    return x;
-  } else {
-    return x - typename lanes<Lanes>::u32{};
-  }
-}
-
-/// 0, 1, ..., Lanes - 1.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
-  if constexpr (Lanes == 1) {
-    return 0U;
-  } else {
-    typename lanes<Lanes>::u32 numbers{};
-    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
-    return numbers;
-  }
-}
-
-}
-
-#endif  // PERGRAD_KERNELS
-// end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-#undef PERGRAD_FAMILY
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-#define PERGRAD_FAMILY 1
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
-//
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
-#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
-#define PERGRAD_KERNELS avx2
-#define PERGRAD_VECTOR_BYTES 32
-#define PERGRAD_VECTOR_REGISTERS 16
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#elif PERGRAD_FAMILY == 2
-#define PERGRAD_KERNELS avx512
-#define PERGRAD_VECTOR_BYTES 64
-#define PERGRAD_VECTOR_REGISTERS 32
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
-#endif
-#endif
-#endif  // PERGRAD_FAMILY
-// in between
-// pergrad/privacy/noise/lanes.inl - vectors of 32-bit words
-//
-// Included once for every family of kernels that a program has, as simd/vector.inl is; PERGRAD_FAMILY is its
-// number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
-// the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
-// Instructions are the compilers' built-ins: <immintrin.h> costs a program a fifth of the time that this library does.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
-
-/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
-#if PERGRAD_VECTORS_ON_DEVICE
-inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
-#else
-inline constexpr int native_lanes = 1;  // no bit depends on it
-#endif
-
-template <int Lanes>
-struct lanes {
-  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
-  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
-};
-
-template <>
-struct lanes<1> {
-  using u32 = std::uint32_t;
-};
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
-  if constexpr (Lanes == 1) {
-    return x;
-  } else {
-    return x - typename lanes<Lanes>::u32{};
-  }
-}
-
-/// 0, 1, ..., Lanes - 1.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
-  if constexpr (Lanes == 1) {
-    return 0U;
-  } else {
-    typename lanes<Lanes>::u32 numbers{};
-    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
-    return numbers;
-  }
-}
-
-}
-
-#endif  // PERGRAD_KERNELS
-// end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-#undef PERGRAD_FAMILY
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#endif
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-#define PERGRAD_FAMILY 2
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
-//
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
-#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
-#define PERGRAD_KERNELS avx2
-#define PERGRAD_VECTOR_BYTES 32
-#define PERGRAD_VECTOR_REGISTERS 16
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#elif PERGRAD_FAMILY == 2
-#define PERGRAD_KERNELS avx512
-#define PERGRAD_VECTOR_BYTES 64
-#define PERGRAD_VECTOR_REGISTERS 32
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
-#endif
-#endif
-#endif  // PERGRAD_FAMILY
-// in between
-// pergrad/privacy/noise/lanes.inl - vectors of 32-bit words
-//
-// Included once for every family of kernels that a program has, as simd/vector.inl is; PERGRAD_FAMILY is its
-// number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
-// the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
-// Instructions are the compilers' built-ins: <immintrin.h> costs a program a fifth of the time that this library does.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
-
-/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
-#if PERGRAD_VECTORS_ON_DEVICE
-inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
-#else
-inline constexpr int native_lanes = 1;  // no bit depends on it
-#endif
-
-template <int Lanes>
-struct lanes {
-  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
-  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
-};
-
-template <>
-struct lanes<1> {
-  using u32 = std::uint32_t;
-};
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
-  if constexpr (Lanes == 1) {
-    return x;
-  } else {
-    return x - typename lanes<Lanes>::u32{};
-  }
-}
-
-/// 0, 1, ..., Lanes - 1.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
-  if constexpr (Lanes == 1) {
-    return 0U;
-  } else {
-    typename lanes<Lanes>::u32 numbers{};
-    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
-    return numbers;
-  }
-}
-
-}
-
-#endif  // PERGRAD_KERNELS
-// end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-#undef PERGRAD_FAMILY
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#endif
-#undef PERGRAD_FAMILY_TEXT
-#endif  // PERGRAD_FAMILY_TEXT
-// pergrad/privacy/noise/purpose.hpp - the list of all uses of keyed randomness, so that no two ever share a ChaCha20
-// nonce.
-//
-// A nonce of RFC 8439 has 96 bits: here (purpose, low half of step, high half of step). The same key may serve every
-// purpose and step because no pair (nonce, block counter) is drawn for two things.
-
-namespace pergrad::inline v0_1 {
-
-/// What a keystream is drawn for. Values are part of the reproducible stream: append only, never renumber.
-enum class random_purpose : std::uint32_t {
-  gradient_noise = 1,   ///< Gaussian noise added to a clipped sum
-  record_sampling = 2,  ///< Poisson sampling of records
-  initialisation = 3,   ///< initial parameters; the step counts parameter blocks
-  dropout = 4,          ///< randomness inside layers
-  key_derivation = 5,   ///< a key from a small seed
-  auxiliary_noise = 6,  ///< noise of other private releases, such as clip counts
-  shuffling = 7,        ///< order of records in non-private runs
-  augmentation = 8,     ///< random transforms of inputs
-};
-
-/// Nonce of RFC 8439 as three little-endian words.
-struct chacha_nonce {
-  std::array<std::uint32_t, 3> words{};
-
-  friend constexpr bool operator==(const chacha_nonce&, const chacha_nonce&) noexcept = default;
-};
-
-/// The one nonce that belongs to `purpose` and `step`.
-[[nodiscard]] constexpr chacha_nonce make_nonce(random_purpose purpose, std::uint64_t step) noexcept {
-  return {{static_cast<std::uint32_t>(purpose), static_cast<std::uint32_t>(step & 0xffff'ffffU),
-           static_cast<std::uint32_t>(step >> 32U)}};
-}
-
-/// The first word of a nonce beside this one, for what continues its stream; purposes are below 2^8, so it is nobody
-/// else's. Precondition: high < 2^24 - 1.
-[[nodiscard]] PERGRAD_HD constexpr std::uint32_t continued_purpose(std::uint32_t purpose, std::uint32_t high) noexcept {
-  return purpose | (high + 1) << 8U;
-}
-[[nodiscard]] constexpr chacha_nonce continued(const chacha_nonce& nonce, std::uint32_t high) noexcept {
-  return {{continued_purpose(nonce.words[0], high), nonce.words[1], nonce.words[2]}};
-}
-
-}  // namespace pergrad::inline v0_1
-
 namespace pergrad::inline v0_1 {
 
 /// A 256-bit key as eight words (little endian, as RFC 8439 reads them).
@@ -2869,12 +2569,54 @@ inline constexpr std::array<std::uint32_t, 4> chacha_constants{0x61707865U, 0x33
 #endif
 #endif  // PERGRAD_FAMILY
 // in between
-// pergrad/privacy/noise/chacha20.inl - ChaCha20 blocks, one in each lane of a vector
+// pergrad/privacy/noise/chacha20.inl - vectors of 32-bit words, and ChaCha20 blocks, one in each lane of a vector
 //
-// Included behind privacy/noise/lanes.inl, whose rules it shares.
+// Included once for every family of kernels that a program has, as simd/vector.inl is; PERGRAD_FAMILY is its
+// number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
+// the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
+// Instructions are the compilers' built-ins: <immintrin.h> costs a program a fifth of the time that this library does.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
+#if PERGRAD_VECTORS_ON_DEVICE
+inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
+#else
+inline constexpr int native_lanes = 1;  // no bit depends on it
+#endif
+
+template <int Lanes>
+struct lanes {
+  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
+  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
+};
+
+template <>
+struct lanes<1> {
+  using u32 = std::uint32_t;
+};
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::u32{};
+  }
+}
+
+/// 0, 1, ..., Lanes - 1.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
+  if constexpr (Lanes == 1) {
+    return 0U;
+  } else {
+    typename lanes<Lanes>::u32 numbers{};
+    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
+    return numbers;
+  }
+}
 
 /// x turned left by `Bits`. AVX2 has no such instruction, but one that moves bytes: g++ does not find it by itself.
 template <int Bits, class Word>
@@ -2995,12 +2737,54 @@ template <int Lanes>
 #endif
 #endif  // PERGRAD_FAMILY
 // in between
-// pergrad/privacy/noise/chacha20.inl - ChaCha20 blocks, one in each lane of a vector
+// pergrad/privacy/noise/chacha20.inl - vectors of 32-bit words, and ChaCha20 blocks, one in each lane of a vector
 //
-// Included behind privacy/noise/lanes.inl, whose rules it shares.
+// Included once for every family of kernels that a program has, as simd/vector.inl is; PERGRAD_FAMILY is its
+// number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
+// the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
+// Instructions are the compilers' built-ins: <immintrin.h> costs a program a fifth of the time that this library does.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
+#if PERGRAD_VECTORS_ON_DEVICE
+inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
+#else
+inline constexpr int native_lanes = 1;  // no bit depends on it
+#endif
+
+template <int Lanes>
+struct lanes {
+  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
+  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
+};
+
+template <>
+struct lanes<1> {
+  using u32 = std::uint32_t;
+};
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::u32{};
+  }
+}
+
+/// 0, 1, ..., Lanes - 1.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
+  if constexpr (Lanes == 1) {
+    return 0U;
+  } else {
+    typename lanes<Lanes>::u32 numbers{};
+    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
+    return numbers;
+  }
+}
 
 /// x turned left by `Bits`. AVX2 has no such instruction, but one that moves bytes: g++ does not find it by itself.
 template <int Bits, class Word>
@@ -3122,12 +2906,54 @@ template <int Lanes>
 #endif
 #endif  // PERGRAD_FAMILY
 // in between
-// pergrad/privacy/noise/chacha20.inl - ChaCha20 blocks, one in each lane of a vector
+// pergrad/privacy/noise/chacha20.inl - vectors of 32-bit words, and ChaCha20 blocks, one in each lane of a vector
 //
-// Included behind privacy/noise/lanes.inl, whose rules it shares.
+// Included once for every family of kernels that a program has, as simd/vector.inl is; PERGRAD_FAMILY is its
+// number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
+// the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
+// Instructions are the compilers' built-ins: <immintrin.h> costs a program a fifth of the time that this library does.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
+#if PERGRAD_VECTORS_ON_DEVICE
+inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
+#else
+inline constexpr int native_lanes = 1;  // no bit depends on it
+#endif
+
+template <int Lanes>
+struct lanes {
+  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
+  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
+};
+
+template <>
+struct lanes<1> {
+  using u32 = std::uint32_t;
+};
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::u32{};
+  }
+}
+
+/// 0, 1, ..., Lanes - 1.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
+  if constexpr (Lanes == 1) {
+    return 0U;
+  } else {
+    typename lanes<Lanes>::u32 numbers{};
+    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
+    return numbers;
+  }
+}
 
 /// x turned left by `Bits`. AVX2 has no such instruction, but one that moves bytes: g++ does not find it by itself.
 template <int Bits, class Word>
@@ -4278,6 +4104,13 @@ enum class mistake {
   branches_not_given
 };
 
+/// What to say of an input that has not `axes` axes besides its channels.
+[[nodiscard]] constexpr mistake wrong_rank(std::size_t axes) noexcept {
+  return axes == 1   ? mistake::needs_channels_and_positions
+         : axes == 2 ? mistake::needs_an_image
+                     : mistake::needs_a_volume;
+}
+
 /// Stands in the place of a composition with an option (or a layer) that is none of its own, and says so.
 template <class Option>
 struct no_such_option {
@@ -4340,6 +4173,19 @@ template <class Layer>
   return covered == parameter_count_of<Layer>(in, second) ? mistake::none : mistake::factors_do_not_cover;
 }
 
+/// What is wrong with a layer that has functions of its own, once these are there.
+template <class Layer>
+[[nodiscard]] constexpr mistake diagnose_own(shape in, shape second) {
+  if constexpr (has_accepts<Layer>) {
+    if (!Layer::accepts(in)) return mistake::rejects_input;
+  }
+  if (output_shape_of<Layer>(in, second).size() == 0) return mistake::no_output;
+  if constexpr (has_factors<Layer>) {
+    return check_factors<Layer>(in, second);
+  } else {
+    return parameter_count_of<Layer>(in, second) == 0 ? mistake::none : mistake::no_factors;
+  }
+}
 template <class Layer>
 [[nodiscard]] constexpr mistake diagnose_tiled(shape in, shape second) {
   if constexpr (!is_tiled<Layer> || !has_output_shape<Layer>) {
@@ -4353,15 +4199,7 @@ template <class Layer>
     }
     if (found != mistake::none) return found;
     if (second.ids != 0) return mistake::branches_do_not_fit;  // to a layer with two inputs both are numbers
-    if constexpr (has_accepts<Layer>) {
-      if (!Layer::accepts(in)) return mistake::rejects_input;
-    }
-    if (output_shape_of<Layer>(in, second).size() == 0) return mistake::no_output;
-    if constexpr (has_factors<Layer>) {
-      return check_factors<Layer>(in, second);
-    } else {
-      return parameter_count_of<Layer>(in, second) == 0 ? mistake::none : mistake::no_factors;
-    }
+    return diagnose_own<Layer>(in, second);
   }
 }
 
@@ -4413,15 +4251,7 @@ template <class Layer>
   } else if constexpr (!has_general_backward<Layer>) {
     return mistake::no_backward;
   } else {
-    if constexpr (has_accepts<Layer>) {
-      if (!Layer::accepts(in)) return mistake::rejects_input;
-    }
-    if (Layer::output_shape(in).size() == 0) return mistake::no_output;
-    if constexpr (has_factors<Layer>) {
-      return check_factors<Layer>(in, {});
-    } else {
-      return Layer::parameter_count(in) == 0 ? mistake::none : mistake::no_factors;
-    }
+    return diagnose_own<Layer>(in, {});
   }
 }
 
@@ -5035,9 +4865,31 @@ class gradient_row;
 
 namespace detail {
 
+/// What an evaluation is asked for, unless an expression says otherwise.
+struct usual_needs {
+  static constexpr bool whole_batch = true;
+  static constexpr bool needs_backward = true;  ///< more than losses and outputs
+  static constexpr bool needs_rows = false;     ///< materialised gradients
+};
 /// Base of everything that is a per-sample gradient expression, so that its misuse can be explained.
-struct expression_tag {};
-struct per_sample_scalar_tag : expression_tag {};
+struct expression_tag : usual_needs {};
+struct per_sample_scalar_tag : expression_tag {
+  using value_type = double;
+  [[nodiscard]] static std::size_t value_count(const auto& leaf) noexcept { return leaf.size(); }
+};
+/// Base of what is made of one leaf's gradients: one result a parameter, unless it says otherwise.
+template <class Leaf>
+class over_gradients : public expression_tag {
+ public:
+  using scalar = typename Leaf::scalar;
+  using value_type = scalar;
+  explicit over_gradients(const Leaf& leaf) : leaf_{leaf} {}
+  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
+  [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
+
+ private:
+  Leaf leaf_;
+};
 struct evaluation;
 
 /// The most positions of an outer-product block of an entry of the unfolded list; 1 if it has none.
@@ -5471,8 +5323,6 @@ struct group_clip {
 template <class Leaf, class Rule>
 class clipped_gradients final : public detail::expression_tag {
  public:
-  using leaf_type = Leaf;
-  using rule_type = Rule;
   using scalar = typename Leaf::scalar;
 
   [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
@@ -5867,10 +5717,12 @@ struct scalar_pair : per_sample_scalar_tag {
   }
 };
 
-/// The leaf that a scalar expression reads.
-template <per_sample_scalar Expression>
+/// The leaf that an expression reads.
+template <class Expression>
 [[nodiscard]] auto leaf_of(const Expression& expression) {
-  if constexpr (requires { expression.leaf; }) {
+  if constexpr (requires { expression.leaf(); }) {
+    return expression.leaf();
+  } else if constexpr (requires { expression.leaf; }) {
     return expression.leaf;
   } else if constexpr (per_sample_scalar<decltype(expression.left)>) {
     return leaf_of(expression.left);
@@ -5879,51 +5731,27 @@ template <per_sample_scalar Expression>
   }
 }
 
-/// The direction that a scalar expression projects on, if any; more than one cannot be served by one evaluation.
+/// Asks for the projections that a scalar expression reads: one evaluation has one direction.
 template <class Scalar, class Expression>
-[[nodiscard]] const Scalar* direction_of(const Expression& expression) {
+void ask_for_projections(run_request<Scalar>& request, const Expression& expression) {
   if constexpr (requires { expression.direction; }) {
-    return expression.direction.data();
-  } else if constexpr (requires { expression.left; }) {
-    const Scalar* left = direction_of<Scalar>(expression.left);
-    const Scalar* right = direction_of<Scalar>(expression.right);
-    if (left != nullptr && right != nullptr && left != right) {
+    if (request.direction != nullptr && request.direction != expression.direction.data()) {
       throw std::invalid_argument("pergrad: one evaluation can project on one direction only");
     }
-    return left != nullptr ? left : right;
-  } else {
-    return nullptr;
+    request.direction = expression.direction.data();
+  } else if constexpr (requires { expression.left; }) {
+    ask_for_projections(request, expression.left);
+    ask_for_projections(request, expression.right);
   }
 }
 
-template <class Type>
-concept scalar_operand = per_sample_scalar<Type> || std::is_arithmetic_v<Type>;
-
-struct plus {
-  double operator()(double a, double b) const noexcept { return a + b; }
-};
-struct minus {
-  double operator()(double a, double b) const noexcept { return a - b; }
-};
-struct times {
-  double operator()(double a, double b) const noexcept { return a * b; }
-};
-struct divided {
-  double operator()(double a, double b) const noexcept { return a / b; }
-};
-struct smaller {
-  double operator()(double a, double b) const noexcept { return std::min(a, b); }
-};
-struct larger {
-  double operator()(double a, double b) const noexcept { return std::max(a, b); }
-};
-struct powered {
-  double operator()(double a, double b) const noexcept { return std::pow(a, b); }
-};
-
-template <class Left, class Right>
-concept scalar_pairing = (per_sample_scalar<Left> && scalar_operand<Right>) ||
-                         (scalar_operand<Left> && per_sample_scalar<Right>);
+template <class Left, class Right, class Operation>
+[[nodiscard]] auto pair_of(const Left& left, const Right& right, Operation /*operation*/) {
+  return scalar_pair<Operation, Left, Right>{left, right};
+}
+template <class Right, class Left>
+concept scalar_beside = (per_sample_scalar<Left> && (per_sample_scalar<Right> || std::is_arithmetic_v<Right>)) ||
+                        (std::is_arithmetic_v<Left> && per_sample_scalar<Right>);
 
 }  // namespace detail
 
@@ -5955,40 +5783,33 @@ template <class Network, class Loss, detail::algorithms Which>
 }
 
 /// Arithmetic on per-sample scalars and numbers, in double.
-template <class Left, class Right>
-requires detail::scalar_pairing<Left, Right>
+template <class Left, detail::scalar_beside<Left> Right>
 [[nodiscard]] auto operator+(const Left& left, const Right& right) {
-  return detail::scalar_pair<detail::plus, Left, Right>{left, right};
+  return detail::pair_of(left, right, [](double a, double b) noexcept { return a + b; });
 }
-template <class Left, class Right>
-requires detail::scalar_pairing<Left, Right>
+template <class Left, detail::scalar_beside<Left> Right>
 [[nodiscard]] auto operator-(const Left& left, const Right& right) {
-  return detail::scalar_pair<detail::minus, Left, Right>{left, right};
+  return detail::pair_of(left, right, [](double a, double b) noexcept { return a - b; });
 }
-template <class Left, class Right>
-requires detail::scalar_pairing<Left, Right>
+template <class Left, detail::scalar_beside<Left> Right>
 [[nodiscard]] auto operator*(const Left& left, const Right& right) {
-  return detail::scalar_pair<detail::times, Left, Right>{left, right};
+  return detail::pair_of(left, right, [](double a, double b) noexcept { return a * b; });
 }
-template <class Left, class Right>
-requires detail::scalar_pairing<Left, Right>
+template <class Left, detail::scalar_beside<Left> Right>
 [[nodiscard]] auto operator/(const Left& left, const Right& right) {
-  return detail::scalar_pair<detail::divided, Left, Right>{left, right};
+  return detail::pair_of(left, right, [](double a, double b) noexcept { return a / b; });
 }
-template <class Left, class Right>
-requires detail::scalar_pairing<Left, Right>
+template <class Left, detail::scalar_beside<Left> Right>
 [[nodiscard]] auto min(const Left& left, const Right& right) {
-  return detail::scalar_pair<detail::smaller, Left, Right>{left, right};
+  return detail::pair_of(left, right, [](double a, double b) noexcept { return std::min(a, b); });
 }
-template <class Left, class Right>
-requires detail::scalar_pairing<Left, Right>
+template <class Left, detail::scalar_beside<Left> Right>
 [[nodiscard]] auto max(const Left& left, const Right& right) {
-  return detail::scalar_pair<detail::larger, Left, Right>{left, right};
+  return detail::pair_of(left, right, [](double a, double b) noexcept { return std::max(a, b); });
 }
-template <class Left, class Right>
-requires detail::scalar_pairing<Left, Right>
+template <class Left, detail::scalar_beside<Left> Right>
 [[nodiscard]] auto pow(const Left& left, const Right& right) {
-  return detail::scalar_pair<detail::powered, Left, Right>{left, right};
+  return detail::pair_of(left, right, [](double a, double b) noexcept { return std::pow(a, b); });
 }
 
 }  // namespace pergrad::inline v0_1
@@ -6038,6 +5859,10 @@ requires detail::scalar_pairing<Left, Right>
 // Time: no branch and no address depends on the noise but for pairs whose rounding is not proven at once; each takes
 // some microseconds. Who times a step learns about how many there were: a number that tells of no element, sign or sum,
 // and nothing of the data.
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#endif
 
 // pergrad/privacy/noise/exact_gaussian.hpp - one pair of rounded Gaussians with as many bits as its rounding needs
 //
@@ -6127,14 +5952,7 @@ struct fixed_point {
       rest %= divisor;
     }
   }
-  PERGRAD_HD void double_it() noexcept {
-    std::uint32_t carry = 0;
-    for (int i = 0; i < size; ++i) {
-      const std::uint32_t out = limb[i] >> 31U;
-      limb[i] = limb[i] << 1U | carry;
-      carry = out;
-    }
-  }
+  PERGRAD_HD void double_it() noexcept { *this += *this; }
   [[nodiscard]] PERGRAD_HD double to_double() const noexcept {
     double result = 0;
     for (int i = size; i-- > 0;) result = result * 0x1p32 + limb[i];
@@ -7720,8 +7538,6 @@ struct all_lanes {
   }
   /// Writes a whole vector.
   void store(Scalar* to, vector<Scalar> value) const noexcept { *reinterpret_cast<anywhere<Scalar>*>(to) = value; }
-  /// `value` as it is.
-  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
 };
 
 /// The first `count` lanes of a vector, 1 <= count <= lanes: which of them a partial load or store may touch.
@@ -7771,13 +7587,6 @@ class first_lanes {
       store_some(to, value, mask_);
     }
 #endif
-  }
-
-  /// `value` with 0 in the lanes that are not chosen, whatever they held.
-  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept {
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    all_lanes<Scalar>{}.store(lanes, value);
-    return load(lanes);
   }
 
  private:
@@ -8009,8 +7818,6 @@ struct all_lanes {
   }
   /// Writes a whole vector.
   void store(Scalar* to, vector<Scalar> value) const noexcept { *reinterpret_cast<anywhere<Scalar>*>(to) = value; }
-  /// `value` as it is.
-  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
 };
 
 /// The first `count` lanes of a vector, 1 <= count <= lanes: which of them a partial load or store may touch.
@@ -8060,13 +7867,6 @@ class first_lanes {
       store_some(to, value, mask_);
     }
 #endif
-  }
-
-  /// `value` with 0 in the lanes that are not chosen, whatever they held.
-  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept {
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    all_lanes<Scalar>{}.store(lanes, value);
-    return load(lanes);
   }
 
  private:
@@ -8299,8 +8099,6 @@ struct all_lanes {
   }
   /// Writes a whole vector.
   void store(Scalar* to, vector<Scalar> value) const noexcept { *reinterpret_cast<anywhere<Scalar>*>(to) = value; }
-  /// `value` as it is.
-  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
 };
 
 /// The first `count` lanes of a vector, 1 <= count <= lanes: which of them a partial load or store may touch.
@@ -8350,13 +8148,6 @@ class first_lanes {
       store_some(to, value, mask_);
     }
 #endif
-  }
-
-  /// `value` with 0 in the lanes that are not chosen, whatever they held.
-  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept {
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    all_lanes<Scalar>{}.store(lanes, value);
-    return load(lanes);
   }
 
  private:
@@ -8675,62 +8466,52 @@ detail::observer<Scalar>& new_observer(detail::run_request<Scalar>& request) {
 
 }  // namespace detail
 
-/// sum_b g_b, or with a public scale 1 / B their mean: the ordinary gradient. It has no sensitivity.
+/// sum_b g_b or sum_b g_b², or with a public scale 1 / B their mean: the ordinary gradient, the second moment. It has
+/// no sensitivity.
 template <class Leaf>
-class plain_sum : public detail::expression_tag {
+class plain_sum : public detail::over_gradients<Leaf> {
  public:
   using scalar = typename Leaf::scalar;
-  using value_type = scalar;
-  plain_sum(Leaf leaf, double scale) : leaf_{leaf}, scale_{scale} {}
-  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
-  [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
+  plain_sum(const Leaf& leaf, double scale, bool squares = false)
+      : detail::over_gradients<Leaf>{leaf}, scale_{scale}, squares_{squares} {}
   void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
     auto& sum = detail::new_sum(request);
-    sum.out = out.data();
+    sum.squares = squares_;
     sum.scale = scale_;
+    sum.out = out.data();
     sum.accumulate = accumulate;
   }
 
  private:
-  Leaf leaf_;
   double scale_;
+  bool squares_;
 };
 
 /// sum_b w_b g_b with weights from a per-sample scalar expression or from a list. Any weights, so no sensitivity.
 template <class Leaf, class Weights>
-class weighted_gradient_sum : public detail::expression_tag {
+class weighted_gradient_sum : public detail::over_gradients<Leaf> {
  public:
   using scalar = typename Leaf::scalar;
-  using value_type = scalar;
-  weighted_gradient_sum(Leaf leaf, Weights weights) : leaf_{leaf}, weights_{weights} {}
-  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
-  [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
+  weighted_gradient_sum(const Leaf& leaf, Weights weights) : detail::over_gradients<Leaf>{leaf}, weights_{weights} {}
   void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
     auto& sum = detail::new_sum(request);
     sum.is_plain = false;
     sum.weigher = &weights_;
+    sum.weigh = [](const void* weigher, const detail::sample_facts<scalar>& facts, int /*unit*/, scalar* weight) {
+      const auto& weights = *static_cast<const Weights*>(weigher);
+      if constexpr (per_sample_scalar<Weights>) {
+        *weight = static_cast<scalar>(weights.at(facts));
+      } else {
+        *weight = weights[facts.sample];
+      }
+    };
     sum.out = out.data();
     sum.accumulate = accumulate;
     request.norms = true;
-    if constexpr (per_sample_scalar<Weights>) {
-      if (const scalar* direction = detail::direction_of<scalar>(weights_); direction != nullptr) {
-        if (request.direction != nullptr && request.direction != direction) {
-          throw std::invalid_argument("pergrad: one evaluation can project on one direction only");
-        }
-        request.direction = direction;
-      }
-      sum.weigh = [](const void* weights, const detail::sample_facts<scalar>& facts, int /*unit*/, scalar* weight) {
-        *weight = static_cast<scalar>(static_cast<const Weights*>(weights)->at(facts));
-      };
-    } else {
-      sum.weigh = [](const void* weights, const detail::sample_facts<scalar>& facts, int /*unit*/, scalar* weight) {
-        *weight = (*static_cast<const Weights*>(weights))[facts.sample];
-      };
-    }
+    detail::ask_for_projections(request, weights_);
   }
 
  private:
-  Leaf leaf_;
   Weights weights_;
 };
 
@@ -8777,48 +8558,24 @@ class bounded_sum final : public detail::expression_tag {
   clipped_gradients<Leaf, Rule> clipped_;
 };
 
-/// (1/B) sum_b g_b², element by element.
-template <class Leaf>
-class second_moment_of : public detail::expression_tag {
- public:
-  using scalar = typename Leaf::scalar;
-  using value_type = scalar;
-  explicit second_moment_of(Leaf leaf) : leaf_{leaf} {}
-  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
-  [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
-  void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
-    auto& sum = detail::new_sum(request);
-    sum.squares = true;
-    sum.scale = 1 / static_cast<double>(leaf_.size());
-    sum.out = out.data();
-    sum.accumulate = accumulate;
-  }
-
- private:
-  Leaf leaf_;
-};
-
 /// (1/B) sum_b g_b² - mean², element by element: the population variance, never below 0.
 template <class Leaf>
-class variance_of : public detail::expression_tag {
+class variance_of : public detail::over_gradients<Leaf> {
  public:
   using scalar = typename Leaf::scalar;
-  using value_type = scalar;
-  explicit variance_of(Leaf leaf) : leaf_{leaf} {}
-  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
-  [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
+  explicit variance_of(const Leaf& leaf) : detail::over_gradients<Leaf>{leaf} {}
   void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
     if (accumulate) throw std::invalid_argument("pergrad: a variance cannot be accumulated over chunks");
     mean_.resize(out.size());
-    plain_sum<Leaf>{leaf_, 1 / static_cast<double>(leaf_.size())}.attach(request, mean_, false);
-    second_moment_of<Leaf>{leaf_}.attach(request, out, false);
+    const double scale = 1 / static_cast<double>(this->leaf().size());
+    plain_sum{this->leaf(), scale}.attach(request, mean_, false);
+    plain_sum{this->leaf(), scale, true}.attach(request, out, false);
   }
   void finish(const detail::thread_pool&, std::span<scalar> out) const {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::max(scalar{0}, out[i] - mean_[i] * mean_[i]);
   }
 
  private:
-  Leaf leaf_;
   std::vector<scalar> mean_;
 };
 
@@ -8853,11 +8610,6 @@ class materialised_gradients : public detail::expression_tag {
       gradients_.weigh_into(weights_);
       request.row_weights = &weights_;
     }
-    narrow(request);
-  }
-
- protected:
-  void narrow(detail::run_request<scalar>& request) const {
     request.first = first_;
     request.count = count_;
   }
@@ -8884,13 +8636,11 @@ class gradient_row : public materialised_gradients<Gradients, Clipped> {
 
 /// The network's outputs, `[B, outputs]`, in PyTorch's order.
 template <class Leaf>
-class outputs_of : public detail::expression_tag {
+class outputs_of : public detail::over_gradients<Leaf> {
  public:
   using scalar = typename Leaf::scalar;
-  using value_type = scalar;
+  explicit outputs_of(const Leaf& leaf) : detail::over_gradients<Leaf>{leaf} {}
   static constexpr bool needs_backward = false;
-  explicit outputs_of(Leaf leaf) : leaf_{leaf} {}
-  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
   [[nodiscard]] static std::size_t value_count(const Leaf& leaf) { return leaf.size() * width; }
   void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
     if (accumulate) throw std::invalid_argument("pergrad: outputs cannot be accumulated");
@@ -8903,32 +8653,30 @@ class outputs_of : public detail::expression_tag {
 
  private:
   static constexpr std::size_t width = Leaf::network_type::output_shape.size();
-  Leaf leaf_;
   scalar* out_ = nullptr;
 };
 
 /// <g_a, g_b> for all pairs, `[B, B]`. Forms all gradients: B times parameter_count values for the time of the
 /// evaluation.
 template <class Leaf>
-class gram_of : public detail::expression_tag {
+class gram_of : public detail::over_gradients<Leaf> {
  public:
-  static constexpr bool needs_rows = true;
   using scalar = typename Leaf::scalar;
   using value_type = double;
-  explicit gram_of(Leaf leaf) : leaf_{leaf} {}
-  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
+  explicit gram_of(const Leaf& leaf) : detail::over_gradients<Leaf>{leaf} {}
+  static constexpr bool needs_rows = true;
   [[nodiscard]] static std::size_t value_count(const Leaf& leaf) { return leaf.size() * leaf.size(); }
   void attach(detail::run_request<scalar>& request, std::span<double> /*out*/, bool accumulate) {
     if (accumulate) throw std::invalid_argument("pergrad: a Gram matrix cannot be accumulated over chunks");
     if (request.rows != nullptr) throw std::invalid_argument("pergrad: one evaluation materialises gradients once");
-    rows_.resize(leaf_.size() * Leaf::network_type::parameter_count);
+    rows_.resize(this->leaf().size() * Leaf::network_type::parameter_count);
     request.backward = true;
     request.norms = true;
     request.rows = rows_.data();
   }
   void finish(const detail::thread_pool& pool, std::span<double> out) const {
     constexpr std::size_t width = Leaf::network_type::parameter_count;
-    const std::size_t count = leaf_.size();
+    const std::size_t count = this->leaf().size();
     pool.parallel(count, [&](std::size_t a, std::size_t) {
       for (std::size_t b = 0; b <= a; ++b) {
         const double value =
@@ -8940,7 +8688,6 @@ class gram_of : public detail::expression_tag {
   }
 
  private:
-  Leaf leaf_;
   std::vector<scalar> rows_;
 };
 
@@ -8995,7 +8742,7 @@ template <class Network, class Loss, detail::algorithms Which>
 template <class Network, class Loss, detail::algorithms Which>
 [[nodiscard]] auto second_moment(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
   if (gradients.size() == 0) throw std::invalid_argument("pergrad: second_moment: an empty batch has none");
-  return second_moment_of{gradients};
+  return plain_sum{gradients, 1 / static_cast<double>(gradients.size()), true};
 }
 /// Population variance over the batch, element by element (BackPACK's variance).
 template <class Network, class Loss, detail::algorithms Which>
@@ -9268,20 +9015,12 @@ struct total_access {
   friend class pergrad::private_loop;
   friend struct total_probe;
 
-  template <class Network>
-  [[nodiscard]] static total_state& state(bounded_total<Network>& total) noexcept {
+  template <class Total>  // const or not
+  [[nodiscard]] static auto& state(Total& total) noexcept {
     return total.state_;
   }
-  template <class Network>
-  [[nodiscard]] static const total_state& state(const bounded_total<Network>& total) noexcept {
-    return total.state_;
-  }
-  template <class Network>
-  [[nodiscard]] static auto floating(bounded_total<Network>& total) noexcept {
-    return total.memory_.floating.span();
-  }
-  template <class Network>
-  [[nodiscard]] static auto floating(const bounded_total<Network>& total) noexcept {
+  template <class Total>
+  [[nodiscard]] static auto floating(Total& total) noexcept {
     return total.memory_.floating.span();
   }
   template <class Network, bool IsPrivate>
@@ -9349,11 +9088,6 @@ template <class Use, class Scalar>
 struct use_with_arrays : Use {
   std::array<const Scalar*, tile_arrays::most - 1> arrays{};
 };
-template <class Use, class Scalar>
-[[nodiscard]] use_with_arrays<Use, Scalar> with_arrays(const Use& use, const Scalar* first, const Scalar* second,
-                                                       const Scalar* third) {
-  return {use, {first, second, third}};
-}
 
 /// Released values that nobody uses on the way.
 struct unused {
@@ -9632,39 +9366,14 @@ class private_step;
 namespace detail {
 
 template <class Type>
-concept gradient_expression = requires(const Type& expression) {
+concept evaluable = per_sample_scalar<Type> || requires(const Type& expression) {
   typename Type::value_type;
   expression.value_count(expression.leaf());
-};
-template <class Type>
-concept evaluable = gradient_expression<Type> || per_sample_scalar<Type>;
-
-template <class Expression>
-[[nodiscard]] auto leaf_of_expression(const Expression& expression) {
-  if constexpr (per_sample_scalar<Expression>) {
-    return leaf_of(expression);
-  } else {
-    return expression.leaf();
-  }
-}
-
-template <class Expression>
-struct value_type_of {
-  using type = double;
-};
-template <gradient_expression Expression>
-struct value_type_of<Expression> {
-  using type = typename Expression::value_type;
 };
 
 template <class Expression>
 [[nodiscard]] std::size_t value_count_of(const Expression& expression) {
-  const auto leaf = leaf_of_expression(expression);
-  if constexpr (per_sample_scalar<Expression>) {
-    return leaf.size();
-  } else {
-    return expression.value_count(leaf);
-  }
+  return expression.value_count(leaf_of(expression));
 }
 
 [[noreturn]] inline void throw_result_does_not_fit(std::size_t values, std::size_t room) {
@@ -9675,7 +9384,16 @@ template <class Expression>
 template <class Expression>
 class assignment {
  public:
-  using value_type = typename value_type_of<Expression>::type;
+  using value_type = typename Expression::value_type;
+  static constexpr bool whole_batch = Expression::whole_batch;
+  static constexpr bool needs_backward = [] {
+    if constexpr (per_sample_scalar<Expression>) {
+      return Expression::needs.backward;
+    } else {
+      return Expression::needs_backward;
+    }
+  }();
+  static constexpr bool needs_rows = Expression::needs_rows;
 
   assignment(std::span<value_type> out, Expression expression, bool accumulate)
       : out_{out}, expression_{expression}, accumulate_{accumulate} {
@@ -9683,45 +9401,14 @@ class assignment {
       throw_result_does_not_fit(count, out.size());
     }
   }
-  [[nodiscard]] auto leaf() const { return leaf_of_expression(expression_); }
-  [[nodiscard]] static constexpr bool whole_batch() {
-    if constexpr (requires { Expression::whole_batch; }) {
-      return Expression::whole_batch;
-    } else {
-      return true;
-    }
-  }
-  /// May it ask for more than losses and outputs?
-  [[nodiscard]] static constexpr bool needs_backward() {
-    if constexpr (per_sample_scalar<Expression>) {
-      return Expression::needs.backward;
-    } else if constexpr (requires { Expression::needs_backward; }) {
-      return Expression::needs_backward;
-    } else {
-      return true;
-    }
-  }
-
-  /// May it ask for materialised gradients?
-  [[nodiscard]] static constexpr bool needs_rows() {
-    if constexpr (requires { Expression::needs_rows; }) {
-      return Expression::needs_rows;
-    } else {
-      return false;
-    }
-  }
+  [[nodiscard]] auto leaf() const { return leaf_of(expression_); }
 
   template <class Scalar>
   void attach(detail::run_request<Scalar>& request) {
     if constexpr (per_sample_scalar<Expression>) {
       request.backward = request.backward || Expression::needs.backward;
       request.norms = request.norms || Expression::needs.norms;
-      if (const Scalar* direction = direction_of<Scalar>(expression_); direction != nullptr) {
-        if (request.direction != nullptr && request.direction != direction) {
-          throw std::invalid_argument("pergrad: one evaluation can project on one direction only");
-        }
-        request.direction = direction;
-      }
+      ask_for_projections(request, expression_);
       new_observer(request) = {this, [](void* self, const detail::sample_facts<Scalar>& facts) {
                                  auto* mine = static_cast<assignment*>(self);
                                  const double value = mine->expression_.at(facts);
@@ -9745,16 +9432,13 @@ class assignment {
 
 /// A clipped sum that goes into a total. What the total has to say of it is asked when it is evaluated, not before.
 template <class Sum, class Network>
-class chunk_of_total {
+class chunk_of_total : public usual_needs {
  public:
   using scalar = typename Sum::scalar;
   chunk_of_total(bounded_total<Network>& total, const Sum& sum, bool begins_anew)
       : total_{&total}, sum_{sum}, begins_anew_{begins_anew} {}
 
   [[nodiscard]] auto leaf() const { return sum_.leaf(); }
-  [[nodiscard]] static constexpr bool whole_batch() { return true; }
-  [[nodiscard]] static constexpr bool needs_backward() { return true; }
-  [[nodiscard]] static constexpr bool needs_rows() { return false; }
 
  private:
   friend struct evaluation;
@@ -9820,7 +9504,7 @@ class chunk_of_step : public chunk_of_total<Sum, Network> {
 
 /// A noised sum that goes into a released gradient: a total beside its values, which it meets at the gate.
 template <class Noised, class Network, bool IsPrivate, class Begin>
-class release_of_sum {
+class release_of_sum : public usual_needs {
  public:
   using scalar = typename Noised::scalar;
   using sum_type = std::remove_cvref_t<decltype(std::declval<const Noised&>().sum())>;
@@ -9828,9 +9512,6 @@ class release_of_sum {
       : update_{&update}, noised_{noised}, begin_{begin} {}
 
   [[nodiscard]] auto leaf() const { return noised_.leaf(); }
-  [[nodiscard]] static constexpr bool whole_batch() { return true; }
-  [[nodiscard]] static constexpr bool needs_backward() { return true; }
-  [[nodiscard]] static constexpr bool needs_rows() { return false; }
 
  private:
   friend struct evaluation;
@@ -9865,13 +9546,11 @@ class release_of_sum {
 };
 
 template <class Destination, class Expression>
-[[nodiscard]] auto destination_of(Destination& destination, const Expression& expression) {
-  using value_type = typename value_type_of<Expression>::type;
+[[nodiscard]] auto destination_of(Destination& destination, const Expression& /*expression*/) {
   if constexpr (requires { destination.values(); }) {
     return destination.values();
   } else {
-    static_cast<void>(expression);
-    return std::span<value_type>{destination};
+    return std::span<typename Expression::value_type>{destination};
   }
 }
 
@@ -9917,7 +9596,7 @@ struct evaluation {
     if ((!leaf.same_as(rest.leaf()) || ...)) {
       throw std::invalid_argument("pergrad: expressions evaluated together must be over the same per-sample gradients");
     }
-    if (sizeof...(Rest) > 0 && !(First::whole_batch() && (Rest::whole_batch() && ...))) {
+    if (sizeof...(Rest) > 0 && !(First::whole_batch && (Rest::whole_batch && ...))) {
       throw std::invalid_argument("pergrad: one sample's gradient g[b] is evaluated on its own");
     }
     try {
@@ -9925,8 +9604,8 @@ struct evaluation {
       request.count = leaf.size();
       first.attach(request);
       (rest.attach(request), ...);
-      constexpr evaluation_needs needs{(First::needs_backward() || ... || Rest::needs_backward()),
-                                       (First::needs_rows() || ... || Rest::needs_rows())};
+      constexpr evaluation_needs needs{(First::needs_backward || ... || Rest::needs_backward),
+                                       (First::needs_rows || ... || Rest::needs_rows)};
       leaf.template run<needs>(executor, request);
       first.finish(executor.pool());
       (rest.finish(executor.pool()), ...);
@@ -10000,9 +9679,9 @@ template <class Function, class Destination, class Expression>
     }
   } else if constexpr (!evaluable<Expression>) {
     return std::type_identity<error::has_no_meaning<Function, Expression>>{};
-  } else if constexpr (!is_destination<Destination, typename value_type_of<Expression>::type>) {
-    return std::type_identity<error::destination_does_not_fit<
-        Destination, std::span<typename value_type_of<Expression>::type>, Expression>>{};
+  } else if constexpr (!is_destination<Destination, typename Expression::value_type>) {
+    return std::type_identity<
+        error::destination_does_not_fit<Destination, std::span<typename Expression::value_type>, Expression>>{};
   } else {
     return std::type_identity<char>{};
   }
@@ -10153,8 +9832,7 @@ template <executor Executor, class Expression>
     static_cast<void>(error::has_no_meaning<error::function::evaluate, Expression>{});
     return error::unknown_values{};
   } else {
-    std::vector<typename pergrad::detail::value_type_of<Expression>::type> result(
-        pergrad::detail::value_count_of(expression));
+    std::vector<typename Expression::value_type> result(pergrad::detail::value_count_of(expression));
     unprotected::evaluate_into(executor, result, expression);
     return result;
   }
@@ -10162,13 +9840,22 @@ template <executor Executor, class Expression>
 
 }  // namespace unprotected
 }  // namespace pergrad::inline v0_1
-// pergrad/files/older_files.hpp - what is read from files before anything is changed, and NumPy's .npy files, which
-// version 0.1 wrote
+// pergrad/files/parameters.hpp - parameters to and from a file, and from one network to another, by their names
 //
-// A .npy file of parameters is the flat vector of `torch.nn.utils.parameters_to_vector`. A checkpoint of version 0.1 is
-// five .npy arrays one after the other: uint64 [1, number of parameters, values of the optimizer's state, its steps,
-// steps given out by the generator, entries of the ledger]; all parameters, frozen ones last; the optimizer's state;
-// probability and noise multiplier of every entry; its steps.
+// Files are safetensors (files/safetensors.hpp) with PyTorch's names (files/parameter_names.hpp). NumPy's .npy, which
+// former versions wrote, is still read: the flat vector of `torch.nn.utils.parameters_to_vector`.
+//
+// A run that is to go on in another process needs more than parameters: see resume.hpp. Keys and generator states are
+// never written: who has them can subtract the noise.
+
+// pergrad/files/parameter_names.hpp - the names that a network's parameters have in files, and a text of its structure
+//
+// Names are those of PyTorch's `nn.Sequential`: `3.weight` of layer 3, `3.0.weight` of the first layer of a
+// `sequential` there. `frozen`, `tied`, `parameter_group` and `repeat` count as if their layers stood in the list
+// themselves. A residual's projection is `projection`, branches are numbered. A composition of layers names its own:
+// by `part_name(number)` for its nodes that have parameters, or by `name_parts(names)`; `*` stands for the block.
+//
+// Everything here is compiled only for networks that meet a file, and but for the walk through the types once.
 
 // pergrad/files/safetensors.hpp - files of named tensors, which Python's safetensors reads and writes as well
 //
@@ -10553,6 +10240,754 @@ struct basic_safetensors {
 using safetensors = basic_safetensors<std::string>;
 
 }  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+/// Walks through the layers as a user wrote them, in the order in which they unfold, and names every node. Text is
+/// std::string: a template is compiled where it is used only.
+template <class Text>
+class node_names {
+ public:
+  explicit node_names(std::span<const std::size_t> parameter_counts) : counts_{parameter_counts} {}
+  [[nodiscard]] std::size_t size() const noexcept { return names_.size(); }
+  [[nodiscard]] const Text& operator[](std::size_t node) const noexcept { return names_[node]; }
+
+  /// The layers as a list of its own, numbered from 0.
+  template <class... Layers>
+  void list_at(const Text& where) {
+    const std::size_t outer = std::exchange(next_, 0);
+    inside(where, [&] { splice<Layers...>(); });
+    next_ = outer;
+  }
+  /// Branches `0`, `1`, ..., and behind each but the first a node that joins it.
+  template <class... Branches>
+  void branches() {
+    std::size_t number = 0;
+    const auto branch = [&](auto type) {
+      inside(std::to_string(number) + ".", [&] { one(type); });
+      if (number++ > 0) rest(1);
+    };
+    const int expand[]{0, (branch(std::type_identity<Branches>{}), 0)...};
+    static_cast<void>(expand);
+  }
+  /// The nodes of a composition that are not named yet; those with parameters are named by `Layer`.
+  template <class Layer, class Composition = Layer>
+  void named_parts(std::size_t first) {
+    const std::size_t end = first + unfold<Composition>::type::size;
+    for (std::size_t number = 0; names_.size() < end;) {
+      const bool has_parameters = counts_[names_.size()] > 0;
+      names_.push_back(path_ + (has_parameters ? Layer::part_name(number++) : Text{}));
+    }
+  }
+  /// So many nodes whose blocks stand right here.
+  void rest(std::size_t count) { names_.insert(names_.end(), count, path_ + "*"); }
+
+ private:
+  template <class Function>
+  void inside(const Text& where, const Function& f) {
+    const std::size_t before = path_.size();
+    path_ += where;
+    f();
+    path_.resize(before);
+  }
+
+  template <class... Layers>
+  void splice() {
+    const int expand[]{0, (entry(std::type_identity<Layers>{}), 0)...};
+    static_cast<void>(expand);
+  }
+  /// The next entries of a list.
+  template <class Layer>
+  void entry(std::type_identity<Layer> layer) {
+    inside(std::to_string(next_++) + ".", [&] { one(layer); });
+  }
+  template <class... Layers>
+  void entry(std::type_identity<frozen<Layers...>> /*transparent*/) {
+    splice<Layers...>();
+  }
+  template <std::size_t Key, class... Layers>
+  void entry(std::type_identity<tied<Key, Layers...>> /*transparent*/) {
+    splice<Layers...>();
+  }
+  template <std::size_t Group, class... Layers>
+  void entry(std::type_identity<parameter_group<Group, Layers...>> /*transparent*/) {
+    splice<Layers...>();
+  }
+  template <std::size_t Count, class... Layers>
+  void entry(std::type_identity<repeat<Count, Layers...>> /*transparent*/) {
+    for (std::size_t i = 0; i < Count; ++i) splice<Layers...>();
+  }
+
+  /// What stands where one layer may: a layer, a list, a composition.
+  template <class Layer>
+  void one(std::type_identity<Layer> /*type*/) {
+    if constexpr (requires { Layer::name_parts(*this); }) {
+      Layer::name_parts(*this);
+    } else if constexpr (requires { Layer::part_name(0); }) {
+      named_parts<Layer>(names_.size());
+    } else if constexpr (requires { typename Layer::unfolds_to; }) {
+      one(std::type_identity<typename Layer::unfolds_to>{});
+    } else {
+      rest(unfold<Layer>::type::size);
+    }
+  }
+  template <class... Layers>
+  void one(std::type_identity<sequential<Layers...>> /*type*/) {
+    list_at<Layers...>("");
+  }
+  template <class Layer>
+  void one(std::type_identity<frozen<Layer>> /*transparent*/) {
+    one(std::type_identity<Layer>{});
+  }
+  template <class... Layers>
+  void one(std::type_identity<frozen<Layers...>> /*type*/) {
+    list_at<Layers...>("");
+  }
+  template <std::size_t Key, class... Layers>
+  void one(std::type_identity<tied<Key, Layers...>> /*type*/) {
+    one(std::type_identity<frozen<Layers...>>{});
+  }
+  template <std::size_t Group, class... Layers>
+  void one(std::type_identity<parameter_group<Group, Layers...>> /*type*/) {
+    one(std::type_identity<frozen<Layers...>>{});
+  }
+  template <std::size_t Count, class... Layers>
+  void one(std::type_identity<repeat<Count, Layers...>> /*type*/) {
+    list_at<repeat<Count, Layers...>>("");
+  }
+  template <class Layer, class First, class Second>
+  void one(std::type_identity<merge<Layer, First, Second>> /*type*/) {
+    branches<First, Second>();
+  }
+  template <class... Layers>
+  void one(std::type_identity<residual<Layers...>> /*type*/) {
+    using split = split_residual<sequential<>, Layers...>;
+    one(std::type_identity<typename split::body>{});
+    inside("projection.", [&] { one(std::type_identity<typename split::shortcut>{}); });
+    rest(1);
+  }
+
+  std::span<const std::size_t> counts_;
+  std::vector<Text> names_;
+  Text path_;
+  std::size_t next_ = 0;
+};
+
+/// A layer's blocks; those of a layer with two inputs may depend on both.
+template <class Layer>
+[[nodiscard]] auto blocks_of(shape in, [[maybe_unused]] shape second) {
+  if constexpr (requires { Layer::blocks(in, second); }) {
+    return Layer::blocks(in, second);
+  } else if constexpr (requires { Layer::blocks(in); }) {
+    return Layer::blocks(in);
+  } else if constexpr (has_affine<Layer>) {
+    const affine_map map = Layer::affine(in);
+    block_list<2> list{{{"weight", {map.out_channels, map.view_width()}}, {"bias", {map.bias_count()}}}};
+    if constexpr (requires { Layer::kernel_axes; }) {
+      const std::size_t kernel[]{map.kernel.depth, map.kernel.height, map.kernel.width};
+      list[0].extents[1] = map.in_channels / map.groups;
+      for (std::size_t axis = 0; axis < Layer::kernel_axes; ++axis) {
+        list[0].extents[2 + axis] = kernel[Layer::kernel_axes == 3 ? axis : axis + 1];
+      }
+    }
+    return list;
+  } else {
+    const auto factors = factors_of<Layer>(in, second);
+    static constexpr const char* numbers[]{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+    static_assert(factors.size() <= 10, "a layer with more blocks names them: blocks(shape)");
+    block_list<factors.size()> list;
+    for (std::size_t i = 0; i < factors.size(); ++i) {
+      const bool is_matrix = factors[i].outer || factors[i].sparse;
+      list[i] = {numbers[i], {factors[i].rows, is_matrix ? factors[i].columns : 0}};
+    }
+    return list;
+  }
+}
+
+/// Appends a node's blocks, which begin at a byte of the network's parameters.
+template <class = void>
+void append_blocks(std::vector<safetensors::tensor>& list, std::span<const parameter_block> blocks,
+                   const std::string& name, std::size_t width, std::size_t begin, std::size_t size) {
+  const std::size_t end = begin + size;
+  for (const parameter_block& block : blocks) {
+    if (block.extents[0] == 0) continue;
+    safetensors::tensor made;
+    made.name = name;
+    made.name.replace(name.find('*'), 1, block.name);
+    if (made.name.find_first_of("\"\\\n\t") != std::string::npos || safetensors::find(list, made.name) != nullptr) {
+      throw std::logic_error("pergrad: the name " + made.name + " is none for a tensor, or another one has it");
+    }
+    made.type = width == 4 ? "F32" : "F64";
+    made.begin = begin;
+    made.size = width;
+    for (const std::size_t extent : block.extents) {
+      if (extent == 0) break;
+      made.shape.push_back(extent);
+      made.size *= extent;
+    }
+    begin += made.size;
+    list.push_back(std::move(made));
+  }
+  if (begin != end) {
+    throw std::logic_error("pergrad: the blocks of the layer " + name + " are " + std::to_string(size + begin - end) +
+                           " bytes, its parameters are " + std::to_string(size));
+  }
+}
+
+template <class Names, class Scalar, shape Input, class... Layers>
+void name_layers(Names& names, std::type_identity<static_network<Scalar, Input, Layers...>> /*network*/) {
+  names.template list_at<Layers...>("");
+}
+template <shape Input, class... Nodes, class... Layers>
+[[nodiscard]] std::vector<std::size_t> later_places(
+    std::type_identity<unfolded<Input, node_list<Nodes...>, Layers...>> /*structure*/) {
+  return {Nodes::later...};
+}
+
+/// A network's parameters, frozen or not, each with its place in `all_parameters()`, in the order of PyTorch's
+/// `parameters_to_vector`: layer after layer.
+template <class Network>
+[[nodiscard]] std::vector<safetensors::tensor> parameter_tensors() {
+  using structure = typename Network::structure;
+  node_names<std::string> names{structure::parameter_counts};
+  name_layers(names, std::type_identity<Network>{});
+  const std::vector<std::size_t> later = later_places(std::type_identity<structure>{});
+  std::vector<safetensors::tensor> list;
+  // Behind a node stand those that were put off until it.
+  for (std::size_t place = 0; place < 2 * later.size(); ++place) {
+    for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (may_have_parameters<Layer>) {
+        if (place != 2 * (i + later[i]) + (later[i] == 0 ? 0 : 1) || structure::owners[i] != i ||
+            structure::parameter_counts[i] == 0) {
+          return;
+        }
+        constexpr std::size_t width = sizeof(typename Network::scalar);
+        const auto blocks =
+            blocks_of<Layer>(structure::shapes[structure::inputs[i]], structure::shapes[structure::inputs2[i]]);
+        append_blocks(list, blocks, names[i], width, width * structure::parameter_offsets[i],
+                      width * structure::parameter_counts[i]);
+      }
+    });
+  }
+  return list;
+}
+
+/// The hash of what a network computes: every node's layer, its settings, its shapes and where its inputs lie. With
+/// `frozen_too` also of what is trained. What layers call themselves is all that is known of the users' own.
+template <class Network>
+[[nodiscard]] std::string structure_hash(bool frozen_too) {
+  using structure = typename Network::structure;
+  safetensors::checksum sum;
+  sum.add(bytes_of(&structure::shapes[0], 1));
+  for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+    constexpr const char* name = name_of_layer<Layer>();
+    sum.add(bytes_of(name, std::strlen(name) + 1));
+    if constexpr (requires { Layer::settings(); }) {
+      const auto settings = Layer::settings();
+      sum.add(bytes_of(settings.data(), settings.size()));
+    }
+    if constexpr (has_affine<Layer>) {
+      const affine_map map = Layer::affine(structure::shapes[structure::inputs[i]]);
+      const extent geometry[]{map.kernel, map.stride, map.padding, map.dilation, map.groups};
+      sum.add(bytes_of(geometry, 5));
+    }
+    const std::size_t numbers[]{structure::inputs[i], structure::inputs2[i], structure::owners[i],
+                                frozen_too ? structure::trained_counts[i] : 0};
+    sum.add(bytes_of(numbers, 4));
+    sum.add(bytes_of(&structure::shapes[i + 1], 1));
+  });
+  return sum.text();
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// Which of two networks' parameters, or of a file's and a network's, must fit together.
+enum class matching {
+  all,    ///< all of both, in name, shape and type
+  common  ///< at least one; what fits is taken over, and what does not stays: a new head, an adapter's base
+};
+/// How a flat vector of parameters is ordered if some are frozen.
+enum class parameter_order {
+  by_layer,    ///< layer after layer, frozen or not: PyTorch's `parameters_to_vector`
+  frozen_last  ///< all that are trained, then the frozen ones: `all_parameters()`, and .npy files of version 0.1
+};
+
+namespace detail {
+
+/// Bytes that were read and looked at, and where they go: nothing is changed before all is known to be right.
+struct loaded_bytes {
+  struct move {
+    std::size_t array;  ///< 0: the network's parameters, then the optimizer's arrays
+    std::size_t from;
+    std::size_t to;
+    std::size_t size;
+  };
+  std::vector<std::byte> bytes;
+  std::vector<move> moves;
+  void put(std::span<std::byte* const> arrays) const noexcept {
+    for (const move& each : moves) std::memcpy(arrays[each.array] + each.to, bytes.data() + each.from, each.size);
+  }
+};
+
+template <class Text>
+[[nodiscard]] bool is_npy(const Text& path) {
+  const file stream = open_file(path, "rb");
+  char magic[6];
+  return stream != nullptr && std::fread(magic, 1, sizeof magic, stream.get()) == sizeof magic &&
+         std::memcmp(magic, "\x93NUMPY", sizeof magic) == 0;
+}
+
+/// Reads a .npy file with the values of these tensors one after another.
+template <class Text>
+loaded_bytes read_npy(const Text& path, std::span<const safetensors::tensor> list) {
+  loaded_bytes made;
+  const file stream = open_file(path, "rb");
+  if (stream == nullptr) fail_with_file(path, "cannot be opened");
+  std::size_t size = 0;
+  for (const safetensors::tensor& each : list) size += each.size;
+  const std::size_t width = list.empty() || list[0].type == "F32" ? 4 : 8;
+  constexpr std::size_t longest_header = 10 + 0xFFFF;
+  std::vector<std::byte>& bytes = made.bytes;
+  bytes.resize(longest_header + size + 1);  // one more than any right file has
+  bytes.resize(std::fread(bytes.data(), 1, bytes.size(), stream.get()));
+  if (std::ferror(stream.get()) != 0) fail_with_file(path, "cannot be read");
+  if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY\x01\x00", 8) != 0) {
+    fail_with_file(path, "not a .npy file of version 1.0");
+  }
+  const std::size_t start = 10 + std::to_integer<std::size_t>(bytes[8]) + 256 * std::to_integer<std::size_t>(bytes[9]);
+  const Text dictionary{reinterpret_cast<const char*>(bytes.data()) + 10, std::min(bytes.size(), start) - 10};
+  const Text type = width == 4 ? "'<f4'" : "'<f8'";
+  const Text extent = "(" + std::to_string(size / width) + ",)";
+  if (dictionary.find("'descr': " + type) == Text::npos || dictionary.find(extent) == Text::npos ||
+      dictionary.find("'fortran_order': False") == Text::npos) {
+    fail_with_file(path, "expected an array of type " + type + " and shape " + extent + ", found " +
+                             dictionary.substr(0, dictionary.find_last_of('}') + 1));
+  }
+  const std::size_t found = bytes.size() - std::min(bytes.size(), start);
+  if (found != size) {
+    fail_with_file(path, "expected " + std::to_string(size) + " bytes of values at byte " + std::to_string(start) +
+                             ", found " + (found > size ? "more" : std::to_string(found)));
+  }
+  std::size_t from = start;
+  for (const safetensors::tensor& each : list) {
+    made.moves.push_back({0, from, each.begin, each.size});
+    from += each.size;
+  }
+  return made;
+}
+
+/// What a file is, and of which version.
+inline constexpr const char* parameter_format = "parameters 1";
+inline constexpr const char* run_format = "checkpoint 1";
+
+template <class = void>
+[[nodiscard]] std::vector<safetensors::tensor> in_memory_order(std::vector<safetensors::tensor> list) {
+  std::sort(list.begin(), list.end(), [](const auto& left, const auto& right) { return left.begin < right.begin; });
+  return list;
+}
+
+template <class Text>
+void write_parameters(const Text& path, std::span<const safetensors::tensor> list, const Text& structure,
+                      const std::byte* parameters) {
+  if (path.ends_with(".npy")) fail_with_file(path, "save_parameters writes safetensors, and a .npy is none");
+  std::vector<const std::byte*> values;
+  for (const safetensors::tensor& each : list) values.push_back(parameters + each.begin);
+  safetensors::write(path, {{"pergrad", parameter_format}, {"structure", structure}}, list, values);
+}
+
+/// Throws std::runtime_error unless the file says of itself that it is that, or nothing.
+template <class = void>
+void require_format(const safetensors::reader& opened, const std::string& wanted) {
+  const std::string* const found = opened.metadata("pergrad");
+  if (found == nullptr || *found == wanted) return;
+  opened.fail("is a file of pergrad: " + found->substr(0, 80) + ", expected: " + wanted +
+              (*found == run_format ? "; load_checkpoint reads it" : ""));
+}
+template <class = void>
+void require_structure(const safetensors::reader& opened, const std::string& structure, const char* instead) {
+  const std::string* const found = opened.metadata("structure");
+  if (found == nullptr || *found == structure) return;
+  opened.fail("is of a network with the same parameters but another structure: its hash is " + found->substr(0, 80) +
+              ", the network's " + structure + instead);
+}
+
+/// `kept` gets the names of the network's tensors that the file has nothing for.
+template <class Text>
+loaded_bytes read_parameters(const Text& path, std::span<const safetensors::tensor> list, const Text& structure,
+                             matching which, std::vector<Text>& kept) {
+  if (is_npy(path)) {
+    const auto memory_order = in_memory_order({list.begin(), list.end()});
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (list[i].begin == memory_order[i].begin) continue;
+      fail_with_file(
+          path,
+          "a .npy file does not say whether frozen parameters are last, as in version 0.1, or in their places: "
+          "unprotected::load_parameters takes a parameter_order");
+    }
+    return read_npy(path, list);
+  }
+  safetensors::reader opened{path};
+  require_format(opened, parameter_format);
+  const Text differences = safetensors::differences(opened.tensors(), "the file", list, "the network", true);
+  if (which == matching::all) {
+    if (!differences.empty()) opened.fail("does not fit the network: " + differences);
+    require_structure(opened, structure, "; copy_parameters goes by names alone");
+  }
+  loaded_bytes made;
+  for (const safetensors::tensor& each : list) {
+    const safetensors::tensor* const found = safetensors::find(opened.tensors(), each.name);
+    if (found != nullptr && found->shape == each.shape && found->type == each.type) {
+      made.moves.push_back({0, found->begin, each.begin, each.size});
+    } else {
+      kept.push_back(each.name);
+    }
+  }
+  if (made.moves.empty()) opened.fail("has nothing in common with the network: " + differences);
+  made.bytes = opened.read_values();
+  return made;
+}
+
+template <class Network>
+void put_parameters(Network& network, const loaded_bytes& loaded) {
+  std::byte* const parameters[]{reinterpret_cast<std::byte*>(network.all_parameters().data())};
+  loaded.put(parameters);
+}
+
+}  // namespace detail
+
+/// Writes all parameters, frozen or not, by name, with a hash of the network's structure and a checksum, from where
+/// they lie: memory does not grow with them. The file appears whole or not at all, and is on the disk when this
+/// returns. Throws std::runtime_error that names the file and says what failed.
+template <class Network>
+void save_parameters(const Network& network, const std::string& path) {
+  if constexpr (!detail::is_explained<Network>) {
+    detail::write_parameters(path, detail::parameter_tensors<Network>(), detail::structure_hash<Network>(false),
+                             reinterpret_cast<const std::byte*>(network.all_parameters().data()));
+  }
+}
+
+/// Reads parameters by name; returns the names of the network's tensors that keep their values, none with
+/// `matching::all`. Files of Python's safetensors have neither hash nor checksum and are read as well; .npy files are
+/// flat vectors in PyTorch's order. The network is unchanged if anything is wrong. Throws std::runtime_error that says
+/// what and where, and lists both sides where names, shapes or types differ.
+template <class Network>
+// NOLINTNEXTLINE(modernize-use-nodiscard): nothing with the default
+std::vector<std::string> load_parameters(Network& network, const std::string& path, matching which = matching::all) {
+  std::vector<std::string> kept;
+  if constexpr (!detail::is_explained<Network>) {
+    detail::put_parameters(network, detail::read_parameters(path, detail::parameter_tensors<Network>(),
+                                                            detail::structure_hash<Network>(false), which, kept));
+  }
+  return kept;
+}
+
+/// Copies parameters by name between networks of any two types, frozen or not; other scalar types are converted.
+/// Returns the names of the tensors of `to` that keep their values. Throws std::invalid_argument that lists both sides
+/// where names or shapes differ; nothing is changed then.
+template <class From, class To>
+std::vector<std::string> copy_parameters(const From& from, To& to, matching which = matching::all) {
+  std::vector<std::string> kept;
+  if constexpr (!detail::is_explained<From> && !detail::is_explained<To>) {
+    const auto source = detail::parameter_tensors<From>();
+    const auto target = detail::parameter_tensors<To>();
+    const std::string differences = detail::safetensors::differences(source, "the source", target, "the target", false);
+    if (which == matching::all && !differences.empty()) {
+      throw std::invalid_argument("pergrad: copy_parameters: the networks differ: " + differences);
+    }
+    for (const auto& each : target) {
+      const auto* const found = detail::safetensors::find(source, each.name);
+      if (found == nullptr || found->shape != each.shape) kept.push_back(each.name);
+    }
+    if (kept.size() == target.size() && !kept.empty()) {
+      throw std::invalid_argument("pergrad: copy_parameters: the networks have nothing in common: " + differences);
+    }
+    const auto values = from.all_parameters();
+    const auto places = to.all_parameters();
+    for (const auto& each : target) {
+      const auto* const found = detail::safetensors::find(source, each.name);
+      if (found == nullptr || found->shape != each.shape) continue;
+      const std::size_t first = found->begin / sizeof(typename From::scalar);
+      const std::size_t place = each.begin / sizeof(typename To::scalar);
+      for (std::size_t i = 0; i < each.size / sizeof(typename To::scalar); ++i) {
+        places[place + i] = static_cast<typename To::scalar>(values[first + i]);
+      }
+    }
+  }
+  return kept;
+}
+
+namespace unprotected {
+
+/// Reads a .npy file whose order the caller vouches for, as nothing in it says which one it is. Throws as
+/// `load_parameters` of the library does.
+template <class Network>
+void load_parameters(Network& network, const std::string& path, parameter_order order) {
+  if constexpr (!detail::is_explained<Network>) {
+    const auto list = detail::parameter_tensors<Network>();
+    detail::put_parameters(
+        network, detail::read_npy(path, order == parameter_order::by_layer ? list : detail::in_memory_order(list)));
+  }
+}
+
+}  // namespace unprotected
+}  // namespace pergrad::inline v0_1
+// pergrad/files/resume.hpp - a run to and from a file: parameters, the optimizer's state, and what was spent
+//
+// With parameters alone a run that goes on would forget its momentum and, worse, its ledger: its epsilon would be that
+// of its last part. Keys are not written, so the next part draws a new one and no noise is ever used twice. Everything
+// in the file follows from released values and public numbers.
+//
+// The file is a safetensors file. Tensors: `ledger.events`, a sampling probability and a noise multiplier for every
+// kind of step; `ledger.steps`, how many there were; `ledger.order`, that of a Renyi filter, or 0; `optimizer.steps`;
+// `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
+// parameters. Metadata: the optimizer, the run's plan, and a hash of the network's structure.
+
+#include <variant>
+
+// pergrad/optim/optimizer.hpp - what every optimizer takes: a noised gradient, or a plain one by a name that says so
+//
+// A step on a private gradient is post-processing: it can be anything. The divisor is a public constant that the user
+// states, never the size of the batch that was drawn, which is a private value.
+
+// pergrad/optim/held.hpp - parameters that no step moves: the rows of padding ids
+//
+// The row of a `padding_idx` has no gradient, whatever the data, so a step owes it no noise: like PyTorch's it stays
+// what it was. Noise is drawn for it all the same, because an element's bits depend on its place.
+
+namespace pergrad::inline v0_1::detail {
+
+struct parameter_range {
+  std::size_t first = 0;
+  std::size_t end = 0;
+};
+
+/// Calls visit(range) for the rows of padding ids among the trained parameters.
+template <class Network, class Visitor>
+constexpr void for_each_held(Visitor&& visit) {
+  using structure = typename Network::structure;
+  for_each_index<structure::size>([&](auto index) {
+    constexpr std::size_t i = index;
+    using layer = typename structure::template layer_at<i>;
+    if constexpr (takes_ids<layer> && structure::trained_counts[i] > 0 && structure::owners[i] == i) {
+      std::size_t block = structure::parameter_offsets[i];
+      for (const factor& each : factors_of<layer>(structure::shapes[structure::inputs[i]], shape{})) {
+        if (each.sparse && each.skipped_id < each.rows) {
+          const std::size_t row = block + each.skipped_id * each.columns;
+          visit(parameter_range{row, row + each.columns});
+        }
+        block += each.size();
+      }
+    }
+  });
+}
+
+/// In the order of the parameters.
+template <class Network>
+[[nodiscard]] constexpr auto list_held() {
+  if constexpr (Network::input_shape.ids == 0) {
+    return std::array<parameter_range, 0>{};
+  } else {
+    constexpr std::size_t count = [] {
+      std::size_t found = 0;
+      for_each_held<Network>([&](const parameter_range& /*range*/) { ++found; });
+      return found;
+    }();
+    std::array<parameter_range, count> ranges{};
+    std::size_t next = 0;
+    for_each_held<Network>([&](const parameter_range& range) { ranges[next++] = range; });
+    std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    return ranges;
+  }
+}
+template <class Network>
+inline constexpr auto held_parameters = list_held<Network>();
+
+/// An optimizer's update, f(first parameter, values, how many), without the parameters that are held.
+template <class Network, class Update>
+[[nodiscard]] auto hold_parameters(const Update& update) {
+  if constexpr (held_parameters<Network>.empty()) {
+    return update;
+  } else {
+    auto others = [update](std::size_t first, auto* values, std::size_t count) {
+      const std::size_t end = first + count;
+      for (const parameter_range& held : held_parameters<Network>) {
+        if (held.end <= first || held.first >= end) continue;
+        if (held.first > first) update(first, values, held.first - first);
+        const std::size_t next = std::min(held.end, end);
+        values += next - first;
+        first = next;
+      }
+      if (first < end) update(first, values, end - first);
+    };
+    return use_with_arrays<decltype(others), typename Network::scalar>{others, update.arrays};
+  }
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+struct checkpoint_access;
+
+/// An update by a rule of optim/rules.hpp over parameters and an optimizer's arrays, a vector at a time.
+template <class Rule, class Scalar, class... State>
+[[nodiscard]] auto update_by(const Rule& rule, Scalar* parameters, State*... arrays) {
+  auto update = [=](std::size_t first, const Scalar* gradient, std::size_t size) {
+    // By value: what is stored might lie over anything else, and would be read again each time.
+    const auto step = [rule, gradient, parameters = parameters + first, ... arrays = arrays + first](
+                          on_host::index i, const auto& lanes) {
+      const auto apply = [&](on_host::pack<Scalar> parameter, auto... state) {
+        rule(on_host::pack<Scalar>{lanes.load(gradient + i)}, parameter, state...);
+        (lanes.store(arrays + i, state), ...);
+        lanes.store(parameters + i, parameter);
+      };
+      apply(lanes.load(parameters + i), on_host::pack<Scalar>{lanes.load(arrays + i)}...);
+    };
+    on_host::for_each_pack<Scalar>(static_cast<on_host::index>(size), step);
+  };
+  return use_with_arrays<decltype(update), Scalar>{update, {parameters, arrays...}};
+}
+
+}  // namespace detail
+
+/// The library's own way to an optimizer's formula.
+struct optimizer_access {
+  /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
+  /// any thread: f(first parameter, values, how many). The rows of padding ids stay what they are.
+  template <class Optimizer, class Network>
+  [[nodiscard]] static auto begin(Optimizer& optimizer, Network& network, double scale) {
+    return detail::hold_parameters<Network>(optimizer.begin(network, scale));
+  }
+  /// One update with a gradient that lies in memory.
+  template <class Optimizer, class Network, class Scalar>
+  static void apply(Optimizer& optimizer, const detail::thread_pool& pool, Network& network,
+                    std::span<const Scalar> gradient, double scale) {
+    constexpr std::size_t share = std::size_t{1} << 12U;
+    const auto use = begin(optimizer, network, scale);
+    pool.parallel((gradient.size() + share - 1) / share, [&](std::size_t task, std::size_t) {
+      const std::size_t first = task * share;
+      use(first, gradient.data() + first, std::min(gradient.size() - first, share));
+    });
+  }
+  /// What begins an update with released values, divided by a public constant, once nothing can fail any more.
+  template <class Optimizer, class Network>
+  [[nodiscard]] static auto beginning(Optimizer& optimizer, Network& network, expected_batch_size divisor) {
+    return [&optimizer, &network, scale = 1 / divisor.value()] { return begin(optimizer, network, scale); };
+  }
+};
+
+/// Base of the optimizers: the private step.
+template <class Optimizer, class Network>
+class optimizer_steps {
+ public:
+  /// One update with gradient / divisor. Only a noised gradient fits.
+  template <executor Executor, bool IsPrivate>
+  void step(const Executor& executor, Network& network, const released_gradient<Network, IsPrivate>& gradient,
+            expected_batch_size divisor) {
+    const detail::float_environment proven;
+    optimizer_access::apply(self(), executor.pool(), network, gradient.values(), 1 / divisor.value());
+  }
+  /// Noise on a finished total, and one update with (total + noise) / divisor in the same sweep: the noised values are
+  /// stored nowhere, the total stays as it is. Equal in every bit to `evaluate_into` a private gradient and a step with
+  /// that. Draws the noise once, also for an empty total. Throws what `evaluate_into` throws; nothing is changed then.
+  template <executor Executor, class Generator>
+  void step(const Executor& executor, Network& network, const noised_total<Network, Generator>& noised,
+            expected_batch_size divisor) {
+    const detail::float_environment proven;
+    detail::total_release::of_total<Network>(executor.pool(), *noised.total, noised.noise, 1, nullptr,
+                                             optimizer_access::beginning(self(), network, divisor));
+  }
+  /// Evaluates `noised`, a clipped sum or a total with noise, into `update` and takes the step with `update` / divisor
+  /// in the same sweep. Equal in every bit to `evaluate_into(executor, update, noised)` and a step with `update`.
+  /// Throws what `evaluate_into` throws; network and optimizer are unchanged then.
+  template <executor Executor, bool IsPrivate, class Noised>
+  requires(detail::is_noised<Noised>) void step(const Executor& executor, Network& network,
+                                                released_gradient<Network, IsPrivate>& update, const Noised& noised,
+                                                expected_batch_size divisor) {
+    using explanation =
+        detail::assignment_explanation<error::function::assign, released_gradient<Network, IsPrivate>, Noised>;
+    if constexpr (std::is_same_v<explanation, char>) {
+      const detail::float_environment proven;
+      detail::total_release::into(executor, update, noised, optimizer_access::beginning(self(), network, divisor));
+    } else {
+      static_cast<void>(explanation{});
+    }
+  }
+
+  /// Releases a step of a private loop and takes it, divided by the loop's public constant; with `update` the released
+  /// values stay there. The step is used up. Throws what its release throws; nothing is changed then.
+  template <executor Executor, class Loop>
+  void step(const Executor& executor, Network& network, private_step<Loop>&& taken) {
+    const expected_batch_size divisor = taken.divisor();
+    step(executor, network, std::move(taken).consumed(), divisor);
+  }
+  template <executor Executor, class Loop>
+  void step(const Executor& executor, Network& network, released_gradient<Network, Loop::is_private>& update,
+            private_step<Loop>&& taken) {
+    const expected_batch_size divisor = taken.divisor();
+    step(executor, network, update, std::move(taken).consumed(), divisor);
+  }
+  template <executor Executor, class Loop>
+  void step(const Executor& /*executor*/, Network& /*network*/, const private_step<Loop>& /*taken*/) {
+    static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
+  }
+  template <executor Executor, class Destination, class Loop>
+  void step(const Executor& /*executor*/, Network& /*network*/, Destination& /*update*/,
+            const private_step<Loop>& /*taken*/) {
+    static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
+  }
+
+  template <executor Executor, class Gradient>
+  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/,
+            expected_batch_size /*divisor*/) {
+    if constexpr (!detail::is_explained<Gradient>) {
+      static_cast<void>(error::private_step_needs_a_noised_sum<Gradient>{});
+    }
+  }
+  template <executor Executor, class Destination, class Given>
+  void step(const Executor& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
+            expected_batch_size /*divisor*/) {
+    if constexpr (!detail::any_explained<Destination, Given>) {
+      static_cast<void>(error::release_needs_noise<std::remove_cvref_t<Destination>, Given>{});
+    }
+  }
+  template <executor Executor, class Gradient, class Number>
+  requires std::is_arithmetic_v<Number>
+  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, Number /*divisor*/) {
+    static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
+  }
+  template <executor Executor, class Destination, class Given, class Number>
+  requires std::is_arithmetic_v<Number>
+  void step(const Executor& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
+            Number /*divisor*/) {
+    static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
+  }
+
+ protected:
+  optimizer_steps() = default;
+
+ private:
+  [[nodiscard]] Optimizer& self() noexcept { return static_cast<Optimizer&>(*this); }
+};
+
+namespace unprotected {
+
+/// One update with scale * gradient, for ordinary training: no privacy.
+template <class Optimizer, executor Executor, class Network>
+void step(Optimizer& optimizer, const Executor& executor, Network& network, const gradient<Network>& gradient,
+          double scale = 1) {
+  if constexpr (!detail::is_explained<Network>) {
+    const pergrad::detail::float_environment proven;
+    optimizer_access::apply(optimizer, executor.pool(), network, gradient.values(), scale);
+  }
+}
+
+}  // namespace unprotected
+}  // namespace pergrad::inline v0_1
 // pergrad/privacy/accounting/budget.hpp - the guard that refuses the step which would exceed the privacy budget.
 //
 // A step is entered in the ledger before its noise is drawn, and only if the total including it keeps to the budget.
@@ -10641,34 +11076,21 @@ class poisson_sampling {
   /// Records that `mark` marks together.
   static constexpr std::uint64_t marked_together = 128;
 
-  /// Calls visit(first + i) for every set bit i of `bits`, ascending, as long as that is below record_count. Returns
-  /// false if `visit` did, which stops.
+  /// Calls visit(first + i) for every set bit i of `bits`, ascending, as long as that is below record_count.
   template <class Visitor>
-  static bool visit_marked(std::span<const std::uint64_t> bits, std::uint64_t first, std::uint64_t record_count,
+  static void visit_marked(std::span<const std::uint64_t> bits, std::uint64_t first, std::uint64_t record_count,
                            Visitor&& visit) {
     for (std::size_t word = 0; word < bits.size(); ++word) {
       for (std::uint64_t rest = bits[word]; rest != 0; rest &= rest - 1) {
         const std::uint64_t record = first + 64 * word + static_cast<std::uint64_t>(std::countr_zero(rest));
-        if (record >= record_count) return true;
-        if (!wants_more(visit, record)) return false;
+        if (record < record_count) visit(record);
       }
     }
-    return true;
   }
 
  private:
   static constexpr std::uint64_t tile = marked_together;
   static constexpr std::size_t words_per_tile = tile / 64;
-
-  template <class Visitor>
-  [[gnu::always_inline]] static bool wants_more(Visitor& visit, std::uint64_t record) {
-    if constexpr (std::is_same_v<std::invoke_result_t<Visitor&, std::uint64_t>, bool>) {
-      return visit(record);
-    } else {
-      visit(record);
-      return true;
-    }
-  }
 
   /// Bit i: whether record 128 number + i is sampled.
   void mark_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t number,
@@ -11242,849 +11664,6 @@ class privacy_accountant {
 };
 
 }  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1::detail {
-
-/// Bytes that were read and looked at, and where they go: nothing is changed before all is known to be right.
-struct loaded_bytes {
-  struct move {
-    std::size_t array;  ///< 0: the network's parameters, then the optimizer's arrays
-    std::size_t from;
-    std::size_t to;
-    std::size_t size;
-  };
-  std::vector<std::byte> bytes;
-  std::vector<move> moves;
-  void put(std::span<std::byte* const> arrays) const noexcept {
-    for (const move& each : moves) std::memcpy(arrays[each.array] + each.to, bytes.data() + each.from, each.size);
-  }
-};
-
-/// The numbers of a run.
-struct run_numbers {
-  std::vector<rdp_accountant::entry> ledger;
-  run_plan plan = run_plan::beforehand;
-  double order = 0;
-  std::uint64_t optimizer_steps = 0;
-  std::uint64_t generator_steps = 0;
-};
-template <class Text>
-void require_entries(const Text& path, std::uint64_t entries) {
-  constexpr std::uint64_t most = std::uint64_t{1} << 20U;  // nobody changes sigma as often
-  if (entries > most) fail_with_file(path, "has a ledger of " + std::to_string(entries) + " kinds of steps");
-}
-
-template <class Scalar>
-[[nodiscard]] std::string npy_header(std::size_t count) {
-  std::string dictionary = std::string{"{'descr': '<"} + (std::is_integral_v<Scalar> ? 'u' : 'f') +
-                           std::to_string(sizeof(Scalar)) + "', 'fortran_order': False, 'shape': (" +
-                           std::to_string(count) + ",), }";
-  constexpr std::size_t preamble = 10;
-  dictionary.append(63 - (preamble + dictionary.size()) % 64, ' ');
-  dictionary += '\n';
-  const auto size = static_cast<std::uint16_t>(dictionary.size());
-  std::string header{"\x93NUMPY\x01\x00", 8};
-  header += static_cast<char>(size & 0xFFU);
-  header += static_cast<char>(size >> 8U);
-  return header + dictionary;
-}
-
-template <class Text>
-[[nodiscard]] bool is_npy(const Text& path) {
-  const file stream = open_file(path, "rb");
-  char magic[6];
-  return stream != nullptr && std::fread(magic, 1, sizeof magic, stream.get()) == sizeof magic &&
-         std::memcmp(magic, "\x93NUMPY", sizeof magic) == 0;
-}
-
-/// Reads a .npy file with the values of these tensors one after another.
-template <class Text>
-loaded_bytes read_npy(const Text& path, std::span<const safetensors::tensor> list) {
-  loaded_bytes made;
-  const file stream = open_file(path, "rb");
-  if (stream == nullptr) fail_with_file(path, "cannot be opened");
-  std::size_t size = 0;
-  for (const safetensors::tensor& each : list) size += each.size;
-  const std::size_t width = list.empty() || list[0].type == "F32" ? 4 : 8;
-  constexpr std::size_t longest_header = 10 + 0xFFFF;
-  std::vector<std::byte>& bytes = made.bytes;
-  bytes.resize(longest_header + size + 1);  // one more than any right file has
-  bytes.resize(std::fread(bytes.data(), 1, bytes.size(), stream.get()));
-  if (std::ferror(stream.get()) != 0) fail_with_file(path, "cannot be read");
-  if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY\x01\x00", 8) != 0) {
-    fail_with_file(path, "not a .npy file of version 1.0");
-  }
-  const std::size_t start = 10 + std::to_integer<std::size_t>(bytes[8]) + 256 * std::to_integer<std::size_t>(bytes[9]);
-  const Text dictionary{reinterpret_cast<const char*>(bytes.data()) + 10, std::min(bytes.size(), start) - 10};
-  const Text type = width == 4 ? "'<f4'" : "'<f8'";
-  const Text extent = "(" + std::to_string(size / width) + ",)";
-  if (dictionary.find("'descr': " + type) == Text::npos || dictionary.find(extent) == Text::npos ||
-      dictionary.find("'fortran_order': False") == Text::npos) {
-    fail_with_file(path, "expected an array of type " + type + " and shape " + extent + ", found " +
-                             dictionary.substr(0, dictionary.find_last_of('}') + 1));
-  }
-  const std::size_t found = bytes.size() - std::min(bytes.size(), start);
-  if (found != size) {
-    fail_with_file(path, "expected " + std::to_string(size) + " bytes of values at byte " + std::to_string(start) +
-                             ", found " + (found > size ? "more" : std::to_string(found)));
-  }
-  std::size_t from = start;
-  for (const safetensors::tensor& each : list) {
-    made.moves.push_back({0, from, each.begin, each.size});
-    from += each.size;
-  }
-  return made;
-}
-
-/// Reads the five .npy arrays of version 0.1: sizes; parameters, frozen ones last; the optimizer's state; events;
-/// steps.
-template <class Text>
-[[nodiscard]] std::pair<loaded_bytes, run_numbers> read_older_run(const Text& path, std::span<const std::size_t> sizes,
-                                                                  std::size_t width) {
-  std::pair<loaded_bytes, run_numbers> made;
-  loaded_bytes& loaded = made.first;
-  run_numbers& run = made.second;
-  const file stream = open_file(path, "rb");
-  if (stream == nullptr) fail_with_file(path, "cannot be opened");
-  const auto array = [&](void* values, std::size_t value_size, const Text& header, std::size_t count,
-                         const char* what) {
-    Text found(header.size(), '\0');
-    if (std::fread(found.data(), 1, found.size(), stream.get()) != found.size() || found != header) {
-      fail_with_file(path, Text{"not a checkpoint of version 0.1: no array of "} + what);
-    }
-    if (std::fread(values, value_size, count, stream.get()) != count) {
-      fail_with_file(path, Text{"ends within the "} + what);
-    }
-  };
-  std::array<std::uint64_t, 6> head{};
-  array(head.data(), 8, npy_header<std::uint64_t>(6), 6, "sizes");
-  if (head[0] != 1) fail_with_file(path, "a checkpoint of format " + std::to_string(head[0]) + ", expected 1");
-  std::size_t state_size = 0;
-  for (const std::size_t each : sizes.subspan(1)) state_size += each;
-  const auto require = [&](std::uint64_t found, std::size_t wanted, const char* what, const char* of) {
-    if (found == wanted) return;
-    fail_with_file(path, "has " + std::to_string(found) + what + ", " + of + " has " + std::to_string(wanted));
-  };
-  require(head[1], sizes[0] / width, " parameters", "the network");
-  require(head[2], state_size / width, " values of an optimizer's state", "this optimizer");
-  require_entries(path, head[5]);
-  loaded.bytes.resize(sizes[0] + state_size);
-  const auto header = [&](std::size_t size) {
-    return width == 4 ? npy_header<float>(size / width) : npy_header<double>(size / width);
-  };
-  array(loaded.bytes.data(), width, header(sizes[0]), sizes[0] / width, "parameters");
-  array(loaded.bytes.data() + sizes[0], width, header(state_size), state_size / width, "optimizer's state");
-  std::vector<double> events(2 * head[5]);
-  std::vector<std::uint64_t> steps(head[5]);
-  array(events.data(), 8, npy_header<double>(events.size()), events.size(), "events");
-  array(steps.data(), 8, npy_header<std::uint64_t>(steps.size()), steps.size(), "steps");
-  if (std::fgetc(stream.get()) != EOF) fail_with_file(path, "is longer than a checkpoint");
-  std::size_t from = 0;
-  for (std::size_t i = 0; i < sizes.size(); from += sizes[i++]) {
-    if (sizes[i] > 0) loaded.moves.push_back({i, from, 0, sizes[i]});
-  }
-  for (std::size_t i = 0; i < steps.size(); ++i) run.ledger.push_back({{events[2 * i], events[2 * i + 1]}, steps[i]});
-  run.optimizer_steps = head[3];
-  run.generator_steps = head[4];
-  return made;
-}
-
-}  // namespace pergrad::inline v0_1::detail
-// pergrad/files/parameters.hpp - parameters to and from a file, and from one network to another, by their names
-//
-// Files are safetensors (files/safetensors.hpp) with PyTorch's names (files/parameter_names.hpp). NumPy's .npy, which
-// former versions wrote, is still read: the flat vector of `torch.nn.utils.parameters_to_vector`.
-//
-// A run that is to go on in another process needs more than parameters: see resume.hpp. Keys and generator states are
-// never written: who has them can subtract the noise.
-
-// pergrad/files/parameter_names.hpp - the names that a network's parameters have in files, and a text of its structure
-//
-// Names are those of PyTorch's `nn.Sequential`: `3.weight` of layer 3, `3.0.weight` of the first layer of a
-// `sequential` there. `frozen`, `tied`, `parameter_group` and `repeat` count as if their layers stood in the list
-// themselves. A residual's projection is `projection`, branches are numbered. A composition of layers names its own:
-// by `part_name(number)` for its nodes that have parameters, or by `name_parts(names)`; `*` stands for the block.
-//
-// Everything here is compiled only for networks that meet a file, and but for the walk through the types once.
-
-namespace pergrad::inline v0_1::detail {
-
-/// Walks through the layers as a user wrote them, in the order in which they unfold, and names every node. Text is
-/// std::string: a template is compiled where it is used only.
-template <class Text>
-class node_names {
- public:
-  explicit node_names(std::span<const std::size_t> parameter_counts) : counts_{parameter_counts} {}
-  [[nodiscard]] std::size_t size() const noexcept { return names_.size(); }
-  [[nodiscard]] const Text& operator[](std::size_t node) const noexcept { return names_[node]; }
-
-  /// The layers as a list of its own, numbered from 0.
-  template <class... Layers>
-  void list_at(const Text& where) {
-    const std::size_t outer = std::exchange(next_, 0);
-    inside(where, [&] { splice<Layers...>(); });
-    next_ = outer;
-  }
-  /// Branches `0`, `1`, ..., and behind each but the first a node that joins it.
-  template <class... Branches>
-  void branches() {
-    std::size_t number = 0;
-    const auto branch = [&](auto type) {
-      inside(std::to_string(number) + ".", [&] { one(type); });
-      if (number++ > 0) rest(1);
-    };
-    const int expand[]{0, (branch(std::type_identity<Branches>{}), 0)...};
-    static_cast<void>(expand);
-  }
-  /// The nodes of a composition that are not named yet; those with parameters are named by `Layer`.
-  template <class Layer, class Composition = Layer>
-  void named_parts(std::size_t first) {
-    const std::size_t end = first + unfold<Composition>::type::size;
-    for (std::size_t number = 0; names_.size() < end;) {
-      const bool has_parameters = counts_[names_.size()] > 0;
-      names_.push_back(path_ + (has_parameters ? Layer::part_name(number++) : Text{}));
-    }
-  }
-  /// So many nodes whose blocks stand right here.
-  void rest(std::size_t count) { names_.insert(names_.end(), count, path_ + "*"); }
-
- private:
-  template <class Function>
-  void inside(const Text& where, const Function& f) {
-    const std::size_t before = path_.size();
-    path_ += where;
-    f();
-    path_.resize(before);
-  }
-
-  template <class... Layers>
-  void splice() {
-    const int expand[]{0, (entry(std::type_identity<Layers>{}), 0)...};
-    static_cast<void>(expand);
-  }
-  /// The next entries of a list.
-  template <class Layer>
-  void entry(std::type_identity<Layer> layer) {
-    inside(std::to_string(next_++) + ".", [&] { one(layer); });
-  }
-  template <class... Layers>
-  void entry(std::type_identity<frozen<Layers...>> /*transparent*/) {
-    splice<Layers...>();
-  }
-  template <std::size_t Key, class... Layers>
-  void entry(std::type_identity<tied<Key, Layers...>> /*transparent*/) {
-    splice<Layers...>();
-  }
-  template <std::size_t Group, class... Layers>
-  void entry(std::type_identity<parameter_group<Group, Layers...>> /*transparent*/) {
-    splice<Layers...>();
-  }
-  template <std::size_t Count, class... Layers>
-  void entry(std::type_identity<repeat<Count, Layers...>> /*transparent*/) {
-    for (std::size_t i = 0; i < Count; ++i) splice<Layers...>();
-  }
-
-  /// What stands where one layer may: a layer, a list, a composition.
-  template <class Layer>
-  void one(std::type_identity<Layer> /*type*/) {
-    if constexpr (requires { Layer::name_parts(*this); }) {
-      Layer::name_parts(*this);
-    } else if constexpr (requires { Layer::part_name(0); }) {
-      named_parts<Layer>(names_.size());
-    } else if constexpr (requires { typename Layer::unfolds_to; }) {
-      one(std::type_identity<typename Layer::unfolds_to>{});
-    } else {
-      rest(unfold<Layer>::type::size);
-    }
-  }
-  template <class... Layers>
-  void one(std::type_identity<sequential<Layers...>> /*type*/) {
-    list_at<Layers...>("");
-  }
-  template <class Layer>
-  void one(std::type_identity<frozen<Layer>> /*transparent*/) {
-    one(std::type_identity<Layer>{});
-  }
-  template <class... Layers>
-  void one(std::type_identity<frozen<Layers...>> /*type*/) {
-    list_at<Layers...>("");
-  }
-  template <std::size_t Key, class... Layers>
-  void one(std::type_identity<tied<Key, Layers...>> /*type*/) {
-    one(std::type_identity<frozen<Layers...>>{});
-  }
-  template <std::size_t Group, class... Layers>
-  void one(std::type_identity<parameter_group<Group, Layers...>> /*type*/) {
-    one(std::type_identity<frozen<Layers...>>{});
-  }
-  template <std::size_t Count, class... Layers>
-  void one(std::type_identity<repeat<Count, Layers...>> /*type*/) {
-    list_at<repeat<Count, Layers...>>("");
-  }
-  template <class Layer, class First, class Second>
-  void one(std::type_identity<merge<Layer, First, Second>> /*type*/) {
-    branches<First, Second>();
-  }
-  template <class... Layers>
-  void one(std::type_identity<residual<Layers...>> /*type*/) {
-    using split = split_residual<sequential<>, Layers...>;
-    one(std::type_identity<typename split::body>{});
-    inside("projection.", [&] { one(std::type_identity<typename split::shortcut>{}); });
-    rest(1);
-  }
-
-  std::span<const std::size_t> counts_;
-  std::vector<Text> names_;
-  Text path_;
-  std::size_t next_ = 0;
-};
-
-/// A layer's blocks; those of a layer with two inputs may depend on both.
-template <class Layer>
-[[nodiscard]] auto blocks_of(shape in, [[maybe_unused]] shape second) {
-  if constexpr (requires { Layer::blocks(in, second); }) {
-    return Layer::blocks(in, second);
-  } else if constexpr (requires { Layer::blocks(in); }) {
-    return Layer::blocks(in);
-  } else if constexpr (has_affine<Layer>) {
-    const affine_map map = Layer::affine(in);
-    block_list<2> list{{{"weight", {map.out_channels, map.view_width()}}, {"bias", {map.bias_count()}}}};
-    if constexpr (requires { Layer::kernel_axes; }) {
-      const std::size_t kernel[]{map.kernel.depth, map.kernel.height, map.kernel.width};
-      list[0].extents[1] = map.in_channels / map.groups;
-      for (std::size_t axis = 0; axis < Layer::kernel_axes; ++axis) {
-        list[0].extents[2 + axis] = kernel[Layer::kernel_axes == 3 ? axis : axis + 1];
-      }
-    }
-    return list;
-  } else {
-    const auto factors = factors_of<Layer>(in, second);
-    static constexpr const char* numbers[]{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
-    static_assert(factors.size() <= 10, "a layer with more blocks names them: blocks(shape)");
-    block_list<factors.size()> list;
-    for (std::size_t i = 0; i < factors.size(); ++i) {
-      const bool is_matrix = factors[i].outer || factors[i].sparse;
-      list[i] = {numbers[i], {factors[i].rows, is_matrix ? factors[i].columns : 0}};
-    }
-    return list;
-  }
-}
-
-/// Appends a node's blocks, which begin at a byte of the network's parameters.
-template <class = void>
-void append_blocks(std::vector<safetensors::tensor>& list, std::span<const parameter_block> blocks,
-                   const std::string& name, std::size_t width, std::size_t begin, std::size_t size) {
-  const std::size_t end = begin + size;
-  for (const parameter_block& block : blocks) {
-    if (block.extents[0] == 0) continue;
-    safetensors::tensor made;
-    made.name = name;
-    made.name.replace(name.find('*'), 1, block.name);
-    if (made.name.find_first_of("\"\\\n\t") != std::string::npos || safetensors::find(list, made.name) != nullptr) {
-      throw std::logic_error("pergrad: the name " + made.name + " is none for a tensor, or another one has it");
-    }
-    made.type = width == 4 ? "F32" : "F64";
-    made.begin = begin;
-    made.size = width;
-    for (const std::size_t extent : block.extents) {
-      if (extent == 0) break;
-      made.shape.push_back(extent);
-      made.size *= extent;
-    }
-    begin += made.size;
-    list.push_back(std::move(made));
-  }
-  if (begin != end) {
-    throw std::logic_error("pergrad: the blocks of the layer " + name + " are " + std::to_string(size + begin - end) +
-                           " bytes, its parameters are " + std::to_string(size));
-  }
-}
-
-template <class Names, class Scalar, shape Input, class... Layers>
-void name_layers(Names& names, std::type_identity<static_network<Scalar, Input, Layers...>> /*network*/) {
-  names.template list_at<Layers...>("");
-}
-template <shape Input, class... Nodes, class... Layers>
-[[nodiscard]] std::vector<std::size_t> later_places(
-    std::type_identity<unfolded<Input, node_list<Nodes...>, Layers...>> /*structure*/) {
-  return {Nodes::later...};
-}
-
-/// A network's parameters, frozen or not, each with its place in `all_parameters()`, in the order of PyTorch's
-/// `parameters_to_vector`: layer after layer.
-template <class Network>
-[[nodiscard]] std::vector<safetensors::tensor> parameter_tensors() {
-  using structure = typename Network::structure;
-  node_names<std::string> names{structure::parameter_counts};
-  name_layers(names, std::type_identity<Network>{});
-  const std::vector<std::size_t> later = later_places(std::type_identity<structure>{});
-  std::vector<safetensors::tensor> list;
-  // Behind a node stand those that were put off until it.
-  for (std::size_t place = 0; place < 2 * later.size(); ++place) {
-    for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      if constexpr (may_have_parameters<Layer>) {
-        if (place != 2 * (i + later[i]) + (later[i] == 0 ? 0 : 1) || structure::owners[i] != i ||
-            structure::parameter_counts[i] == 0) {
-          return;
-        }
-        constexpr std::size_t width = sizeof(typename Network::scalar);
-        const auto blocks =
-            blocks_of<Layer>(structure::shapes[structure::inputs[i]], structure::shapes[structure::inputs2[i]]);
-        append_blocks(list, blocks, names[i], width, width * structure::parameter_offsets[i],
-                      width * structure::parameter_counts[i]);
-      }
-    });
-  }
-  return list;
-}
-
-/// The hash of what a network computes: every node's layer, its settings, its shapes and where its inputs lie. With
-/// `frozen_too` also of what is trained. What layers call themselves is all that is known of the users' own.
-template <class Network>
-[[nodiscard]] std::string structure_hash(bool frozen_too) {
-  using structure = typename Network::structure;
-  safetensors::checksum sum;
-  sum.add(bytes_of(&structure::shapes[0], 1));
-  for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-    constexpr const char* name = name_of_layer<Layer>();
-    sum.add(bytes_of(name, std::strlen(name) + 1));
-    if constexpr (requires { Layer::settings(); }) {
-      const auto settings = Layer::settings();
-      sum.add(bytes_of(settings.data(), settings.size()));
-    }
-    if constexpr (has_affine<Layer>) {
-      const affine_map map = Layer::affine(structure::shapes[structure::inputs[i]]);
-      const extent geometry[]{map.kernel, map.stride, map.padding, map.dilation, map.groups};
-      sum.add(bytes_of(geometry, 5));
-    }
-    const std::size_t numbers[]{structure::inputs[i], structure::inputs2[i], structure::owners[i],
-                                frozen_too ? structure::trained_counts[i] : 0};
-    sum.add(bytes_of(numbers, 4));
-    sum.add(bytes_of(&structure::shapes[i + 1], 1));
-  });
-  return sum.text();
-}
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1 {
-
-/// Which of two networks' parameters, or of a file's and a network's, must fit together.
-enum class matching {
-  all,    ///< all of both, in name, shape and type
-  common  ///< at least one; what fits is taken over, and what does not stays: a new head, an adapter's base
-};
-/// How a flat vector of parameters is ordered if some are frozen.
-enum class parameter_order {
-  by_layer,    ///< layer after layer, frozen or not: PyTorch's `parameters_to_vector`
-  frozen_last  ///< all that are trained, then the frozen ones: `all_parameters()`, and .npy files of version 0.1
-};
-
-namespace detail {
-
-/// What a file is, and of which version.
-inline constexpr const char* parameter_format = "parameters 1";
-inline constexpr const char* run_format = "checkpoint 1";
-
-template <class = void>
-[[nodiscard]] std::vector<safetensors::tensor> in_memory_order(std::vector<safetensors::tensor> list) {
-  std::sort(list.begin(), list.end(), [](const auto& left, const auto& right) { return left.begin < right.begin; });
-  return list;
-}
-
-template <class Text>
-void write_parameters(const Text& path, std::span<const safetensors::tensor> list, const Text& structure,
-                      const std::byte* parameters) {
-  if (path.ends_with(".npy")) fail_with_file(path, "save_parameters writes safetensors, and a .npy is none");
-  std::vector<const std::byte*> values;
-  for (const safetensors::tensor& each : list) values.push_back(parameters + each.begin);
-  safetensors::write(path, {{"pergrad", parameter_format}, {"structure", structure}}, list, values);
-}
-
-/// Throws std::runtime_error unless the file says of itself that it is that, or nothing.
-template <class = void>
-void require_format(const safetensors::reader& opened, const std::string& wanted) {
-  const std::string* const found = opened.metadata("pergrad");
-  if (found == nullptr || *found == wanted) return;
-  opened.fail("is a file of pergrad: " + found->substr(0, 80) + ", expected: " + wanted +
-              (*found == run_format ? "; load_checkpoint reads it" : ""));
-}
-template <class = void>
-void require_structure(const safetensors::reader& opened, const std::string& structure, const char* instead) {
-  const std::string* const found = opened.metadata("structure");
-  if (found == nullptr || *found == structure) return;
-  opened.fail("is of a network with the same parameters but another structure: its hash is " + found->substr(0, 80) +
-              ", the network's " + structure + instead);
-}
-
-/// `kept` gets the names of the network's tensors that the file has nothing for.
-template <class Text>
-loaded_bytes read_parameters(const Text& path, std::span<const safetensors::tensor> list, const Text& structure,
-                             matching which, std::vector<Text>& kept) {
-  if (is_npy(path)) {
-    const auto memory_order = in_memory_order({list.begin(), list.end()});
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      if (list[i].begin == memory_order[i].begin) continue;
-      fail_with_file(
-          path,
-          "a .npy file does not say whether frozen parameters are last, as in version 0.1, or in their places: "
-          "unprotected::load_parameters takes a parameter_order");
-    }
-    return read_npy(path, list);
-  }
-  safetensors::reader opened{path};
-  require_format(opened, parameter_format);
-  const Text differences = safetensors::differences(opened.tensors(), "the file", list, "the network", true);
-  if (which == matching::all) {
-    if (!differences.empty()) opened.fail("does not fit the network: " + differences);
-    require_structure(opened, structure, "; copy_parameters goes by names alone");
-  }
-  loaded_bytes made;
-  for (const safetensors::tensor& each : list) {
-    const safetensors::tensor* const found = safetensors::find(opened.tensors(), each.name);
-    if (found != nullptr && found->shape == each.shape && found->type == each.type) {
-      made.moves.push_back({0, found->begin, each.begin, each.size});
-    } else {
-      kept.push_back(each.name);
-    }
-  }
-  if (made.moves.empty()) opened.fail("has nothing in common with the network: " + differences);
-  made.bytes = opened.read_values();
-  return made;
-}
-
-template <class Network>
-void put_parameters(Network& network, const loaded_bytes& loaded) {
-  std::byte* const parameters[]{reinterpret_cast<std::byte*>(network.all_parameters().data())};
-  loaded.put(parameters);
-}
-
-}  // namespace detail
-
-/// Writes all parameters, frozen or not, by name, with a hash of the network's structure and a checksum, from where
-/// they lie: memory does not grow with them. The file appears whole or not at all, and is on the disk when this
-/// returns. Throws std::runtime_error that names the file and says what failed.
-template <class Network>
-void save_parameters(const Network& network, const std::string& path) {
-  if constexpr (!detail::is_explained<Network>) {
-    detail::write_parameters(path, detail::parameter_tensors<Network>(), detail::structure_hash<Network>(false),
-                             reinterpret_cast<const std::byte*>(network.all_parameters().data()));
-  }
-}
-
-/// Reads parameters by name; returns the names of the network's tensors that keep their values, none with
-/// `matching::all`. Files of Python's safetensors have neither hash nor checksum and are read as well; .npy files are
-/// flat vectors in PyTorch's order. The network is unchanged if anything is wrong. Throws std::runtime_error that says
-/// what and where, and lists both sides where names, shapes or types differ.
-template <class Network>
-// NOLINTNEXTLINE(modernize-use-nodiscard): nothing with the default
-std::vector<std::string> load_parameters(Network& network, const std::string& path, matching which = matching::all) {
-  std::vector<std::string> kept;
-  if constexpr (!detail::is_explained<Network>) {
-    detail::put_parameters(network, detail::read_parameters(path, detail::parameter_tensors<Network>(),
-                                                            detail::structure_hash<Network>(false), which, kept));
-  }
-  return kept;
-}
-
-/// Copies parameters by name between networks of any two types, frozen or not; other scalar types are converted.
-/// Returns the names of the tensors of `to` that keep their values. Throws std::invalid_argument that lists both sides
-/// where names or shapes differ; nothing is changed then.
-template <class From, class To>
-std::vector<std::string> copy_parameters(const From& from, To& to, matching which = matching::all) {
-  std::vector<std::string> kept;
-  if constexpr (!detail::is_explained<From> && !detail::is_explained<To>) {
-    const auto source = detail::parameter_tensors<From>();
-    const auto target = detail::parameter_tensors<To>();
-    const std::string differences = detail::safetensors::differences(source, "the source", target, "the target", false);
-    if (which == matching::all && !differences.empty()) {
-      throw std::invalid_argument("pergrad: copy_parameters: the networks differ: " + differences);
-    }
-    for (const auto& each : target) {
-      const auto* const found = detail::safetensors::find(source, each.name);
-      if (found == nullptr || found->shape != each.shape) kept.push_back(each.name);
-    }
-    if (kept.size() == target.size() && !kept.empty()) {
-      throw std::invalid_argument("pergrad: copy_parameters: the networks have nothing in common: " + differences);
-    }
-    const auto values = from.all_parameters();
-    const auto places = to.all_parameters();
-    for (const auto& each : target) {
-      const auto* const found = detail::safetensors::find(source, each.name);
-      if (found == nullptr || found->shape != each.shape) continue;
-      const std::size_t first = found->begin / sizeof(typename From::scalar);
-      const std::size_t place = each.begin / sizeof(typename To::scalar);
-      for (std::size_t i = 0; i < each.size / sizeof(typename To::scalar); ++i) {
-        places[place + i] = static_cast<typename To::scalar>(values[first + i]);
-      }
-    }
-  }
-  return kept;
-}
-
-namespace unprotected {
-
-/// Reads a .npy file whose order the caller vouches for, as nothing in it says which one it is. Throws as
-/// `load_parameters` of the library does.
-template <class Network>
-void load_parameters(Network& network, const std::string& path, parameter_order order) {
-  if constexpr (!detail::is_explained<Network>) {
-    const auto list = detail::parameter_tensors<Network>();
-    detail::put_parameters(
-        network, detail::read_npy(path, order == parameter_order::by_layer ? list : detail::in_memory_order(list)));
-  }
-}
-
-}  // namespace unprotected
-}  // namespace pergrad::inline v0_1
-// pergrad/files/resume.hpp - a run to and from a file: parameters, the optimizer's state, and what was spent
-//
-// With parameters alone a run that goes on would forget its momentum and, worse, its ledger: its epsilon would be that
-// of its last part. Keys are not written, so the next part draws a new one and no noise is ever used twice. Everything
-// in the file follows from released values and public numbers.
-//
-// The file is a safetensors file. Tensors: `ledger.events`, a sampling probability and a noise multiplier for every
-// kind of step; `ledger.steps`, how many there were; `ledger.order`, that of a Renyi filter, or 0; `optimizer.steps`;
-// `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
-// parameters. Metadata: the optimizer, the run's plan, and a hash of the network's structure.
-
-#include <variant>
-
-// pergrad/optim/optimizer.hpp - what every optimizer takes: a noised gradient, or a plain one by a name that says so
-//
-// A step on a private gradient is post-processing: it can be anything. The divisor is a public constant that the user
-// states, never the size of the batch that was drawn, which is a private value.
-
-// pergrad/optim/held.hpp - parameters that no step moves: the rows of padding ids
-//
-// The row of a `padding_idx` has no gradient, whatever the data, so a step owes it no noise: like PyTorch's it stays
-// what it was. Noise is drawn for it all the same, because an element's bits depend on its place.
-
-namespace pergrad::inline v0_1::detail {
-
-struct parameter_range {
-  std::size_t first = 0;
-  std::size_t end = 0;
-};
-
-/// Calls visit(range) for the rows of padding ids among the trained parameters.
-template <class Network, class Visitor>
-constexpr void for_each_held(Visitor&& visit) {
-  using structure = typename Network::structure;
-  for_each_index<structure::size>([&](auto index) {
-    constexpr std::size_t i = index;
-    using layer = typename structure::template layer_at<i>;
-    if constexpr (takes_ids<layer> && structure::trained_counts[i] > 0 && structure::owners[i] == i) {
-      std::size_t block = structure::parameter_offsets[i];
-      for (const factor& each : factors_of<layer>(structure::shapes[structure::inputs[i]], shape{})) {
-        if (each.sparse && each.skipped_id < each.rows) {
-          const std::size_t row = block + each.skipped_id * each.columns;
-          visit(parameter_range{row, row + each.columns});
-        }
-        block += each.size();
-      }
-    }
-  });
-}
-
-/// In the order of the parameters.
-template <class Network>
-[[nodiscard]] constexpr auto list_held() {
-  if constexpr (Network::input_shape.ids == 0) {
-    return std::array<parameter_range, 0>{};
-  } else {
-    constexpr std::size_t count = [] {
-      std::size_t found = 0;
-      for_each_held<Network>([&](const parameter_range& /*range*/) { ++found; });
-      return found;
-    }();
-    std::array<parameter_range, count> ranges{};
-    std::size_t next = 0;
-    for_each_held<Network>([&](const parameter_range& range) { ranges[next++] = range; });
-    std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    return ranges;
-  }
-}
-template <class Network>
-inline constexpr auto held_parameters = list_held<Network>();
-
-/// An optimizer's update, f(first parameter, values, how many), without the parameters that are held.
-template <class Network, class Update>
-[[nodiscard]] auto hold_parameters(const Update& update) {
-  if constexpr (held_parameters<Network>.empty()) {
-    return update;
-  } else {
-    const auto others = [update](std::size_t first, auto* values, std::size_t count) {
-      const std::size_t end = first + count;
-      for (const parameter_range& held : held_parameters<Network>) {
-        if (held.end <= first || held.first >= end) continue;
-        if (held.first > first) update(first, values, held.first - first);
-        const std::size_t next = std::min(held.end, end);
-        values += next - first;
-        first = next;
-      }
-      if (first < end) update(first, values, end - first);
-    };
-    return with_arrays<std::remove_const_t<decltype(others)>, typename Network::scalar>(
-        others, update.arrays[0], update.arrays[1], update.arrays[2]);
-  }
-}
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1 {
-
-/// The library's own way to an optimizer's formula.
-struct optimizer_access {
-  /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
-  /// any thread: f(first parameter, values, how many). The rows of padding ids stay what they are.
-  template <class Optimizer, class Network>
-  [[nodiscard]] static auto begin(Optimizer& optimizer, Network& network, double scale) {
-    return detail::hold_parameters<Network>(optimizer.begin(network, scale));
-  }
-  /// One update with a gradient that lies in memory.
-  template <class Optimizer, class Network, class Scalar>
-  static void apply(Optimizer& optimizer, const detail::thread_pool& pool, Network& network,
-                    std::span<const Scalar> gradient, double scale) {
-    constexpr std::size_t share = std::size_t{1} << 12U;
-    const auto use = begin(optimizer, network, scale);
-    pool.parallel((gradient.size() + share - 1) / share, [&](std::size_t task, std::size_t) {
-      const std::size_t first = task * share;
-      use(first, gradient.data() + first, std::min(gradient.size() - first, share));
-    });
-  }
-  /// What an optimizer remembers between steps: arrays of `parameter_count` values or none, and its count of steps if
-  /// it has one.
-  template <class Optimizer>
-  [[nodiscard]] static auto state(Optimizer& optimizer) noexcept {
-    return optimizer.state();
-  }
-  /// Its name in files, and those of the arrays.
-  template <class Optimizer>
-  [[nodiscard]] static const char* kind(const Optimizer& optimizer) noexcept {
-    return optimizer.kind();
-  }
-  template <class Optimizer>
-  static constexpr auto state_names = Optimizer::state_names;
-  template <class Optimizer>
-  [[nodiscard]] static std::uint64_t* count(Optimizer& optimizer) noexcept {
-    return optimizer.count();
-  }
-  /// What begins an update with released values, divided by a public constant, once nothing can fail any more.
-  template <class Optimizer, class Network>
-  [[nodiscard]] static auto beginning(Optimizer& optimizer, Network& network, expected_batch_size divisor) {
-    return [&optimizer, &network, scale = 1 / divisor.value()] { return begin(optimizer, network, scale); };
-  }
-};
-
-/// Base of the optimizers: the private step.
-template <class Optimizer, class Network>
-class optimizer_steps {
- public:
-  /// One update with gradient / divisor. Only a noised gradient fits.
-  template <executor Executor, bool IsPrivate>
-  void step(const Executor& executor, Network& network, const released_gradient<Network, IsPrivate>& gradient,
-            expected_batch_size divisor) {
-    const detail::float_environment proven;
-    optimizer_access::apply(self(), executor.pool(), network, gradient.values(), 1 / divisor.value());
-  }
-  /// Noise on a finished total, and one update with (total + noise) / divisor in the same sweep: the noised values are
-  /// stored nowhere, the total stays as it is. Equal in every bit to `evaluate_into` a private gradient and a step with
-  /// that. Draws the noise once, also for an empty total. Throws what `evaluate_into` throws; nothing is changed then.
-  template <executor Executor, class Generator>
-  void step(const Executor& executor, Network& network, const noised_total<Network, Generator>& noised,
-            expected_batch_size divisor) {
-    const detail::float_environment proven;
-    detail::total_release::of_total<Network>(executor.pool(), *noised.total, noised.noise, 1, nullptr,
-                                             optimizer_access::beginning(self(), network, divisor));
-  }
-  /// Evaluates `noised`, a clipped sum or a total with noise, into `update` and takes the step with `update` / divisor
-  /// in the same sweep. Equal in every bit to `evaluate_into(executor, update, noised)` and a step with `update`.
-  /// Throws what `evaluate_into` throws; network and optimizer are unchanged then.
-  template <executor Executor, bool IsPrivate, class Noised>
-  requires(detail::is_noised<Noised>) void step(const Executor& executor, Network& network,
-                                                released_gradient<Network, IsPrivate>& update, const Noised& noised,
-                                                expected_batch_size divisor) {
-    using explanation =
-        detail::assignment_explanation<error::function::assign, released_gradient<Network, IsPrivate>, Noised>;
-    if constexpr (std::is_same_v<explanation, char>) {
-      const detail::float_environment proven;
-      detail::total_release::into(executor, update, noised, optimizer_access::beginning(self(), network, divisor));
-    } else {
-      static_cast<void>(explanation{});
-    }
-  }
-
-  /// Releases a step of a private loop and takes it, divided by the loop's public constant; with `update` the released
-  /// values stay there. The step is used up. Throws what its release throws; nothing is changed then.
-  template <executor Executor, class Loop>
-  void step(const Executor& executor, Network& network, private_step<Loop>&& taken) {
-    const expected_batch_size divisor = taken.divisor();
-    step(executor, network, std::move(taken).consumed(), divisor);
-  }
-  template <executor Executor, class Loop>
-  void step(const Executor& executor, Network& network, released_gradient<Network, Loop::is_private>& update,
-            private_step<Loop>&& taken) {
-    const expected_batch_size divisor = taken.divisor();
-    step(executor, network, update, std::move(taken).consumed(), divisor);
-  }
-  template <executor Executor, class Loop>
-  void step(const Executor& /*executor*/, Network& /*network*/, const private_step<Loop>& /*taken*/) {
-    static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
-  }
-  template <executor Executor, class Destination, class Loop>
-  void step(const Executor& /*executor*/, Network& /*network*/, Destination& /*update*/,
-            const private_step<Loop>& /*taken*/) {
-    static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
-  }
-
-  template <executor Executor, class Gradient>
-  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/,
-            expected_batch_size /*divisor*/) {
-    if constexpr (!detail::is_explained<Gradient>) {
-      static_cast<void>(error::private_step_needs_a_noised_sum<Gradient>{});
-    }
-  }
-  template <executor Executor, class Destination, class Given>
-  void step(const Executor& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
-            expected_batch_size /*divisor*/) {
-    if constexpr (!detail::any_explained<Destination, Given>) {
-      static_cast<void>(error::release_needs_noise<std::remove_cvref_t<Destination>, Given>{});
-    }
-  }
-  template <executor Executor, class Gradient, class Number>
-  requires std::is_arithmetic_v<Number>
-  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, Number /*divisor*/) {
-    static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
-  }
-  template <executor Executor, class Destination, class Given, class Number>
-  requires std::is_arithmetic_v<Number>
-  void step(const Executor& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
-            Number /*divisor*/) {
-    static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
-  }
-
- protected:
-  optimizer_steps() = default;
-
- private:
-  [[nodiscard]] Optimizer& self() noexcept { return static_cast<Optimizer&>(*this); }
-};
-
-namespace unprotected {
-
-/// One update with scale * gradient, for ordinary training: no privacy.
-template <class Optimizer, executor Executor, class Network>
-void step(Optimizer& optimizer, const Executor& executor, Network& network, const gradient<Network>& gradient,
-          double scale = 1) {
-  if constexpr (!detail::is_explained<Network>) {
-    const pergrad::detail::float_environment proven;
-    optimizer_access::apply(optimizer, executor.pool(), network, gradient.values(), scale);
-  }
-}
-
-}  // namespace unprotected
-}  // namespace pergrad::inline v0_1
 // pergrad/train/dp_sgd.hpp - differentially private training in which sampling, clipping, noise and accounting cannot
 // part
 //
@@ -12340,12 +11919,6 @@ template <host_vector Vector>
 
 namespace pergrad::inline v0_1::rules {
 
-/// a * b, rounded once.
-template <class Value>
-[[nodiscard]] PERGRAD_HD inline Value product(Value a, Value b) noexcept {
-  return rounded::multiply(a, b);
-}
-
 template <class Scalar>
 struct sgd_rule {
   Scalar step;  ///< rate times the gradient's public factor
@@ -12364,7 +11937,8 @@ struct momentum_rule {
 
   template <class Value>
   PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& velocity) const noexcept {
-    velocity = rounded::fma(math::splat<Value>(momentum), velocity, product(math::splat<Value>(factor), gradient));
+    velocity =
+        rounded::fma(math::splat<Value>(momentum), velocity, rounded::multiply(math::splat<Value>(factor), gradient));
     parameter = rounded::fma(math::splat<Value>(-rate), velocity, parameter);
   }
 };
@@ -12382,12 +11956,14 @@ struct adam_rule {
 
   template <class Value>
   PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
-    const Value value = product(math::splat<Value>(factor), gradient);
-    first = rounded::fma(math::splat<Value>(beta1), first, product(math::splat<Value>(rest1), value));
-    second = rounded::fma(math::splat<Value>(beta2), second, product(product(math::splat<Value>(rest2), value), value));
+    const Value value = rounded::multiply(math::splat<Value>(factor), gradient);
+    first = rounded::fma(math::splat<Value>(beta1), first, rounded::multiply(math::splat<Value>(rest1), value));
+    second = rounded::fma(math::splat<Value>(beta2), second,
+                          rounded::multiply(rounded::multiply(math::splat<Value>(rest2), value), value));
     const Value denominator =
         rounded::fma(rounded::square_root(second), math::splat<Value>(correction), math::splat<Value>(stability));
-    parameter = rounded::subtract(parameter, rounded::divide(product(math::splat<Value>(rate), first), denominator));
+    parameter =
+        rounded::subtract(parameter, rounded::divide(rounded::multiply(math::splat<Value>(rate), first), denominator));
   }
 };
 
@@ -12452,6 +12028,9 @@ class adam : public optimizer_steps<adam<Network>, Network> {
 
  private:
   friend struct optimizer_access;
+  // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
+  // their names, and a count of steps or null.
+  friend struct detail::checkpoint_access;
   static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
   [[nodiscard]] const char* kind() const noexcept { return "adam"; }
   [[nodiscard]] std::array<std::span<scalar>, 2> state() noexcept { return {first_.span(), second_.span()}; }
@@ -12459,25 +12038,9 @@ class adam : public optimizer_steps<adam<Network>, Network> {
   [[nodiscard]] auto begin(Network& network, double scale) {
     ++steps_;
     const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
-    const auto update = [rule = rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
-                                                         options_.stability, scale),
-                         parameters = network.parameters().data(), first_moments = first_.data(),
-                         second_moments = second_.data()](std::size_t at, const scalar* gradient, std::size_t size) {
-      scalar* const w = parameters + at;
-      scalar* const m = first_moments + at;
-      scalar* const v = second_moments + at;
-      on_host::for_each_pack<scalar>(static_cast<on_host::index>(size), [&](on_host::index i, const auto& lanes) {
-        on_host::pack<scalar> parameter = lanes.load(w + i);
-        on_host::pack<scalar> first = lanes.load(m + i);
-        on_host::pack<scalar> second = lanes.load(v + i);
-        rule(on_host::pack<scalar>{lanes.load(gradient + i)}, parameter, first, second);
-        lanes.store(m + i, first);
-        lanes.store(v + i, second);
-        lanes.store(w + i, parameter);
-      });
-    };
-    return detail::with_arrays<std::remove_const_t<decltype(update)>, scalar>(update, network.parameters().data(),
-                                                                              first_.data(), second_.data());
+    return detail::update_by(
+        rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2, options_.stability, scale),
+        network.parameters().data(), first_.data(), second_.data());
   }
 
   double rate_;
@@ -12517,38 +12080,23 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
 
  private:
   friend struct optimizer_access;
+  // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
+  // their names, and a count of steps or null.
+  friend struct detail::checkpoint_access;
   static constexpr std::array<const char*, 1> state_names{"momentum_buffer"};  // PyTorch's
   [[nodiscard]] const char* kind() const noexcept { return momentum_ > 0 ? "sgd with momentum" : "sgd"; }
   [[nodiscard]] std::array<std::span<scalar>, 1> state() noexcept { return {velocity_.span()}; }
   [[nodiscard]] std::uint64_t* count() noexcept { return nullptr; }
   [[nodiscard]] auto begin(Network& network, double scale) {
-    const auto update = [plain = rules::sgd_rule<scalar>{static_cast<scalar>(rate_ * scale)},
-                         heavy = rules::momentum_rule<scalar>{static_cast<scalar>(scale), static_cast<scalar>(rate_),
-                                                              static_cast<scalar>(momentum_)},
-                         parameters = network.parameters().data(),
-                         velocity = velocity_.data()](std::size_t first, const scalar* gradient, std::size_t size) {
-      using pack = on_host::pack<scalar>;
-      const auto count = static_cast<on_host::index>(size);
-      scalar* const w = parameters + first;
-      if (velocity == nullptr) {
-        on_host::for_each_pack<scalar>(count, [&](on_host::index i, const auto& lanes) {
-          pack parameter = lanes.load(w + i);
-          plain(pack{lanes.load(gradient + i)}, parameter);
-          lanes.store(w + i, parameter);
-        });
-        return;
-      }
-      scalar* const v = velocity + first;
-      on_host::for_each_pack<scalar>(count, [&](on_host::index i, const auto& lanes) {
-        pack parameter = lanes.load(w + i);
-        pack speed = lanes.load(v + i);
-        heavy(pack{lanes.load(gradient + i)}, parameter, speed);
-        lanes.store(v + i, speed);
-        lanes.store(w + i, parameter);
-      });
+    scalar* const w = network.parameters().data();
+    const rules::sgd_rule<scalar> plain{static_cast<scalar>(rate_ * scale)};
+    const rules::momentum_rule<scalar> heavy{static_cast<scalar>(scale), static_cast<scalar>(rate_),
+                                             static_cast<scalar>(momentum_)};
+    auto update = [with = detail::update_by(heavy, w, velocity_.data()), without = detail::update_by(plain, w),
+                   is_heavy = momentum_ > 0](std::size_t first, const scalar* gradient, std::size_t size) {
+      is_heavy ? with(first, gradient, size) : without(first, gradient, size);
     };
-    return detail::with_arrays<std::remove_const_t<decltype(update)>, scalar>(update, network.parameters().data(),
-                                                                              velocity_.data(), nullptr);
+    return detail::use_with_arrays<decltype(update), scalar>{update, {w, velocity_.data()}};
   }
 
   double rate_;
@@ -12604,7 +12152,7 @@ namespace detail {
 inline void require_option(bool given, const char* name) {
   if (!given) throw std::invalid_argument(std::string{"pergrad: private training: the option "} + name + " is not set");
 }
-[[noreturn]] inline void refuse_option(const std::string& what) {
+[[noreturn]] inline void refuse_training(const std::string& what) {
   throw std::invalid_argument("pergrad: private training: " + what);
 }
 
@@ -12613,29 +12161,29 @@ inline void require_option(bool given, const char* name) {
 inline const private_options& checked_options(const private_options& options, bool is_private) {
   require_option(options.noise.has_value(), "noise");
   if (is_private && options.noise->value() == 0) {
-    refuse_option("the option noise is 0, which protects nobody: train without privacy with unprotected::step");
+    refuse_training("the option noise is 0, which protects nobody: train without privacy with unprotected::step");
   }
   require_option(options.sampling.has_value(), "sampling");
   require_option(options.divisor.has_value(), "divisor");
-  if (options.max_batch.count == 0) refuse_option("max_batch must be at least 1");
+  if (options.max_batch.count == 0) refuse_training("max_batch must be at least 1");
   return options;
 }
 /// The same for a trainer, and for options that are not for its kind of clipping; `groups` are the network's clipping
 /// groups.
 inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std::size_t groups) {
   if (options.clipping == clipping_kind::per_group) {
-    if (options.clip) refuse_option("the option clip is not for clipping per group: group_bounds are its bounds");
+    if (options.clip) refuse_training("the option clip is not for clipping per group: group_bounds are its bounds");
     require_option(!options.group_bounds.empty(), "group_bounds");
     if (options.group_bounds.size() != groups) {
-      refuse_option("the option group_bounds has " + std::to_string(options.group_bounds.size()) +
-                    " bounds, the network has " + std::to_string(groups) + " clipping groups");
+      refuse_training("the option group_bounds has " + std::to_string(options.group_bounds.size()) +
+                      " bounds, the network has " + std::to_string(groups) + " clipping groups");
     }
   } else {
     require_option(options.clip.has_value(), "clip");
-    if (!options.group_bounds.empty()) refuse_option("the option group_bounds is for clipping_kind::per_group only");
+    if (!options.group_bounds.empty()) refuse_training("the option group_bounds is for clipping_kind::per_group only");
   }
   if (options.optimizer != optimizer_kind::sgd && options.momentum != 0) {
-    refuse_option("the option momentum is for optimizer_kind::sgd only: adam's is adam.beta1");
+    refuse_training("the option momentum is for optimizer_kind::sgd only: adam's is adam.beta1");
   }
   require_option(options.learning_rate.has_value(), "learning_rate");
   return options;
@@ -12662,15 +12210,12 @@ inline void require_room_for_a_step(const privacy_accountant& accountant, const 
   throw std::invalid_argument(text);
 }
 
-[[noreturn]] inline void refuse_records(const std::string& what) {
-  throw std::invalid_argument("pergrad: private training: " + what);
-}
 /// What of this can be said of all records at once.
 inline void require_fitting_counts(std::size_t records, std::size_t targets, std::size_t targets_per_record) {
-  if (records > std::numeric_limits<std::uint32_t>::max()) refuse_records("more than 2^32 - 1 records");
+  if (records > std::numeric_limits<std::uint32_t>::max()) refuse_training("more than 2^32 - 1 records");
   if (targets != records * targets_per_record) {
-    refuse_records(std::to_string(targets) + " targets for " + std::to_string(records) + " records, the loss takes " +
-                   std::to_string(targets_per_record) + " a record");
+    refuse_training(std::to_string(targets) + " targets for " + std::to_string(records) + " records, the loss takes " +
+                    std::to_string(targets_per_record) + " a record");
   }
 }
 /// Throws std::invalid_argument that says which record, or what about all of them, network and loss do not take.
@@ -12681,7 +12226,7 @@ void require_fit_for_training(const Records& records) {
   for (std::size_t record = 0; record < records.size(); ++record) {
     records.require_valid(record);
     if (!fits_the_trainer<Network, Loss>(records, record)) {
-      refuse_records("record " + std::to_string(record) + " has a target that the loss does not take");
+      refuse_training("record " + std::to_string(record) + " has a target that the loss does not take");
     }
   }
 }
@@ -12834,7 +12379,7 @@ class private_run {
     sensitivity_ = sensitivity;
     const double deviation = event_.noise_multiplier * sensitivity_;
     if (!(deviation <= largest)) {
-      refuse_option("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
+      refuse_training("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
     }
     accountant_.prepare(event_);
     require_room_for_a_step(accountant_, event_);
@@ -13237,10 +12782,8 @@ class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typena
 
  public:
   static constexpr bool is_private = Generator::is_private;
-  template <class Any>
-  dp_sgd(const Executor&, Any&&, Loss, const dp_sgd_options&) noexcept {}
-  template <class Any>
-  dp_sgd(const Executor&, Any&&, Loss, const dp_sgd_options&, const Generator&) noexcept {}
+  template <class Any, class... OfGenerator>
+  dp_sgd(const Executor&, Any&&, Loss, const dp_sgd_options&, const OfGenerator&...) noexcept {}
   [[nodiscard]] const step_metrics& noted() const noexcept { return nothing_noted; }
 
  private:
@@ -13510,6 +13053,20 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
+/// The numbers of a run.
+struct run_numbers {
+  std::vector<rdp_accountant::entry> ledger;
+  run_plan plan = run_plan::beforehand;
+  double order = 0;
+  std::uint64_t optimizer_steps = 0;
+  std::uint64_t generator_steps = 0;
+};
+template <class Text>
+void require_entries(const Text& path, std::uint64_t entries) {
+  constexpr std::uint64_t most = std::uint64_t{1} << 20U;  // nobody changes sigma as often
+  if (entries > most) fail_with_file(path, "has a ledger of " + std::to_string(entries) + " kinds of steps");
+}
+
 /// What a run's file must fit: the tensors that it has but for its ledger, in arrays 0, 1, ... of memory.
 struct run_layout {
   std::vector<safetensors::tensor> tensors;
@@ -13584,8 +13141,8 @@ template <class Text>
 [[nodiscard]] std::pair<loaded_bytes, run_numbers> read_run(const Text& path, const run_layout& layout, run_plan plan) {
   if (is_npy(path)) {
     fail_with_file(path,
-                   "a checkpoint of version 0.1, which neither names nor a checksum protect: "
-                   "unprotected::load_older_checkpoint reads it, save_checkpoint writes it anew");
+                   "a .npy file, as checkpoints were before this version: the noise of those runs keeps to no epsilon "
+                   "(docs/privacy.md), so no ledger goes on with them");
   }
   safetensors::reader opened{path};
   require_format(opened, run_format);
@@ -13644,20 +13201,20 @@ struct checkpoint_access {
   template <class Byte, class Network, class Optimizer>
   [[nodiscard]] static std::vector<Byte*> arrays(Network& network, Optimizer& optimizer) {
     std::vector<Byte*> all{reinterpret_cast<Byte*>(network.all_parameters().data())};
-    for (const auto part : optimizer_access::state(optimizer)) all.push_back(reinterpret_cast<Byte*>(part.data()));
+    for (const auto part : optimizer.state()) all.push_back(reinterpret_cast<Byte*>(part.data()));
     return all;
   }
   template <class Network, class Optimizer>
   [[nodiscard]] static run_layout layout(Optimizer& optimizer) {
     run_layout made;
     made.structure = structure_hash<Network>(true);
-    made.optimizer = optimizer_access::kind(optimizer);
+    made.optimizer = optimizer.kind();
     made.tensors = parameter_tensors<Network>();
     const std::size_t count = made.tensors.size();
     made.arrays.resize(count);
     std::size_t array = 0;
-    for (const auto part : optimizer_access::state(optimizer)) {
-      const std::string prefix = std::string{"optimizer."} + optimizer_access::state_names<Optimizer>[array++] + ".";
+    for (const auto part : optimizer.state()) {
+      const std::string prefix = std::string{"optimizer."} + Optimizer::state_names[array++] + ".";
       for (std::size_t i = 0; i < count; ++i) {
         if (made.tensors[i].begin >= part.size_bytes()) continue;  // not trained, or nothing is remembered
         made.tensors.push_back(made.tensors[i]);
@@ -13671,7 +13228,7 @@ struct checkpoint_access {
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                    std::uint64_t generator_steps, const std::string& path) {
-    const std::uint64_t* const steps = optimizer_access::count(optimizer);
+    const std::uint64_t* const steps = optimizer.count();
     run_numbers run;
     if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
       run.plan = accountant.plan();
@@ -13687,19 +13244,15 @@ struct checkpoint_access {
 
   /// Reads first and changes then: nothing is changed if anything is wrong. Returns the steps given out.
   template <class Network, class Optimizer, class Accountant>
-  static std::uint64_t restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                               bool older) {
+  static std::uint64_t restore(Network& network, Optimizer& optimizer, Accountant& accountant,
+                               const std::string& path) {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
     }
     run_plan plan = run_plan::beforehand;
     if constexpr (std::is_same_v<Accountant, privacy_accountant>) plan = accountant.plan();
-    if (older && plan != run_plan::beforehand) {
-      fail_with_file(path, "a run of version 0.1 was planned beforehand, and this one is planned on the way");
-    }
-    const auto [loaded, run] =
-        older ? read_older<Network>(optimizer, path) : read_run(path, layout<Network>(optimizer), plan);
+    const auto [loaded, run] = read_run(path, layout<Network>(optimizer), plan);
     require_ledger(path, run);
     Accountant goes_on = accountant;
     for (const rdp_accountant::entry& entry : run.ledger) goes_on.record(entry.event, entry.count);
@@ -13709,15 +13262,8 @@ struct checkpoint_access {
     const auto places = arrays<std::byte>(network, optimizer);
     accountant = std::move(goes_on);
     loaded.put(places);
-    if (std::uint64_t* const count = optimizer_access::count(optimizer)) *count = run.optimizer_steps;
+    if (std::uint64_t* const count = optimizer.count()) *count = run.optimizer_steps;
     return run.generator_steps;
-  }
-  template <class Network, class Optimizer>
-  [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
-    constexpr std::size_t width = sizeof(typename Network::scalar);
-    std::vector<std::size_t> sizes{width * (Network::parameter_count + Network::frozen_parameter_count)};
-    for (const auto part : optimizer_access::state(optimizer)) sizes.push_back(part.size_bytes());
-    return read_older_run(path, sizes, width);
   }
   /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise.
   template <class Generator>
@@ -13738,11 +13284,10 @@ struct checkpoint_access {
         trainer.trainer_->optimizer_);
   }
   template <class Trainer>
-  static void load(Trainer& trainer, const std::string& path, bool older) {
+  static void load(Trainer& trainer, const std::string& path) {
     go_on(trainer.generator_,
-          std::visit(
-              [&](auto& optimizer) { return restore(*trainer.network_, optimizer, trainer.accountant_, path, older); },
-              trainer.trainer_->optimizer_));
+          std::visit([&](auto& optimizer) { return restore(*trainer.network_, optimizer, trainer.accountant_, path); },
+                     trainer.trainer_->optimizer_));
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
@@ -13752,7 +13297,7 @@ struct checkpoint_access {
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    go_on(loop.generator_, restore(network, optimizer, loop.accountant_, path, false));
+    go_on(loop.generator_, restore(network, optimizer, loop.accountant_, path));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -13784,7 +13329,7 @@ requires(Executor::template trainer<Network, Loss>::can_be_saved) void save_chec
 template <class Network, class Loss, class Generator, class Executor>
 requires(Executor::template trainer<Network, Loss>::can_be_saved) void load_checkpoint(
     dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
-  detail::checkpoint_access::load(trainer, path, false);
+  detail::checkpoint_access::load(trainer, path);
 }
 
 /// The same for a `private_loop`, with its own network and the optimizer that takes its steps. A step that has begun is
@@ -13815,21 +13360,9 @@ requires(std::is_same_v<Accountant, rdp_accountant> ||
          std::is_same_v<Accountant, privacy_accountant>) void load_checkpoint(Network& network, Optimizer& optimizer,
                                                                               Accountant& accountant,
                                                                               const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false));
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path));
 }
 
-namespace unprotected {
-
-/// Reads a checkpoint of version 0.1, five .npy arrays, into a trainer as `load_checkpoint` does; `save_checkpoint`
-/// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
-/// damage to its ledger may go unnoticed: the caller vouches for both.
-template <class Network, class Loss, class Generator, class Executor>
-requires(Executor::template trainer<Network, Loss>::can_be_saved) void load_older_checkpoint(
-    dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
-  detail::checkpoint_access::load(trainer, path, true);
-}
-
-}  // namespace unprotected
 }  // namespace pergrad::inline v0_1
 // pergrad/host/describe.hpp - a network as a table: what the compiler inferred and what the plan chose
 
@@ -14037,6 +13570,232 @@ constexpr void for_each_stretch(const layout& a, const layout& b, Function&& f) 
 
 // pergrad/host/plan/tables.hpp - the rows of a program's tables: slots, nodes and factor leaves
 
+// pergrad/graph/plan.hpp - a checked network as tables that every executor reads: what nodes are, where gradients flow,
+// which factors the parameters have, how long values live
+//
+// Made once of the types: what a layer's type says is asked once a type, with the node's shapes as numbers. Where
+// values lie, and how norms and sums are formed of the factors, each executor decides for itself.
+
+namespace pergrad::inline v0_1::detail {
+
+enum class node_kind : int { affine, elementwise, pooling, reshape, branch_sum, general, tiled };
+
+template <class Layer>
+[[nodiscard]] constexpr node_kind kind_of() {
+  if constexpr (has_affine<Layer>) {
+    return node_kind::affine;
+  } else if constexpr (is_branch_sum<Layer>) {
+    return node_kind::branch_sum;
+  } else if constexpr (is_reshape<Layer>) {
+    return node_kind::reshape;
+  } else if constexpr (has_value<Layer>) {
+    return node_kind::elementwise;
+  } else if constexpr (has_windows<Layer>) {
+    return node_kind::pooling;
+  } else if constexpr (is_tiled<Layer>) {
+    return node_kind::tiled;
+  } else {
+    return node_kind::general;
+  }
+}
+
+/// The place of a node among the uses of shared parameters. The backward pass meets the last use first; the sample's
+/// gradient is whole, and its norm known, once the first use has been added.
+struct tied_use {
+  bool first = true;
+  bool last = true;
+  [[nodiscard]] constexpr bool shared() const noexcept { return !first || !last; }
+};
+
+struct plan_node {
+  node_kind kind = node_kind::general;
+  bool two_inputs = false;
+  bool derives_from_output = false;  ///< elementwise: its derivative is a function of the output
+  affine_map map;                    ///< affine
+  std::size_t saved_count = 0;
+  std::size_t factor_count = 0;  ///< of the layer, trained or not
+  bool input_gradient = false;   ///< a parameter that is trained lies before the input
+  bool input2_gradient = false;
+  bool backward = false;  ///< or in the node itself
+  tied_use use;
+  std::size_t layer = 0;  ///< number among the layers with trained parameters; all uses of a tied one have the same
+};
+
+/// One use of one block of trained parameters. Of an affine layer the factors are its weights, an outer sum with rows
+/// and columns of one group, and its bias; their operands are what the node's map says.
+struct plan_factor {
+  factor what;
+  std::size_t node = 0;
+  std::size_t parameters = 0;  ///< the first of the block
+};
+
+/// What the type of a layer says of a node.
+template <class Layer>
+constexpr void describe_node(shape in, shape second, plan_node& to) {
+  to.kind = kind_of<Layer>();
+  to.two_inputs = has_two_inputs<Layer>;
+  to.derives_from_output = requires { requires Layer::derivative_from_output; };
+  to.saved_count = saved_count_of<Layer>(in, second);
+  if constexpr (has_affine<Layer>) {
+    to.map = Layer::affine(in);
+    to.factor_count = to.map.bias ? 2 : 1;
+  } else if constexpr (has_factors<Layer>) {
+    to.factor_count = factors_of<Layer>(in, second).size();
+  }
+}
+/// The factors of a node's parameters, of which the first is `parameters`.
+template <class Layer>
+constexpr void list_factors_of(shape in, shape second, std::size_t node, std::size_t parameters, plan_factor* to) {
+  if constexpr (has_affine<Layer>) {
+    const affine_map map = Layer::affine(in);
+    *to++ = {outer_sum(map.positions(), map.group_outputs(), {}, map.view_width(), {}), node, parameters};
+    if (map.bias) *to = {elementwise_sum(map.positions(), map.bias_count(), {}), node, parameters + map.weight_count()};
+  } else if constexpr (has_factors<Layer>) {
+    for (const factor& each : factors_of<Layer>(in, second)) {
+      *to++ = {each, node, parameters};
+      parameters += each.size();
+    }
+  }
+}
+
+/// Which reader of a value writes its gradient first, and which add to it: they are asked in the order of the backward
+/// pass. Slots that share a storage have one gradient; that of the output is there from the beginning.
+template <std::size_t Slots>
+class gradient_writers {
+ public:
+  constexpr gradient_writers(const std::array<std::size_t, Slots>& storage, std::size_t output) : storage_{storage} {
+    written_[storage[output]] = true;
+  }
+  /// Is there something already? From now on there is.
+  [[nodiscard]] constexpr bool adds(std::size_t slot) { return std::exchange(written_[storage_[slot]], true); }
+
+ private:
+  const std::array<std::size_t, Slots>& storage_;
+  std::array<bool, Slots> written_{};
+};
+
+/// The tables of a `structure` (gate.hpp).
+template <class Structure>
+struct network_plan {
+  static constexpr std::size_t size = Structure::size;
+  static constexpr shape in_of(std::size_t node) { return Structure::shapes[Structure::inputs[node]]; }
+  static constexpr shape second_of(std::size_t node) { return Structure::shapes[Structure::inputs2[node]]; }
+
+ private:
+  static constexpr std::array<plan_node, size> make_nodes() {
+    std::array<plan_node, size> made{};
+    for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      describe_node<Layer>(in_of(i), second_of(i), made[i]);
+    });
+    std::array<bool, size + 1> trained{};       // a parameter lies before this slot
+    std::array<std::size_t, size> last_uses{};  // of the node's parameters
+    std::size_t layers = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      plan_node& node = made[i];
+      const std::size_t owner = Structure::owners[i];
+      node.input_gradient = trained[Structure::inputs[i]];
+      node.input2_gradient = node.two_inputs && trained[Structure::inputs2[i]];
+      node.backward = node.input_gradient || node.input2_gradient || Structure::trained_counts[i] > 0;
+      trained[i + 1] = node.backward;
+      node.layer = owner == i ? layers : made[owner].layer;
+      if (owner == i && Structure::trained_counts[i] > 0) ++layers;
+      last_uses[owner] = i;
+    }
+    for (std::size_t i = 0; i < size; ++i)
+      made[i].use = {Structure::owners[i] == i, last_uses[Structure::owners[i]] == i};
+    return made;
+  }
+
+ public:
+  static constexpr std::array<plan_node, size> nodes = make_nodes();
+
+ private:
+  static constexpr std::size_t factor_count = [] {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < size; ++i) count += Structure::trained_counts[i] > 0 ? nodes[i].factor_count : 0;
+    return count;
+  }();
+  static constexpr std::array<plan_factor, factor_count> list_factors() {
+    std::array<plan_factor, factor_count> list{};
+    std::size_t count = 0;
+    for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if (Structure::trained_counts[i] == 0) return;
+      list_factors_of<Layer>(in_of(i), second_of(i), i, Structure::parameter_offsets[i], list.data() + count);
+      count += nodes[i].factor_count;
+    });
+    return list;
+  }
+
+ public:
+  /// Node after node.
+  static constexpr std::array<plan_factor, factor_count> factors = list_factors();
+  /// Of which kinds, for arrays of them, which have one element at least.
+  static constexpr std::size_t room_for(auto wanted) {
+    std::size_t count = 0;
+    for (const plan_factor& each : factors) count += wanted(each.what) ? 1U : 0U;
+    return std::max<std::size_t>(1, count);
+  }
+  static constexpr std::size_t most_outer = room_for([](const factor& each) { return each.outer; });
+  static constexpr std::size_t most_sparse = room_for([](const factor& each) { return each.sparse; });
+  static constexpr std::size_t most_elementwise =
+      room_for([](const factor& each) { return !each.outer && !each.sparse; });
+};
+
+/// When values are needed: node i runs at time i and its backward at time 2 size - i; behind them, at `end`, norms and
+/// sums are made of the factors. Slots of which one is the other under another shape are one value, that of their root.
+template <class Structure>
+struct value_lifetimes {
+  using plan = network_plan<Structure>;
+  static constexpr std::size_t size = Structure::size;
+  static constexpr int end = 2 * static_cast<int>(size) + 1;
+
+  std::array<std::size_t, size + 1> root{};
+  // Of roots. A value is there from the time of its node on; a gradient that nobody writes is born at the end.
+  std::array<int, size + 1> value_death{};
+  std::array<int, size + 1> gradient_birth{};
+  std::array<int, size + 1> gradient_death{};
+
+  constexpr value_lifetimes() {
+    for (int& each : gradient_birth) each = end;
+    for (std::size_t i = 0; i < size; ++i) {
+      const plan_node& node = plan::nodes[i];
+      root[i + 1] = node.kind == node_kind::reshape ? root[Structure::inputs[i]] : i + 1;
+      const int forward = static_cast<int>(i);
+      const int backward = end - 1 - forward;
+      const bool is_general = node.kind == node_kind::general;
+      const bool is_function = node.kind == node_kind::elementwise || node.kind == node_kind::pooling;
+      const bool reads_x = is_function && node.input_gradient && !node.derives_from_output;
+      live(Structure::inputs[i], reads_x || (is_general && node.backward) ? backward : forward);
+      live(i + 1, is_function && node.input_gradient ? backward : forward);
+      if (node.two_inputs) live(Structure::inputs2[i], forward);
+      if (node.input_gradient || is_general) write_gradient(Structure::inputs[i], backward);
+      if (node.input2_gradient) write_gradient(Structure::inputs2[i], backward);
+      if (node.backward && node.kind != node_kind::reshape) {
+        int& death = gradient_death[root[i + 1]];
+        death = std::max(death, Structure::trained_counts[i] > 0 ? end : backward);
+      }
+    }
+    for (const plan_factor& each : plan::factors) {
+      const auto reads = [&](source from) { return each.what.delta.from == from || each.what.other.from == from; };
+      const bool is_affine = plan::nodes[each.node].kind == node_kind::affine;
+      if (is_affine || reads(source::activation)) live(Structure::inputs[each.node], end);
+      if (reads(source::output)) live(each.node + 1, end);
+    }
+    live(size, end);
+    gradient_birth[root[size]] = static_cast<int>(size);
+    gradient_death[root[size]] = end;
+  }
+
+ private:
+  constexpr void live(std::size_t slot, int until) {
+    value_death[root[slot]] = std::max(value_death[root[slot]], until);
+  }
+  constexpr void write_gradient(std::size_t slot, int from) {
+    gradient_birth[root[slot]] = std::min(gradient_birth[root[slot]], from);
+  }
+};
+
+}  // namespace pergrad::inline v0_1::detail
 // pergrad/host/gemm/product_shape.hpp - extents and strides of a product, and the fewest loops that say the same
 
 // pergrad/host/gemm/micro_kernel.hpp - the micro-kernels of the host's product: what they are given, their families,
@@ -15730,7 +15489,8 @@ inline constexpr index panel_block = 64;
   return columns - first < panel_block ? columns - first : panel_block;
 }
 
-enum class node_kind { affine, elementwise, pooling, reshape, branch_sum, general, tiled };
+using detail::node_kind;
+using detail::tied_use;
 
 inline constexpr std::size_t most_matrices = 4;
 
@@ -15774,14 +15534,6 @@ struct node_row {
   bool direct_dx2 = false;
   bool copies_in = false;  ///< general: the slots are not stored in PyTorch's order, so values are copied
   bool copies_out = false;
-};
-
-/// The place of a leaf among the uses of shared parameters. The backward pass meets the last use first; the sample's
-/// gradient is whole, and its norm known, once the first use has been added.
-struct tied_use {
-  bool first = true;
-  bool last = true;
-  [[nodiscard]] constexpr bool shared() const noexcept { return !first || !last; }
 };
 
 /// One axis of what a position sees of x, and its step in the parameter block.
@@ -16554,6 +16306,7 @@ template <class Program>
 struct leaf_tables {
   using structure = typename Program::structure;
   using tables = typename Program::tables;
+  using plan = typename Program::plan;
 
   /// Is the sum of this affine node's weights formed a chunk at a time? That of a large block is, and those of all
   /// behind it that have one position, whatever their size: they go through whole tiles anyway.
@@ -16571,86 +16324,67 @@ struct leaf_tables {
   /// Of shared weights it is not.
   static constexpr bool may_be_deferred(const node_row& row, std::size_t node) {
     return row.kind == node_kind::affine && row.whole_view && !row.map.adjoint && row.map.groups == 1 &&
-           row.parameter_count > 0 && !use_of(node).shared();
+           row.parameter_count > 0 && !plan::nodes[node].use.shared();
   }
 
   /// Sizes and parameter order of every leaf; places follow once the tile is known.
   static constexpr void list(tables& t) {
-    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      const node_row& row = t.nodes[i];
-      index parameter = row.parameters;
-      if (row.parameter_count == 0) return;
-      if constexpr (detail::has_affine<Layer>) {
-        const affine_map& map = row.map;
-        const auto taps = static_cast<index>(map.kernel.size());
-        const auto group_channels = static_cast<index>(map.in_channels / map.groups);
-        outer_leaf leaf;
-        leaf.node = i;
-        leaf.groups = static_cast<index>(map.groups);
-        leaf.outputs = static_cast<index>(map.group_outputs());
-        leaf.view_plane = {static_cast<index>(map.kernel.depth), 0,
-                           static_cast<index>(map.kernel.height * map.kernel.width)};
-        leaf.view[0] = {static_cast<index>(map.kernel.height), 0, static_cast<index>(map.kernel.width)};
-        leaf.view[1] = {static_cast<index>(map.kernel.width), 0, 1};
-        leaf.view[2] = {group_channels, 1, taps};
-        leaf.step_plane.extent = static_cast<index>(map.out_size.depth);
-        leaf.step[0].extent = static_cast<index>(map.out_size.height);
-        leaf.step[1].extent = static_cast<index>(map.out_size.width);
-        leaf.parameter_output = group_channels * taps;
-        leaf.parameter_group = leaf.outputs * leaf.parameter_output;
-        leaf.parameters = parameter;
+    for (const detail::plan_factor& each : plan::factors) {
+      const node_row& row = t.nodes[each.node];
+      const factor& what = each.what;
+      const auto parameters = static_cast<index>(each.parameters);
+      const auto positions = static_cast<index>(what.positions);
+      if (what.sparse) {
+        sparse_leaf leaf;
+        leaf.node = each.node;
+        leaf.slot = row.in;
+        leaf.positions = positions;
+        leaf.delta_step = static_cast<index>(what.delta.position_stride);
+        leaf.delta_stride = static_cast<index>(what.delta.stride);
+        leaf.width = static_cast<index>(what.columns);
+        leaf.vocabulary = static_cast<index>(what.rows);
+        leaf.skipped = what.skipped_id < what.rows ? static_cast<index>(what.skipped_id) : -1;
+        leaf.parameters = parameters;
         add_leaf(t, leaf);
-        parameter += leaf.size();
-        if (map.bias) {
-          elementwise_leaf bias;
-          bias.node = i;
-          const extent places = map.adjoint ? map.in_size : map.out_size;
-          bias.count = static_cast<index>(map.bias_count());
-          bias.step_plane.extent = static_cast<index>(places.depth);
-          bias.step[0].extent = static_cast<index>(places.height);
-          bias.step[1].extent = static_cast<index>(places.width);
-          bias.parameters = parameter;
-          add_leaf(t, bias);
+      } else if (what.outer) {
+        outer_leaf leaf;
+        leaf.node = each.node;
+        leaf.outputs = static_cast<index>(what.rows);
+        leaf.parameter_output = static_cast<index>(what.columns);
+        leaf.parameters = parameters;
+        if (row.kind == node_kind::affine) {
+          const affine_map& map = row.map;
+          const auto taps = static_cast<index>(map.kernel.size());
+          leaf.groups = static_cast<index>(map.groups);
+          leaf.view_plane = {static_cast<index>(map.kernel.depth), 0,
+                             static_cast<index>(map.kernel.height * map.kernel.width)};
+          leaf.view[0] = {static_cast<index>(map.kernel.height), 0, static_cast<index>(map.kernel.width)};
+          leaf.view[1] = {static_cast<index>(map.kernel.width), 0, 1};
+          leaf.view[2] = {static_cast<index>(map.in_channels / map.groups), 1, taps};
+          set_positions(leaf, map.out_size);
+          leaf.parameter_group = leaf.outputs * leaf.parameter_output;
+        } else {
+          leaf.view[2] = {static_cast<index>(what.columns), static_cast<index>(what.other.stride), 1};
+          leaf.delta_stride = static_cast<index>(what.delta.stride);
+          set_steps(leaf, what);
         }
-      } else if constexpr (detail::has_factors<Layer>) {
-        for (const factor& each : detail::factors_of<Layer>(Program::shape_of(i), Program::second_shape_of(i))) {
-          if (each.sparse) {
-            sparse_leaf leaf;
-            leaf.node = i;
-            leaf.slot = row.in;
-            leaf.positions = static_cast<index>(each.positions);
-            leaf.delta_step = static_cast<index>(each.delta.position_stride);
-            leaf.delta_stride = static_cast<index>(each.delta.stride);
-            leaf.width = static_cast<index>(each.columns);
-            leaf.vocabulary = static_cast<index>(each.rows);
-            leaf.skipped = each.skipped_id < each.rows ? static_cast<index>(each.skipped_id) : -1;
-            leaf.parameters = parameter;
-            add_leaf(t, leaf);
-          } else if (each.outer) {
-            outer_leaf leaf;
-            leaf.node = i;
-            leaf.outputs = static_cast<index>(each.rows);
-            leaf.view[2] = {static_cast<index>(each.columns), static_cast<index>(each.other.stride), 1};
-            leaf.step[1].extent = static_cast<index>(each.positions);
-            leaf.delta_stride = static_cast<index>(each.delta.stride);
-            leaf.parameter_output = static_cast<index>(each.columns);
-            leaf.parameters = parameter;
-            add_leaf(t, leaf);
-          } else {
-            elementwise_leaf leaf;
-            leaf.node = i;
-            leaf.ones = each.other.from == source::ones;
-            leaf.count = static_cast<index>(each.rows);
-            leaf.step[1].extent = static_cast<index>(each.positions);
-            leaf.delta_stride = static_cast<index>(each.delta.stride);
-            leaf.other_stride = static_cast<index>(each.other.stride);
-            leaf.parameters = parameter;
-            add_leaf(t, leaf);
-          }
-          parameter += static_cast<index>(each.size());
+        add_leaf(t, leaf);
+      } else {
+        elementwise_leaf leaf;
+        leaf.node = each.node;
+        leaf.count = static_cast<index>(what.rows);
+        leaf.parameters = parameters;
+        if (row.kind == node_kind::affine) {
+          set_positions(leaf, row.map.adjoint ? row.map.in_size : row.map.out_size);
+        } else {
+          leaf.ones = what.other.from == source::ones;
+          leaf.delta_stride = static_cast<index>(what.delta.stride);
+          leaf.other_stride = static_cast<index>(what.other.stride);
+          set_steps(leaf, what);
         }
+        add_leaf(t, leaf);
       }
-    });
+    }
     arrange_segments(t);
     arrange_deferred(t);
   }
@@ -16684,77 +16418,74 @@ struct leaf_tables {
 
   /// Places of what the factors read, once the tile and the workspace are laid out.
   static constexpr void resolve(tables& t) {
-    for (std::size_t k = 0; k != t.outer_count; ++k) {
-      outer_leaf& leaf = t.outer[k];
-      const node_row& row = t.nodes[leaf.node];
-      if (row.kind != node_kind::affine) continue;
-      const slot& in = t.slots[row.in];
-      const slot& out = t.slots[row.out];
-      const affine_map& map = row.map;
-      // Of an adjoint map the input gradient's windows lie over the output gradient, and the input takes delta's place.
-      const layout& x = map.adjoint ? out.gradient_layout : in.value_layout;
-      const layout& delta = map.adjoint ? in.value_layout : out.gradient_layout;
-      leaf.x =
-          (map.adjoint ? out.gradient : in.value)
-              .at(x.start - static_cast<index>(map.padding.depth) * x.plane -
-                  static_cast<index>(map.padding.height) * x.row - static_cast<index>(map.padding.width) * x.column);
-      leaf.delta = (map.adjoint ? in.value : out.gradient).at(delta.start);
-      leaf.x_group = leaf.view[2].extent;
-      leaf.delta_group = leaf.outputs;
-      leaf.view_plane.x = static_cast<index>(map.dilation.depth) * x.plane;
-      leaf.view[0].x = static_cast<index>(map.dilation.height) * x.row;
-      leaf.view[1].x = static_cast<index>(map.dilation.width) * x.column;
-      leaf.step_plane = {leaf.step_plane.extent, static_cast<index>(map.stride.depth) * x.plane, delta.plane};
-      leaf.step[0] = {leaf.step[0].extent, static_cast<index>(map.stride.height) * x.row, delta.row};
-      leaf.step[1] = {leaf.step[1].extent, static_cast<index>(map.stride.width) * x.column, delta.column};
-    }
-    for (std::size_t k = 0; k != t.elementwise_count; ++k) {
-      elementwise_leaf& leaf = t.elementwise[k];
-      const node_row& row = t.nodes[leaf.node];
-      if (row.kind != node_kind::affine) continue;
-      const slot& out = t.slots[row.out];
-      leaf.delta = out.gradient.at(out.gradient_layout.start);
-      leaf.step_plane.delta = out.gradient_layout.plane;
-      leaf.step[0].delta = out.gradient_layout.row;
-      leaf.step[1].delta = out.gradient_layout.column;
-    }
     std::size_t outer = 0;
     std::size_t elementwise = 0;
     std::size_t sparse = 0;
-    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      if constexpr (!detail::has_affine<Layer> && detail::has_factors<Layer>) {
-        while (outer != t.outer_count && t.outer[outer].node + 1 <= i) ++outer;
-        while (elementwise != t.elementwise_count && t.elementwise[elementwise].node + 1 <= i) ++elementwise;
-        if (t.nodes[i].parameter_count == 0) return;
-        for (const factor& each : detail::factors_of<Layer>(Program::shape_of(i), Program::second_shape_of(i))) {
-          const auto delta_step = static_cast<index>(each.delta.position_stride);
-          const auto other_step = static_cast<index>(each.other.position_stride);
-          if (each.sparse) {
-            sparse_leaf& leaf = t.sparse[sparse++];
-            leaf.ids = place_of(t.nodes[i], each.other);
-            leaf.delta = place_of(t.nodes[i], each.delta);
-          } else if (each.outer) {
-            outer_leaf& leaf = t.outer[outer++];
-            leaf.x = place_of(t.nodes[i], each.other);
-            leaf.delta = place_of(t.nodes[i], each.delta);
-            leaf.step[1].x = other_step;
-            leaf.step[1].delta = delta_step;
-          } else {
-            elementwise_leaf& leaf = t.elementwise[elementwise++];
-            leaf.delta = place_of(t.nodes[i], each.delta);
-            leaf.other = place_of(t.nodes[i], each.other);
-            leaf.step[1].x = other_step;
-            leaf.step[1].delta = delta_step;
-          }
+    for (const detail::plan_factor& each : plan::factors) {
+      const node_row& row = t.nodes[each.node];
+      const factor& what = each.what;
+      if (what.sparse) {
+        sparse_leaf& leaf = t.sparse[sparse++];
+        leaf.ids = place_of(row, what.other);
+        leaf.delta = place_of(row, what.delta);
+      } else if (what.outer) {
+        outer_leaf& leaf = t.outer[outer++];
+        if (row.kind == node_kind::affine) {
+          look_at_images(t, row, leaf);
+        } else {
+          leaf.x = place_of(row, what.other);
+          leaf.delta = place_of(row, what.delta);
+        }
+        leaf.find_one_sample();
+      } else {
+        elementwise_leaf& leaf = t.elementwise[elementwise++];
+        if (row.kind == node_kind::affine) {
+          const slot& out = t.slots[row.out];
+          leaf.delta = out.gradient.at(out.gradient_layout.start);
+          leaf.step_plane.delta = out.gradient_layout.plane;
+          leaf.step[0].delta = out.gradient_layout.row;
+          leaf.step[1].delta = out.gradient_layout.column;
+        } else {
+          leaf.delta = place_of(row, what.delta);
+          leaf.other = place_of(row, what.other);
         }
       }
-    });
-    for (std::size_t k = 0; k != t.outer_count; ++k) t.outer[k].find_one_sample();
+    }
   }
 
  private:
+  static constexpr void set_positions(auto& leaf, extent positions) {
+    leaf.step_plane.extent = static_cast<index>(positions.depth);
+    leaf.step[0].extent = static_cast<index>(positions.height);
+    leaf.step[1].extent = static_cast<index>(positions.width);
+  }
+  static constexpr void set_steps(auto& leaf, const factor& what) {
+    leaf.step[1] = {static_cast<index>(what.positions), static_cast<index>(what.other.position_stride),
+                    static_cast<index>(what.delta.position_stride)};
+  }
+  /// Places and steps of what an affine map sees.
+  static constexpr void look_at_images(const tables& t, const node_row& row, outer_leaf& leaf) {
+    const slot& in = t.slots[row.in];
+    const slot& out = t.slots[row.out];
+    const affine_map& map = row.map;
+    // Of an adjoint map the input gradient's windows lie over the output gradient, and the input takes delta's place.
+    const layout& x = map.adjoint ? out.gradient_layout : in.value_layout;
+    const layout& delta = map.adjoint ? in.value_layout : out.gradient_layout;
+    leaf.x = (map.adjoint ? out.gradient : in.value)
+                 .at(x.start - static_cast<index>(map.padding.depth) * x.plane -
+                     static_cast<index>(map.padding.height) * x.row - static_cast<index>(map.padding.width) * x.column);
+    leaf.delta = (map.adjoint ? in.value : out.gradient).at(delta.start);
+    leaf.x_group = leaf.view[2].extent;
+    leaf.delta_group = leaf.outputs;
+    leaf.view_plane.x = static_cast<index>(map.dilation.depth) * x.plane;
+    leaf.view[0].x = static_cast<index>(map.dilation.height) * x.row;
+    leaf.view[1].x = static_cast<index>(map.dilation.width) * x.column;
+    leaf.step_plane = {leaf.step_plane.extent, static_cast<index>(map.stride.depth) * x.plane, delta.plane};
+    leaf.step[0] = {leaf.step[0].extent, static_cast<index>(map.stride.height) * x.row, delta.row};
+    leaf.step[1] = {leaf.step[1].extent, static_cast<index>(map.stride.width) * x.column, delta.column};
+  }
   static constexpr void add_leaf(tables& t, sparse_leaf leaf) {
-    leaf.use = use_of(leaf.node);
+    leaf.use = plan::nodes[leaf.node].use;
     leaf.owner = t.sparse_count;
     for (std::size_t k = 0; k < t.sparse_count && !leaf.use.first; ++k) {
       if (t.sparse[k].parameters == leaf.parameters && t.sparse[k].use.first) leaf.owner = k;
@@ -16795,7 +16526,7 @@ struct leaf_tables {
     if (t.deferred_count > 0 && t.deferred_delta / line % 2 == 0) t.deferred_delta += line;
   }
   static constexpr void add_leaf(tables& t, outer_leaf leaf) {
-    leaf.use = use_of(leaf.node);
+    leaf.use = plan::nodes[leaf.node].use;
     leaf.deferred = t.nodes[leaf.node].deferred;
     if (leaf.deferred) {
       leaf.method = norm_method::product;
@@ -16816,7 +16547,7 @@ struct leaf_tables {
     t.outer[t.outer_count++] = leaf;
   }
   static constexpr void add_leaf(tables& t, elementwise_leaf leaf) {
-    leaf.use = use_of(leaf.node);
+    leaf.use = plan::nodes[leaf.node].use;
     if (leaf.use.first) {
       leaf.native = t.native_size;
       t.native_size += round_up(leaf.count);
@@ -16824,21 +16555,6 @@ struct leaf_tables {
       leaf.native = native_of_first_use(t.elementwise, t.elementwise_count, leaf);
     }
     t.elementwise[t.elementwise_count++] = leaf;
-  }
-  static constexpr bool has_ties = [] {
-    for (std::size_t i = 0; i < Program::size; ++i) {
-      if (structure::owners[i] != i) return true;
-    }
-    return false;
-  }();
-  static constexpr tied_use use_of(std::size_t node) {
-    tied_use use{structure::owners[node] == node, true};
-    if constexpr (has_ties) {  // a walk for each of hundreds of nodes takes its time
-      for (std::size_t later = node + 1; later < Program::size; ++later) {
-        if (structure::owners[later] == structure::owners[node]) use.last = false;
-      }
-    }
-    return use;
   }
   template <class Leaves>
   static constexpr index native_of_first_use(const Leaves& leaves, std::size_t count, const auto& leaf) {
@@ -16997,38 +16713,7 @@ struct program {
   using structure = typename Network::structure;
   using scalar = typename Network::scalar;
   static constexpr std::size_t size = structure::size;
-  template <std::size_t Index>
-  using layer_at = typename structure::template layer_at<Index>;
-  static constexpr shape shape_of(std::size_t node) { return structure::shapes[structure::inputs[node]]; }
-  static constexpr shape second_shape_of(std::size_t node) { return structure::shapes[structure::inputs2[node]]; }
-
- private:
-  static constexpr std::size_t most_factors() {
-    std::size_t most = 2;
-    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      if constexpr (!detail::has_affine<Layer> && detail::has_factors<Layer>) {
-        most = std::max(most, detail::factors_of<Layer>(shape_of(i), second_shape_of(i)).size());
-      }
-    });
-    return most;
-  }
-
-  static constexpr std::size_t most_sparse_leaves() {
-    std::size_t most = 0;
-    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      if constexpr (detail::takes_ids<Layer> && detail::has_factors<Layer>) {
-        for (const factor& each : detail::factors_of<Layer>(shape_of(i), second_shape_of(i))) most += each.sparse;
-      }
-    });
-    return std::max<std::size_t>(1, most);
-  }
-
- public:
-  static constexpr std::size_t most_leaves = [] {
-    std::size_t count = 1;
-    for (std::size_t i = 0; i < size; ++i) count += structure::parameter_counts[i] > 0 ? 1U : 0U;
-    return count * most_factors();
-  }();
+  using plan = detail::network_plan<structure>;
 
   /// Slots 0 .. size are the network's; slot size + 1 + i is the copy that node i makes of its input, if it is staged.
   static constexpr std::size_t slot_count = 2 * size + 1;
@@ -17037,11 +16722,11 @@ struct program {
     std::array<slot, slot_count> slots{};
     std::array<std::size_t, slot_count> storage{};  ///< slot -> the slot whose storage it shares
     std::array<node_row, size> nodes{};
-    std::array<outer_leaf, most_leaves> outer{};
-    std::array<elementwise_leaf, most_leaves> elementwise{};
+    std::array<outer_leaf, plan::most_outer> outer{};
+    std::array<elementwise_leaf, plan::most_elementwise> elementwise{};
     std::size_t outer_count = 0;  // loops say != to these counts, not <: nvcc warns of < 0
     std::size_t elementwise_count = 0;
-    std::array<sparse_leaf, most_sparse_leaves()> sparse{};
+    std::array<sparse_leaf, plan::most_sparse> sparse{};
     std::size_t sparse_count = 0;
     index sparse_integers = 0;  ///< a sample's, for the segments of all tables
     index sparse_scalars = 0;
@@ -17079,55 +16764,29 @@ struct program {
     }
   };
 
-  template <class Layer>
-  static constexpr node_kind kind_of() {
-    if constexpr (detail::has_affine<Layer>) {
-      return node_kind::affine;
-    } else if constexpr (detail::is_branch_sum<Layer>) {
-      return node_kind::branch_sum;
-    } else if constexpr (detail::is_reshape<Layer>) {
-      return node_kind::reshape;
-    } else if constexpr (detail::has_value<Layer>) {
-      return node_kind::elementwise;
-    } else if constexpr (detail::has_windows<Layer>) {
-      return node_kind::pooling;
-    } else if constexpr (detail::is_tiled<Layer>) {
-      return node_kind::tiled;
-    } else {
-      return node_kind::general;
-    }
-  }
-
  private:
   static constexpr tables build() {
     tables t;
     std::array<bool, slot_count> trained{};       // a parameter lies before this slot
     std::array<std::size_t, size + 1> readers{};  // consumers of a slot
-    std::array<bool, size + 1> output_is_read{};  // the slot's producer reads it again in its backward
     std::array<arrangement, slot_count> arranged{};
     std::array<halo, slot_count> value_halo{};
     std::array<halo, slot_count> gradient_halo{};
-    std::array<bool, size> derivative_from_output{};
-    std::array<bool, size> has_second{};
     std::array<bool, size> stored_order{};
     std::array<arrangement, size> read_as{};  // how a node's input must be stored; no channels: any way
     std::array<arrangement, size> written{};  // how a node stores its output; no channels: as wished
     std::array<bool, size> transposes{};
-    for (std::size_t i = 0; i < size; ++i) ++readers[structure::inputs[i]];
 
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       node_row& row = t.nodes[i];
-      row.kind = kind_of<Layer>();
-      if constexpr (detail::has_affine<Layer>) row.map = Layer::affine(shape_of(i));
-      row.saved_count = static_cast<index>(detail::saved_count_of<Layer>(shape_of(i), second_shape_of(i)));
-      row.scratch_count = static_cast<index>(detail::scratch_count_of<Layer>(shape_of(i), second_shape_of(i)));
-      derivative_from_output[i] = derives_from_output<Layer>();
-      if constexpr (detail::has_two_inputs<Layer>) has_second[i] = true;
+      row.kind = plan::nodes[i].kind;
+      row.map = plan::nodes[i].map;
+      row.scratch_count = static_cast<index>(detail::scratch_count_of<Layer>(plan::in_of(i), plan::second_of(i)));
       if constexpr (detail::reads_images<Layer>) stored_order[i] = true;
       if constexpr (requires { Layer::samples_together; })
         t.least_tile = std::max<index>(t.least_tile, static_cast<index>(Layer::samples_together));
       if constexpr (detail::has_matrices<Layer>) {
-        for (const matrix& each : detail::matrices_of<Layer>(shape_of(i), second_shape_of(i))) {
+        for (const matrix& each : detail::matrices_of<Layer>(plan::in_of(i), plan::second_of(i))) {
           const auto number = static_cast<std::size_t>(row.matrix_count++);
           row.matrices[number] = each;
           row.panel_offsets[number] = t.panel_size;
@@ -17135,32 +16794,32 @@ struct program {
         }
       }
       transposes[i] = swaps_channels_and_positions<Layer>();
-      read_as[i] = reads<Layer>(row.kind, shape_of(i), row.map);
+      read_as[i] = reads<Layer>(row.kind, plan::in_of(i), row.map);
       written[i] = writes<Layer>(row.kind, structure::shapes[i + 1]);
     });
     const std::array<arrangement, size + 1> wished = wishes<structure>(t.nodes, read_as, transposes);
     arranged[0] = choose(Network::input_shape, wished[0]);
 
     for (std::size_t i = 0; i < size; ++i) {
+      const detail::plan_node& node = plan::nodes[i];
       node_row& row = t.nodes[i];
       row.in = structure::inputs[i];
       row.in2 = structure::inputs2[i];
       row.out = i + 1;
       row.in_shape = structure::shapes[row.in];
       row.out_shape = structure::shapes[row.out];
-      row.in2_shape = has_second[i] ? structure::shapes[row.in2] : shape{};
+      row.in2_shape = node.two_inputs ? structure::shapes[row.in2] : shape{};
+      row.saved_count = static_cast<index>(node.saved_count);
       row.parameters = static_cast<index>(structure::parameter_offsets[i]);
       row.parameter_count = static_cast<index>(structure::trained_counts[i]);
       row.weight_count = static_cast<index>(structure::parameter_counts[i]);
-      if (has_second[i]) ++readers[row.in2];
-      row.input_gradient = trained[row.in];
-      row.input2_gradient = has_second[i] && trained[row.in2];
-      row.backward = row.input_gradient || row.input2_gradient || row.parameter_count > 0;
-      trained[row.out] = row.backward;
-      t.layer_group[i] = structure::owners[i] == i ? t.layer_groups : t.layer_group[structure::owners[i]];
-      if (row.parameter_count > 0 && structure::owners[i] == i) ++t.layer_groups;
-      output_is_read[row.out] = row.kind == node_kind::pooling || row.kind == node_kind::general ||
-                                row.kind == node_kind::tiled || row.kind == node_kind::elementwise;
+      row.input_gradient = node.input_gradient;
+      row.input2_gradient = node.input2_gradient;
+      row.backward = trained[row.out] = node.backward;
+      ++readers[row.in];
+      if (node.two_inputs) ++readers[row.in2];
+      t.layer_group[i] = node.layer;
+      if (row.parameter_count > 0) t.layer_groups = std::max(t.layer_groups, node.layer + 1);
 
       if (transposes[i]) read_as[i] = column_of(row.in_shape, arranged[row.in]);
       if (read_as[i].channels != 0 && !arranged[row.in].agrees_with(read_as[i])) {
@@ -17183,8 +16842,8 @@ struct program {
       const bool producer_forgets =
           row.in > 0 && row.in <= size &&
           (t.nodes[row.in - 1].kind == node_kind::affine || t.nodes[row.in - 1].kind == node_kind::branch_sum);
-      row.in_place = row.kind == node_kind::elementwise && derivative_from_output[i] && readers[row.in] == 1 &&
-                     producer_forgets && !output_is_read[row.in];
+      row.in_place = row.kind == node_kind::elementwise && plan::nodes[i].derives_from_output && readers[row.in] == 1 &&
+                     producer_forgets;
       if (row.in_place) t.storage[row.out] = t.storage[row.in];
       if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
       if (row.kind == node_kind::affine && !takes_one_pixel(row.map)) {
@@ -17211,24 +16870,14 @@ struct program {
       widen(gradient_halo[t.storage[row.out]], halo_of_delta(row));
     }
 
-    std::array<bool, slot_count> complete{};  // some of the slot's gradient has been written
-    complete[t.storage[size]] = true;
+    detail::gradient_writers<slot_count> writers{t.storage, size};
     for (std::size_t i = size; i-- > 0;) {
       node_row& row = t.nodes[i];
-      if (!row.backward || row.in_place) continue;
-      if (row.staged && row.input_gradient) {
-        row.staged_accumulate = complete[t.storage[row.staged_from]];
-        complete[t.storage[row.staged_from]] = true;
-      }
+      if (row.in_place) continue;
+      if (row.staged && row.input_gradient) row.staged_accumulate = writers.adds(row.staged_from);
       if (row.kind == node_kind::reshape) continue;
-      if (row.input_gradient) {
-        row.accumulate = complete[t.storage[row.in]];
-        complete[t.storage[row.in]] = true;
-      }
-      if (row.input2_gradient) {
-        row.accumulate2 = complete[t.storage[row.in2]];
-        complete[t.storage[row.in2]] = true;
-      }
+      if (row.input_gradient) row.accumulate = writers.adds(row.in);
+      if (row.input2_gradient) row.accumulate2 = writers.adds(row.in2);
     }
 
     index& scratch = t.scratch.sample;
@@ -17254,7 +16903,7 @@ struct program {
         if (row.input_gradient || row.map.adjoint) t.panel_size += panel_elements(row, row.winograd_dx_rows);
       } else if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
         row.copies_in = !stored_order[i] && !is_plain(t, row.in);
-        row.copies_in2 = has_second[i] && !stored_order[i] && !is_plain(t, row.in2);
+        row.copies_in2 = plan::nodes[i].two_inputs && !stored_order[i] && !is_plain(t, row.in2);
         row.copies_out = !stored_order[i] && !is_plain(t, row.out);
         if (row.kind == node_kind::tiled) {
           row.direct_dx = row.input_gradient && !row.copies_in && !row.accumulate;
@@ -18944,7 +18593,7 @@ struct pool_kernels {
 // pergrad/host/conv/pool.inl - one family of kernels for maxima and means of windows, a vector of channels at a time
 //
 // Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of
-// layers/shared/pooling.hpp.
+// layers/pools.hpp.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pools {
@@ -19172,7 +18821,7 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 // pergrad/host/conv/pool.inl - one family of kernels for maxima and means of windows, a vector of channels at a time
 //
 // Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of
-// layers/shared/pooling.hpp.
+// layers/pools.hpp.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pools {
@@ -19401,7 +19050,7 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 // pergrad/host/conv/pool.inl - one family of kernels for maxima and means of windows, a vector of channels at a time
 //
 // Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of
-// layers/shared/pooling.hpp.
+// layers/pools.hpp.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pools {
@@ -21661,7 +21310,7 @@ class passes : public tile_values<Network> {
   void layer_forward(const node_row& row, index begin, index end) {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
-    constexpr node_kind kind = program::template kind_of<Layer>();
+    constexpr node_kind kind = detail::kind_of<Layer>();
     if constexpr (kind == node_kind::tiled) {
       tiled_forward(row, begin, end, detail::reads_images<Layer>,
                     [](tile_view<scalar>& tile) { Layer::forward(tile); });
@@ -21689,7 +21338,7 @@ class passes : public tile_values<Network> {
   void layer_backward(const node_row& row, index begin, index end) {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
-    constexpr node_kind kind = program::template kind_of<Layer>();
+    constexpr node_kind kind = detail::kind_of<Layer>();
     if constexpr (kind == node_kind::tiled) {
       tiled_backward(row, begin, end, detail::reads_images<Layer>,
                      [](tile_view<scalar>& tile) { Layer::backward(tile); });
@@ -21722,7 +21371,7 @@ class passes : public tile_values<Network> {
   }
   template <class Layer>
   static constexpr layer_steps steps_of() {
-    constexpr node_kind kind = program::template kind_of<Layer>();
+    constexpr node_kind kind = detail::kind_of<Layer>();
     if constexpr (kind == node_kind::affine || kind == node_kind::branch_sum || kind == node_kind::reshape) {
       return {};
     } else {
@@ -23344,83 +22993,14 @@ class host {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/layers/adaptive_avg_pool1d.hpp - means over windows that cut any sequence into a fixed number of
-// (overlapping) parts
+// pergrad/layers/activations.hpp - functions of one number, element by element: y = value(x), dy/dx = derivative(x, y)
 //
-// Output row i of n sees input rows floor(i h / n) .. ceil((i + 1) h / n) - 1, as in PyTorch; other axes likewise.
+//     relu      max(x, 0)          1 where y > 0, else 0 (0 at 0, as PyTorch)
+//     tanh      tanh x             1 - y^2
+//     sigmoid   1 / (1 + e^-x)     y (1 - y)
+//     softplus  log(1 + e^x)       sigmoid(x)
+//     gelu      x Phi(x)           Phi(x) + x phi(x)                           (Hendrycks & Gimpel 2016)
 
-// pergrad/layers/shared/pooling.hpp - what the pooling layers share: their windows, and the maximum and the mean of one
-
-// pergrad/layers/shared/convolution.hpp - what convolutions on sequences, images and volumes share
-//
-// y[o, t] = b[o] + sum_{c, k} W[o, c, k] x[c, t s + k r - p] along every axis that the layer has; the axes that it does
-// not have are one pixel wide. Per-sample gradient: a correlation of the padded input with delta in which stride and
-// dilation change places,
-//     G_b[o, c, k] = sum_t delta[o, t] x[c, t s + k r - p]                     (Rochette et al. 2019, arXiv:1912.06015)
-// which is the outer-product sum over the T windows that the layer's view shows: the geometry says it all.
-
-namespace pergrad::inline v0_1::detail {
-
-/// What to say of an input that has not `axes` axes besides its channels.
-[[nodiscard]] constexpr mistake wrong_rank(std::size_t axes) noexcept {
-  return axes == 1   ? mistake::needs_channels_and_positions
-         : axes == 2 ? mistake::needs_an_image
-                     : mistake::needs_a_volume;
-}
-
-/// A convolution along `Axes` axes of an input {channels, ...}.
-template <std::size_t Axes, std::size_t Channels, extent GivenKernel, class... Options>
-struct convolution {
-  static constexpr window_options options = gather_options<Options...>().on(Axes);
-  static constexpr extent kernel = on_axes(GivenKernel, Axes, 1);
-  static constexpr std::size_t kernel_axes = Axes;
-  static constexpr bool channels_first = true;
-
-  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
-    return image_shape(Channels, output_size(in), Axes);
-  }
-  /// Windows of a sequence that is shorter than the others: behind its end lie zeros, as behind any sequence's.
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept
-      requires(Axes == 1) {
-    return window_count(length, kernel.height, options.stride.height, options.padding.height, options.dilation.height);
-  }
-  [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
-    return {.in_channels = in.e0,
-            .in_size = image_size(in),
-            .out_channels = Channels,
-            .out_size = output_size(in),
-            .kernel = kernel,
-            .stride = options.stride,
-            .padding = options.padding,
-            .dilation = options.dilation,
-            .groups = options.groups,
-            .bias = options.bias};
-  }
-  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
-    if (options.unknown_given || options.output_padding_given || !fits_axes(GivenKernel, Axes)) {
-      return mistake::option_not_offered;
-    }
-    if (in.rank() != Axes + 1) return wrong_rank(Axes);
-    if (Channels == 0 || has_zero(kernel) || has_zero(options.stride) || has_zero(options.dilation) ||
-        options.groups == 0) {
-      return mistake::zero_is_no_size;
-    }
-    if (in.e0 % options.groups != 0 || Channels % options.groups != 0) return mistake::groups_do_not_divide;
-    return has_zero(output_size(in)) ? mistake::kernel_too_large : mistake::none;
-  }
-
- private:
-  [[nodiscard]] static constexpr extent output_size(shape in) noexcept {
-    const extent size = image_size(in);
-    return {
-        window_count(size.depth, kernel.depth, options.stride.depth, options.padding.depth, options.dilation.depth),
-        window_count(size.height, kernel.height, options.stride.height, options.padding.height,
-                     options.dilation.height),
-        window_count(size.width, kernel.width, options.stride.width, options.padding.width, options.dilation.width)};
-  }
-};
-
-}  // namespace pergrad::inline v0_1::detail
 // pergrad/simd/math.hpp - elementary functions of a scalar or a whole vector register, stated once, without branches.
 //
 // What a value is, and why a lane gets a scalar's bits: pergrad/simd/lanes.hpp. Rounding to nearest is assumed.
@@ -23765,231 +23345,96 @@ template <class Value>
 
 }  // namespace pergrad::inline v0_1::math
 
-namespace pergrad::inline v0_1::detail {
+namespace pergrad::inline v0_1 {
 
-/// Windows of one size at equal steps along `Axes` axes of an input {channels, ...}; the stride defaults to the kernel,
-/// as in PyTorch.
-template <std::size_t Axes, extent GivenKernel, class... Options>
-struct sliding_windows {
-  static constexpr window_options options = gather_options<Options...>().on(Axes);
-  static constexpr extent kernel = on_axes(GivenKernel, Axes, 1);
-  static constexpr extent step = options.stride_given ? options.stride : kernel;
-  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{kernel, step, options.padding}; }
-  static constexpr bool channels_first = true;
+namespace detail {
 
-  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
-    return image_shape(in.e0, output_size(in), Axes);
+/// Templates over a number or a vector of numbers, for hosts and devices.
+struct activation {
+  static constexpr bool on_device = true;
+  static constexpr bool on_vectors = true;
+};
+/// Without a look at x, so that x need not be kept.
+struct activation_from_output : activation {
+  static constexpr bool derivative_from_output = true;
+};
+
+}  // namespace detail
+
+/// PyTorch: `nn.ReLU`. A NaN stays a NaN, so that a sample with one is found and dropped.
+struct relu : detail::activation_from_output {
+  static constexpr const char* name = "relu";
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return math::select(x < Value{}, Value{}, x);
   }
-  [[nodiscard]] static constexpr window_range planes(shape in, std::size_t d) noexcept requires(Axes == 3) {
-    return inside(d * step.depth, kernel.depth, options.padding.depth, image_size(in).depth);
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value /*x*/, Value y) noexcept {
+    return math::select(y > Value{}, Value{} + 1, Value{});
   }
-  [[nodiscard]] static constexpr window_range rows(shape in, std::size_t i) noexcept {
-    return inside(i * step.height, kernel.height, options.padding.height, image_size(in).height);
+};
+
+/// PyTorch: `nn.Tanh`. Bounded activations help private training (Papernot et al. 2021, arXiv:2007.14191).
+struct tanh : detail::activation_from_output {
+  static constexpr const char* name = "tanh";
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return math::tanh(x);
   }
-  [[nodiscard]] static constexpr window_range columns(shape in, std::size_t j) noexcept {
-    return inside(j * step.width, kernel.width, options.padding.width, image_size(in).width);
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value /*x*/, Value y) noexcept {
+    return 1 - y * y;
   }
-  /// Windows of a shorter sequence. With padding a window could see beyond its end, so that is not offered.
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept
-      requires(Axes == 1 && options.padding.height == 0) {
-    return window_count(length, kernel.height, step.height, 0, 1);
+};
+
+/// PyTorch: `nn.Sigmoid`.
+struct sigmoid : detail::activation_from_output {
+  static constexpr const char* name = "sigmoid";
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return math::sigmoid(x);
   }
-  /// Values in a window, padding included (PyTorch's `count_include_pad`).
-  template <class... Index>
-  [[nodiscard]] static constexpr std::size_t divisor(shape /*in*/, Index... /*of the output*/) noexcept {
-    return kernel.size();
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value /*x*/, Value y) noexcept {
+    return y * (1 - y);
   }
-  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
-    if (options.unknown_given || options.dilation != extent{1} || options.groups != 1 || !options.bias ||
-        options.output_padding_given || !fits_axes(GivenKernel, Axes)) {
-      return mistake::option_not_offered;
-    }
-    if (in.rank() != Axes + 1) return wrong_rank(Axes);
-    if (has_zero(kernel) || has_zero(step)) return mistake::zero_is_no_size;
-    if (2 * options.padding.depth > kernel.depth || 2 * options.padding.height > kernel.height ||
-        2 * options.padding.width > kernel.width) {
-      return mistake::pool_padding_too_large;
-    }
-    return has_zero(output_size(in)) ? mistake::kernel_too_large : mistake::none;
+};
+
+/// PyTorch: `nn.Softplus` with beta 1 (computed exactly: PyTorch's switch to y = x above its threshold 20 differs by
+/// 2e-9).
+struct softplus : detail::activation {
+  static constexpr const char* name = "softplus";
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return math::softplus(x);
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value x, Value /*y*/) noexcept {
+    return math::sigmoid(x);
+  }
+};
+
+/// PyTorch: `nn.GELU`, the exact form with erf.
+struct gelu : detail::activation {
+  static constexpr const char* name = "gelu";
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return x * cdf(x);
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value x, Value /*y*/) noexcept {
+    using element = math::element_t<Value>;
+    constexpr auto inverse_root_two_pi = static_cast<element>(0.39894228040143267793994605993438);
+    return cdf(x) + x * (math::exp(x * x * static_cast<element>(-0.5)) * inverse_root_two_pi);
   }
 
  private:
-  [[nodiscard]] static constexpr extent output_size(shape in) noexcept {
-    const extent size = image_size(in);
-    return {window_count(size.depth, kernel.depth, step.depth, options.padding.depth, 1),
-            window_count(size.height, kernel.height, step.height, options.padding.height, 1),
-            window_count(size.width, kernel.width, step.width, options.padding.width, 1)};
-  }
-  [[nodiscard]] static constexpr window_range inside(std::size_t start, std::size_t length, std::size_t padding,
-                                                     std::size_t size) noexcept {
-    const std::size_t end = std::min(start + length, size + padding);
-    return {start < padding ? 0 : start - padding, end < padding ? 0 : end - padding};
-  }
-};
-
-/// Overlapping windows that cut each of `Axes` axes into a fixed number of parts: part i of n along an axis of h sees
-/// floor(i h / n) .. ceil((i + 1) h / n) - 1, as in PyTorch.
-template <std::size_t Axes, extent Parts>
-struct adaptive_windows {
-  static constexpr bool channels_first = true;
-
-  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return image_shape(in.e0, Parts, Axes); }
-  [[nodiscard]] static constexpr window_range planes(shape in, std::size_t d) noexcept requires(Axes == 3) {
-    return part(image_size(in).depth, Parts.depth, d);
-  }
-  [[nodiscard]] static constexpr window_range rows(shape in, std::size_t i) noexcept {
-    return part(image_size(in).height, Parts.height, i);
-  }
-  [[nodiscard]] static constexpr window_range columns(shape in, std::size_t j) noexcept {
-    return part(image_size(in).width, Parts.width, j);
-  }
-  /// Inputs that the mean of output (i, j) or (d, i, j) counts.
-  [[nodiscard]] static constexpr std::size_t divisor(shape in, std::size_t i, std::size_t j) noexcept {
-    return length(rows(in, i)) * length(columns(in, j));
-  }
-  [[nodiscard]] static constexpr std::size_t divisor(shape in, std::size_t d, std::size_t i, std::size_t j) noexcept
-      requires(Axes == 3) {
-    return length(planes(in, d)) * divisor(in, i, j);
-  }
-  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
-    if (in.rank() != Axes + 1) return wrong_rank(Axes);
-    return has_zero(Parts) ? mistake::zero_is_no_size : mistake::none;
-  }
-
- private:
-  [[nodiscard]] static constexpr std::size_t length(window_range range) noexcept { return range.end - range.begin; }
-  [[nodiscard]] static constexpr window_range part(std::size_t size, std::size_t parts, std::size_t i) noexcept {
-    return {i * size / parts, ((i + 1) * size + parts - 1) / parts};
-  }
-};
-
-/// The largest value of a window; its gradient goes to the first input that equals it.
-struct maximum_of_window {
-  static constexpr window_rule known_rule = window_rule::maximum;
-  static constexpr bool on_device = true;
-
   template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value start() noexcept {
-    return Value{} - math::detail::float_format<math::element_t<Value>>::infinity;
+  [[nodiscard]] PERGRAD_HD static Value cdf(Value x) noexcept {
+    using element = math::element_t<Value>;
+    constexpr auto inverse_root_two = static_cast<element>(0.70710678118654752440084436210485);
+    return (math::erf(x * inverse_root_two) + 1) * static_cast<element>(0.5);
   }
-  template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value combine(Value best, Value x) noexcept {
-    return math::select(x > best, x, math::select(x != x, x, best));  // a NaN wins and stays, as in PyTorch
-  }
-  template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value finish(Value best, math::element_t<Value> /*divisor*/) noexcept {
-    return best;
-  }
-  /// The part of `dy` that belongs to input x. `remaining` is dy before the window's first input, what is left after
-  /// it.
-  template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value share(Value x, Value y, Value& remaining,
-                                              math::element_t<Value> /*divisor*/) noexcept {
-    const Value part = math::select(x == y, remaining, Value{});
-    remaining = math::select(x == y, Value{}, remaining);
-    return part;
-  }
-};
-
-/// y = sum / divisor; every input's share of dy is dy / divisor.
-struct mean_of_window {
-  static constexpr window_rule known_rule = window_rule::mean;
-  static constexpr bool on_device = true;
-
-  template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value start() noexcept {
-    return Value{};
-  }
-  template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value combine(Value sum, Value x) noexcept {
-    return sum + x;
-  }
-  template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value finish(Value sum, math::element_t<Value> divisor) noexcept {
-    return sum / divisor;
-  }
-  template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value share(Value /*x*/, Value /*y*/, Value& dy,
-                                              math::element_t<Value> divisor) noexcept {
-    return dy / divisor;
-  }
-};
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1 {
-
-/// `adaptive_avg_pool1d<Positions>` on `{channels, positions}`. PyTorch: `nn.AdaptiveAvgPool1d`.
-template <std::size_t Positions>
-struct adaptive_avg_pool1d : detail::adaptive_windows<1, extent{Positions, 1}>, detail::mean_of_window {
-  static constexpr const char* name = "adaptive_avg_pool1d";
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/layers/adaptive_avg_pool2d.hpp - means over windows that cut any image into a fixed number of (overlapping)
-// parts
-//
-// Output row i of n sees input rows floor(i h / n) .. ceil((i + 1) h / n) - 1, as in PyTorch; other axes likewise.
-
-namespace pergrad::inline v0_1 {
-
-/// `adaptive_avg_pool2d<Height, Width>` on `{channels, height, width}`. PyTorch: `nn.AdaptiveAvgPool2d`.
-template <std::size_t Height, std::size_t Width = Height>
-struct adaptive_avg_pool2d : detail::adaptive_windows<2, extent{Height, Width}>, detail::mean_of_window {
-  static constexpr const char* name = "adaptive_avg_pool2d";
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/layers/adaptive_avg_pool3d.hpp - means over windows that cut any volume into a fixed number of (overlapping)
-// parts
-//
-// Output row i of n sees input rows floor(i h / n) .. ceil((i + 1) h / n) - 1, as in PyTorch; other axes likewise.
-
-namespace pergrad::inline v0_1 {
-
-/// `adaptive_avg_pool3d<Depth, Height, Width>` on `{channels, depth, height, width}`. PyTorch: `nn.AdaptiveAvgPool3d`.
-template <std::size_t Depth, std::size_t Height = Depth, std::size_t Width = Height>
-struct adaptive_avg_pool3d : detail::adaptive_windows<3, extent{Depth, Height, Width}>, detail::mean_of_window {
-  static constexpr const char* name = "adaptive_avg_pool3d";
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/layers/avg_pool1d.hpp - mean of each window of a sequence, padding counted; every input gets an equal
-// share of the gradient
-
-namespace pergrad::inline v0_1 {
-
-/// `avg_pool1d<Kernel, Options...>` on `{channels, positions}`; options `stride<>` (default: the kernel),
-/// `padding<>` (zeros that count in the mean). PyTorch: `nn.AvgPool1d` with its default `count_include_pad=True`.
-template <std::size_t Kernel, class... Options>
-struct avg_pool1d : detail::sliding_windows<1, extent{Kernel}, Options...>, detail::mean_of_window {
-  static constexpr const char* name = "avg_pool1d";
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/layers/avg_pool2d.hpp - mean of each window of an image, padding counted; every input gets an equal
-// share of the gradient
-
-namespace pergrad::inline v0_1 {
-
-/// `avg_pool2d<Kernel, Options...>` on `{channels, height, width}`; options `stride<>` (default: the kernel),
-/// `padding<>` (zeros that count in the mean). PyTorch: `nn.AvgPool2d` with its default `count_include_pad=True`.
-template <extent Kernel, class... Options>
-struct avg_pool2d : detail::sliding_windows<2, Kernel, Options...>, detail::mean_of_window {
-  static constexpr const char* name = "avg_pool2d";
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/layers/avg_pool3d.hpp - mean of each window of a volume, padding counted; every input gets an equal
-// share of the gradient
-
-namespace pergrad::inline v0_1 {
-
-/// `avg_pool3d<Kernel, Options...>` on `{channels, depth, height, width}`; options `stride<>` (default: the kernel),
-/// `padding<>` (zeros that count in the mean). PyTorch: `nn.AvgPool3d` with its default `count_include_pad=True`.
-template <extent Kernel, class... Options>
-struct avg_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::mean_of_window {
-  static constexpr const char* name = "avg_pool3d";
 };
 
 }  // namespace pergrad::inline v0_1
@@ -24052,7 +23497,7 @@ struct eps {};
 
 namespace detail {
 
-/// Options of a normalising layer, gathered from its option types in any order.
+/// Options of a normalising layer.
 struct norm_options {
   std::size_t axes = 1;
   double epsilon = 1e-5;
@@ -24062,8 +23507,6 @@ struct norm_options {
   bool bias_given = false;
   bool epsilon_given = false;
   bool unknown_given = false;  ///< something that is no option at all, or an epsilon of 0
-
-  [[nodiscard]] constexpr bool shifts() const noexcept { return affine && bias; }
 };
 
 template <std::size_t Count>
@@ -24084,18 +23527,6 @@ constexpr void apply(norm_options& options, pergrad::eps<Numerator, Denominator>
   } else {
     options.epsilon = static_cast<double>(static_cast<long double>(Numerator) / static_cast<long double>(Denominator));
   }
-}
-template <class Unknown>
-constexpr void apply(norm_options& options, Unknown /*option*/) noexcept {
-  options.unknown_given = true;
-}
-
-template <class... Options>
-[[nodiscard]] constexpr norm_options gather_norm_options() noexcept {
-  norm_options options;
-  (apply(options, Options{}), ...);
-  options.unknown_given = options.unknown_given || options_disagree<Options...>();
-  return options;
 }
 
 /// Gains 1 and shifts 0 wherever PyTorch's layers would choose for themselves; initialisers of "every parameter"
@@ -24614,13 +24045,71 @@ struct channel_affine {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/layers/conv1d.hpp - 1-d convolution along a sequence
+// pergrad/layers/conv.hpp - convolutions of sequences, images and volumes
 //
-//     y[o, i] = b[o] + sum_{c, k} W[o, c, k] x[c, i s + k r - p]
-//
-// Its per-sample gradient is in layers/shared/convolution.hpp.
+//     y[o, t] = b[o] + sum_{c, k} W[o, c, k] x[c, t s + k r - p]
+// along every axis that the layer has; the axes that it does not have are one pixel wide. Per-sample gradient: a
+// correlation of the padded input with delta in which stride and dilation change places,
+//     G_b[o, c, k] = sum_t delta[o, t] x[c, t s + k r - p]                     (Rochette et al. 2019, arXiv:1912.06015)
+// which is the outer-product sum over the T windows that the layer's view shows: the geometry says it all.
 
 namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// A convolution along `Axes` axes of an input {channels, ...}.
+template <std::size_t Axes, std::size_t Channels, extent GivenKernel, class... Options>
+struct convolution {
+  static constexpr window_options options = gather<window_options, Options...>().on(Axes);
+  static constexpr extent kernel = on_axes(GivenKernel, Axes, 1);
+  static constexpr std::size_t kernel_axes = Axes;
+  static constexpr bool channels_first = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
+    return image_shape(Channels, output_size(in), Axes);
+  }
+  /// Windows of a sequence that is shorter than the others: behind its end lie zeros, as behind any sequence's.
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept
+      requires(Axes == 1) {
+    return window_count(length, kernel.height, options.stride.height, options.padding.height, options.dilation.height);
+  }
+  [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
+    return {.in_channels = in.e0,
+            .in_size = image_size(in),
+            .out_channels = Channels,
+            .out_size = output_size(in),
+            .kernel = kernel,
+            .stride = options.stride,
+            .padding = options.padding,
+            .dilation = options.dilation,
+            .groups = options.groups,
+            .bias = options.bias};
+  }
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (options.unknown_given || options.output_padding_given || !fits_axes(GivenKernel, Axes)) {
+      return mistake::option_not_offered;
+    }
+    if (in.rank() != Axes + 1) return wrong_rank(Axes);
+    if (Channels == 0 || has_zero(kernel) || has_zero(options.stride) || has_zero(options.dilation) ||
+        options.groups == 0) {
+      return mistake::zero_is_no_size;
+    }
+    if (in.e0 % options.groups != 0 || Channels % options.groups != 0) return mistake::groups_do_not_divide;
+    return has_zero(output_size(in)) ? mistake::kernel_too_large : mistake::none;
+  }
+
+ private:
+  [[nodiscard]] static constexpr extent output_size(shape in) noexcept {
+    const extent size = image_size(in);
+    return {
+        window_count(size.depth, kernel.depth, options.stride.depth, options.padding.depth, options.dilation.depth),
+        window_count(size.height, kernel.height, options.stride.height, options.padding.height,
+                     options.dilation.height),
+        window_count(size.width, kernel.width, options.stride.width, options.padding.width, options.dilation.width)};
+  }
+};
+
+}  // namespace detail
 
 /// `conv1d<Channels, Kernel, Options...>` on `{channels, positions}`; put `transpose` before it if the sequence is
 /// (positions, features). Options in any order: `stride<>`, `padding<>`, `dilation<>`, `groups<>`, `no_bias`. PyTorch:
@@ -24629,36 +24118,14 @@ template <std::size_t Channels, std::size_t Kernel, class... Options>
 struct conv1d : detail::convolution<1, Channels, extent{Kernel}, Options...> {
   static constexpr const char* name = "conv1d";
 };
-
-}  // namespace pergrad::inline v0_1
-// pergrad/layers/conv2d.hpp - 2-d convolution
-//
-//     y[o, i, j] = b[o] + sum_{c, k, l} W[o, c, k, l] x[c, i s + k r - p, j s + l r - p]
-//
-// Its per-sample gradient is in layers/shared/convolution.hpp.
-
-namespace pergrad::inline v0_1 {
-
-/// `conv2d<Channels, Kernel, Options...>` on `{channels, height, width}`. Kernel: one number, or `extent{height,
-/// width}`. Options in any order: `stride<>`, `padding<>`, `dilation<>`, `groups<>`, `no_bias`. PyTorch: `nn.Conv2d`
-/// with zero padding; parameters: weight `[Channels, channels / groups, height, width]`, then bias.
+/// The same on `{channels, height, width}`. Kernel: one number, or `extent{height, width}`. PyTorch: `nn.Conv2d`;
+/// weight `[Channels, channels / groups, height, width]`.
 template <std::size_t Channels, extent Kernel, class... Options>
 struct conv2d : detail::convolution<2, Channels, Kernel, Options...> {
   static constexpr const char* name = "conv2d";
 };
-
-}  // namespace pergrad::inline v0_1
-// pergrad/layers/conv3d.hpp - 3-d convolution of a volume
-//
-//     y[o, d, i, j] = b[o] + sum_{c, m, k, l} W[o, c, m, k, l] x[c, d s + m r - p, i s + k r - p, j s + l r - p]
-//
-// Its per-sample gradient is in layers/shared/convolution.hpp.
-
-namespace pergrad::inline v0_1 {
-
-/// `conv3d<Channels, Kernel, Options...>` on `{channels, depth, height, width}`. Kernel: one number, or `extent{depth,
-/// height, width}`. Options in any order: `stride<>`, `padding<>`, `dilation<>`, `groups<>`, `no_bias`. PyTorch:
-/// `nn.Conv3d` with zero padding; parameters: weight `[Channels, channels / groups, depth, height, width]`, then bias.
+/// The same on `{channels, depth, height, width}`. Kernel: one number, or `extent{depth, height, width}`. PyTorch:
+/// `nn.Conv3d`; weight `[Channels, channels / groups, depth, height, width]`.
 template <std::size_t Channels, extent Kernel, class... Options>
 struct conv3d : detail::convolution<3, Channels, Kernel, Options...> {
   static constexpr const char* name = "conv3d";
@@ -24683,7 +24150,7 @@ namespace pergrad::inline v0_1 {
 template <std::size_t Channels, extent Kernel, class... Options>
 struct conv_transpose2d {
   static constexpr const char* name = "conv_transpose2d";
-  static constexpr detail::window_options options = detail::gather_options<Options...>().on(2);
+  static constexpr detail::window_options options = detail::gather<detail::window_options, Options...>().on(2);
   static constexpr extent kernel = detail::on_axes(Kernel, 2, 1);
   static constexpr std::size_t kernel_axes = 2;
 
@@ -24776,12 +24243,12 @@ struct attention_dropout {};
 
 namespace detail {
 
-/// Options of an attention layer, gathered from its option types in any order.
+/// Options of an attention layer.
 struct attention_options {
   bool bias = true;
   bool causal = false;
   bool kv_bias = false;
-  bool wrong_given = false;     ///< something that is no option, or no probability
+  bool unknown_given = false;   ///< something that is no option, or no probability
   std::uint32_t threshold = 0;  ///< 2^32 p: a probability is kept if its 32 random bits are not below
   double kept = 1;              ///< 1 / (1 - p)
 
@@ -24797,24 +24264,13 @@ template <std::intmax_t Numerator, std::intmax_t Denominator>
 constexpr void apply(attention_options& options, attention_dropout<std::ratio<Numerator, Denominator>>) noexcept {
   using probability = std::ratio<Numerator, Denominator>;
   if (probability::num < 0 || probability::num >= probability::den) {
-    options.wrong_given = true;
+    options.unknown_given = true;
     return;
   }
   const auto numerator = static_cast<long double>(probability::num);
   const auto denominator = static_cast<long double>(probability::den);
   options.threshold = static_cast<std::uint32_t>(0x1p32L * numerator / denominator);
   options.kept = static_cast<double>(denominator / (denominator - numerator));
-}
-template <class Unknown>
-constexpr void apply(attention_options& options, Unknown) noexcept {
-  options.wrong_given = true;
-}
-template <class... Options>
-[[nodiscard]] constexpr attention_options gather_attention_options() noexcept {
-  attention_options options;
-  (apply(options, Options{}), ...);
-  options.wrong_given = options.wrong_given || options_disagree<Options...>();
-  return options;
 }
 
 /// Where everything of an attention layer lies: elements from the beginning of a sample's saved values, of its scratch,
@@ -25298,7 +24754,7 @@ template <std::size_t Heads, class... Options>
 struct attention_to_memory {
   static constexpr const char* name = "cross_attention";
   static constexpr bool on_tiles = true;
-  static constexpr attention_options options = gather_attention_options<Options...>();
+  static constexpr attention_options options = gather<attention_options, Options...>();
 
   [[nodiscard]] static constexpr shape output_shape(shape in, shape /*second*/) noexcept { return {in.e0, in.e1}; }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
@@ -25328,7 +24784,7 @@ struct attention_to_memory {
     return lay_out(in, second).scratch_count;
   }
   [[nodiscard]] static constexpr mistake check(shape in, shape second) noexcept {
-    if (options.wrong_given) return mistake::option_not_offered;
+    if (options.unknown_given) return mistake::option_not_offered;
     if (second.ids != 0) return mistake::ids_into_a_float_layer;
     if (in.rank() != 2) return mistake::needs_a_sequence;
     if (second.rank() != 2) return mistake::branches_do_not_fit;
@@ -25529,7 +24985,7 @@ struct bag_sum {};
 
 namespace detail {
 
-/// Options of layers with a table, gathered from their option types in any order.
+/// Options of layers with a table.
 struct table_options {
   std::size_t padding = ~std::size_t{0};  ///< none
   bool sum = false;
@@ -25540,17 +24996,6 @@ constexpr void apply(table_options& options, padding_idx<Id> option) noexcept {
   options.padding = option.value;
 }
 constexpr void apply(table_options& options, bag_sum) noexcept { options.sum = true; }
-template <class Unknown>
-constexpr void apply(table_options& options, Unknown) noexcept {
-  options.unknown_given = true;
-}
-template <class... Options>
-[[nodiscard]] constexpr table_options gather_table_options() noexcept {
-  table_options options;
-  (apply(options, Options{}), ...);
-  options.unknown_given = options.unknown_given || options_disagree<Options...>();
-  return options;
-}
 
 [[nodiscard]] constexpr mistake check_table(shape in, std::size_t width, const table_options& options) noexcept {
   if (in.ids == 0 || in.rank() != 1) return mistake::needs_ids;
@@ -25579,7 +25024,7 @@ struct embedding {
   static constexpr const char* name = "embedding";
   static constexpr bool on_tiles = true;
   static constexpr bool takes_ids = true;
-  static constexpr detail::table_options options = detail::gather_table_options<Options...>();
+  static constexpr detail::table_options options = detail::gather<detail::table_options, Options...>();
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, Dim}; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.ids * Dim; }
@@ -25636,7 +25081,7 @@ struct embedding_bag {
   static constexpr bool on_tiles = true;
   static constexpr bool takes_ids = true;
   static constexpr bool knows_lengths = true;
-  static constexpr detail::table_options options = detail::gather_table_options<Options...>();
+  static constexpr detail::table_options options = detail::gather<detail::table_options, Options...>();
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Dim}; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.ids * Dim; }
@@ -25718,60 +25163,16 @@ struct embedding_bag {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/layers/flatten.hpp - the same values as one row of features, in PyTorch's (channels, height, width) order
-
-namespace pergrad::inline v0_1 {
-
-/// PyTorch: `nn.Flatten`. No value moves: an executor reads the image through the next layer's view.
-struct flatten {
-  static constexpr const char* name = "flatten";
-  static constexpr bool is_reshape = true;
-  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.size()}; }
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/layers/gelu.hpp - Gaussian error linear unit  y = x Phi(x);  dy/dx = Phi(x) + x phi(x)   (Hendrycks & Gimpel
-// 2016)
-
-namespace pergrad::inline v0_1 {
-
-/// PyTorch: `nn.GELU`, the exact form with erf.
-struct gelu {
-  static constexpr const char* name = "gelu";
-  static constexpr bool on_device = true;
-  static constexpr bool on_vectors = true;
-
-  template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
-    return x * cdf(x);
-  }
-  template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value derivative(Value x, Value /*y*/) noexcept {
-    using element = math::element_t<Value>;
-    constexpr auto inverse_root_two_pi = static_cast<element>(0.39894228040143267793994605993438);
-    return cdf(x) + x * (math::exp(x * x * static_cast<element>(-0.5)) * inverse_root_two_pi);
-  }
-
- private:
-  template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value cdf(Value x) noexcept {
-    using element = math::element_t<Value>;
-    constexpr auto inverse_root_two = static_cast<element>(0.70710678118654752440084436210485);
-    return (math::erf(x * inverse_root_two) + 1) * static_cast<element>(0.5);
-  }
-};
-
-}  // namespace pergrad::inline v0_1
 // pergrad/layers/group_norm.hpp - channels in groups, each normalised over its channels and all pixels of one sample
 //
 // Wu & He 2018, arXiv:1803.08494: y = gain_c (x - mean) / sqrt(variance + eps) + shift_c with the group's own moments.
 // Per-sample gradients: of gain_c the sum of dy xhat over the pixels of channel c, of shift_c the sum of dy. It takes
-// the place of batch norm, which mixes samples.
+// the place of batch norm, which mixes samples. An instance norm (Ulyanov, Vedaldi & Lempitsky 2016, arXiv:1607.08022)
+// has one channel a group. It has no running statistics: they would mix the samples of a data set.
 
-// pergrad/layers/shared/grouped_norm.hpp - group norm and instance norm: groups of channels, each normalised over all
-// its pixels
+namespace pergrad::inline v0_1 {
 
-namespace pergrad::inline v0_1::detail {
+namespace detail {
 
 /// What `group_norm` and the instance norms have in common; with no `Groups` every channel is one. Saved: xhat as a
 /// dense image, one rate a group, and what the gains and shifts receive, which backward sums up on its way.
@@ -25780,7 +25181,7 @@ struct grouped_norm {
   static constexpr bool on_tiles = true;
   static constexpr bool stored_order = true;
   static constexpr bool channels_first = true;
-  static constexpr norm_options options = gather_norm_options<Options...>();
+  static constexpr norm_options options = gather<norm_options, Options...>();
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept {
@@ -25860,9 +25261,16 @@ struct grouped_norm {
   [[nodiscard]] static constexpr std::size_t group_count(shape in) noexcept { return Groups == 0 ? in.e0 : Groups; }
 };
 
-}  // namespace pergrad::inline v0_1::detail
+template <std::size_t Rank, class... Options>
+struct instance_norm : grouped_norm<0, Options...> {
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (in.rank() != Rank) return wrong_rank(Rank - 1);
+    // As in PyTorch, one value a channel is refused: normalised it would always be 0.
+    return in.size() > in.e0 ? grouped_norm<0, Options...>::check(in) : mistake::rejects_input;
+  }
+};
 
-namespace pergrad::inline v0_1 {
+}  // namespace detail
 
 /// `group_norm<Groups>` on `{channels}`, `{channels, positions}`, `{channels, height, width}` or `{channels, depth,
 /// height, width}`; Groups must divide the channels. Options: `no_affine`, `eps<Numerator, Denominator>` (default
@@ -25874,6 +25282,24 @@ struct group_norm : detail::grouped_norm<Groups, Options...> {
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     return Groups == 0 ? detail::mistake::zero_is_no_size : detail::grouped_norm<Groups, Options...>::check(in);
   }
+};
+
+/// `instance_norm1d<>` on `{channels, positions}`. Options: `no_affine`, `eps<Numerator, Denominator>` (default
+/// 1/100000). PyTorch: `nn.InstanceNorm1d(channels, affine=True)`; with `no_affine` PyTorch's own default,
+/// `affine=False`. Parameters: weight, then bias, one a channel, at first 1 and 0.
+template <class... Options>
+struct instance_norm1d : detail::instance_norm<2, Options...> {
+  static constexpr const char* name = "instance_norm1d";
+};
+/// The same on `{channels, height, width}`. PyTorch: `nn.InstanceNorm2d(channels, affine=True)`.
+template <class... Options>
+struct instance_norm2d : detail::instance_norm<3, Options...> {
+  static constexpr const char* name = "instance_norm2d";
+};
+/// The same on `{channels, depth, height, width}`. PyTorch: `nn.InstanceNorm3d(channels, affine=True)`.
+template <class... Options>
+struct instance_norm3d : detail::instance_norm<4, Options...> {
+  static constexpr const char* name = "instance_norm3d";
 };
 
 }  // namespace pergrad::inline v0_1
@@ -26079,7 +25505,6 @@ struct parallel_channels {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/layers/shared/recurrent_options.hpp - the options of rnn, gru and lstm
 
 namespace pergrad::inline v0_1 {
 
@@ -26104,12 +25529,14 @@ struct recurrent_options {
   bool relu = false;
   std::size_t layer_count = 1;
   bool both_ways = false;
-  std::size_t biases = 2;
   bool one_bias = false;
   bool no_bias = false;
   bool last = false;
   bool mean = false;
   bool unknown_given = false;
+
+  [[nodiscard]] constexpr std::size_t biases() const noexcept { return no_bias ? 0 : one_bias ? 1 : 2; }
+  [[nodiscard]] constexpr bool contradict() const noexcept { return (last && mean) || (one_bias && no_bias); }
 };
 constexpr void apply(recurrent_options& options, relu_cell) noexcept { options.relu = true; }
 template <std::size_t Count>
@@ -26117,33 +25544,10 @@ constexpr void apply(recurrent_options& options, layers<Count>) noexcept {
   options.layer_count = Count;
 }
 constexpr void apply(recurrent_options& options, bidirectional) noexcept { options.both_ways = true; }
-constexpr void apply(recurrent_options& options, pergrad::one_bias) noexcept {
-  options.biases = 1;
-  options.one_bias = true;
-}
-constexpr void apply(recurrent_options& options, pergrad::no_bias) noexcept {
-  options.biases = 0;
-  options.no_bias = true;
-}
+constexpr void apply(recurrent_options& options, pergrad::one_bias) noexcept { options.one_bias = true; }
+constexpr void apply(recurrent_options& options, pergrad::no_bias) noexcept { options.no_bias = true; }
 constexpr void apply(recurrent_options& options, last_output) noexcept { options.last = true; }
 constexpr void apply(recurrent_options& options, mean_output) noexcept { options.mean = true; }
-template <class Unknown>
-constexpr void apply(recurrent_options& options, Unknown) noexcept {
-  options.unknown_given = true;
-}
-template <class... Options>
-[[nodiscard]] constexpr recurrent_options gather_recurrent_options() noexcept {
-  recurrent_options options;
-  (apply(options, Options{}), ...);
-  options.unknown_given = options.unknown_given || (options.last && options.mean) ||
-                          (options.one_bias && options.no_bias) || options_disagree<Options...>();
-  return options;
-}
-
-}  // namespace detail
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1::detail {
 
 /// Gates whose values lie side by side in a cell's record, and from which row of W_ih on.
 struct gate_block {
@@ -26436,8 +25840,8 @@ struct recurrent_core {
 /// A recurrent layer with all its options, as one-direction layers.
 template <class Cell, std::size_t Hidden, class... Options>
 struct recurrent {
-  static constexpr recurrent_options options = gather_recurrent_options<Options...>();
-  static constexpr mistake wrong = options.unknown_given || (options.relu && !Cell::may_be_relu)
+  static constexpr recurrent_options options = gather<recurrent_options, Options...>();
+  static constexpr mistake wrong = options.unknown_given || options.contradict() || (options.relu && !Cell::may_be_relu)
                                        ? mistake::option_not_offered
                                    : options.layer_count == 0 ? mistake::zero_is_no_size
                                                               : mistake::none;
@@ -26449,7 +25853,7 @@ struct recurrent {
   /// Layer `Index`, one direction of it.
   template <std::size_t Index, bool Reversed, bool Given = false>
   using core =
-      recurrent_core<Cell, Hidden, options.biases, Reversed, options.last && Index + 1 == layer_count, Given, wrong>;
+      recurrent_core<Cell, Hidden, options.biases(), Reversed, options.last && Index + 1 == layer_count, Given, wrong>;
   template <class Indices>
   struct stack;
   template <std::size_t... Index>
@@ -26468,7 +25872,8 @@ struct recurrent {
   }
 };
 
-}  // namespace pergrad::inline v0_1::detail
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1 {
 
@@ -26543,60 +25948,22 @@ template <std::size_t Hidden, class... Options>
 struct gru : detail::recurrent<detail::gru_cell, Hidden, Options...> {};
 
 }  // namespace pergrad::inline v0_1
-// pergrad/layers/instance_norm.hpp - every channel of one sample normalised by itself, over its positions or pixels
+// pergrad/layers/layer_norm.hpp - layer norm and root-mean-square norm of rows, over the last axes of one sample
 //
-// Ulyanov, Vedaldi & Lempitsky 2016, arXiv:1607.08022: a group norm with one channel a group. There are no running
-// statistics: they would mix the samples of a data set.
+//     layer_norm  y = gain (x - mean) / sqrt(variance + eps) + shift      (Ba, Kiros & Hinton 2016, arXiv:1607.06450)
+//     rms_norm    y = gain x / sqrt(mean(x^2) + eps)                      (Zhang & Sennrich 2019, arXiv:1910.07467)
+// The variance is the biased one. Per-sample gradients: of the gain sum_t dy_t xhat_t, of the shift sum_t dy_t, over
+// the rows t that share them.
 
 namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-template <std::size_t Rank, class... Options>
-struct instance_norm : grouped_norm<0, Options...> {
-  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
-    if (in.rank() != Rank) return wrong_rank(Rank - 1);
-    // As in PyTorch, one value a channel is refused: normalised it would always be 0.
-    return in.size() > in.e0 ? grouped_norm<0, Options...>::check(in) : mistake::rejects_input;
-  }
-};
-
-}  // namespace detail
-
-/// `instance_norm1d<>` on `{channels, positions}`. Options: `no_affine`, `eps<Numerator, Denominator>` (default
-/// 1/100000). PyTorch: `nn.InstanceNorm1d(channels, affine=True)`; with `no_affine` PyTorch's own default,
-/// `affine=False`. Parameters: weight, then bias, one a channel, at first 1 and 0.
-template <class... Options>
-struct instance_norm1d : detail::instance_norm<2, Options...> {
-  static constexpr const char* name = "instance_norm1d";
-};
-/// The same on `{channels, height, width}`. PyTorch: `nn.InstanceNorm2d(channels, affine=True)`.
-template <class... Options>
-struct instance_norm2d : detail::instance_norm<3, Options...> {
-  static constexpr const char* name = "instance_norm2d";
-};
-/// The same on `{channels, depth, height, width}`. PyTorch: `nn.InstanceNorm3d(channels, affine=True)`.
-template <class... Options>
-struct instance_norm3d : detail::instance_norm<4, Options...> {
-  static constexpr const char* name = "instance_norm3d";
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/layers/layer_norm.hpp - y = gain (x - mean) / sqrt(variance + eps) + shift, over the last axes of one sample
-//
-// Ba, Kiros & Hinton 2016, arXiv:1607.06450. The variance is the biased one. Per-sample gradients: of the gain
-// sum_t dy_t xhat_t, of the shift sum_t dy_t, over the rows t that share them.
-
-// pergrad/layers/shared/row_norm.hpp - layer norm and root-mean-square norm: rows of the last axes, each normalised by
-// itself
-
-namespace pergrad::inline v0_1::detail {
-
 /// What `layer_norm` (Centred) and `rms_norm` have in common. Saved: xhat, then one rate a row.
 template <bool Centred, class... Options>
 struct row_norm {
   static constexpr bool on_tiles = true;
-  static constexpr norm_options options = gather_norm_options<Options...>();
+  static constexpr norm_options options = gather<norm_options, Options...>();
   static constexpr bool shifts = Centred && options.affine && options.bias;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
@@ -26689,9 +26056,7 @@ struct row_norm {
   [[nodiscard]] static constexpr std::size_t row_count(shape in) noexcept { return in.size() / row_size(in); }
 };
 
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1 {
+}  // namespace detail
 
 /// `layer_norm<>` normalises along the last axis of an input of any rank, `layer_norm<axes<K>>` along the last K axes
 /// together. Options in any order: `axes<K>`, `no_affine`, `no_bias`, `eps<Numerator, Denominator>` (default
@@ -26702,68 +26067,13 @@ struct layer_norm : detail::row_norm<true, Options...> {
   static constexpr const char* name = "layer_norm";
 };
 
-}  // namespace pergrad::inline v0_1
-// pergrad/layers/learned_positions.hpp - y_t = x_t + p_t with one learned p_t a position
-//
-// The table's per-sample gradient is dy itself: zero behind a sample's length, where dy is.
-
-// pergrad/layers/shared/added_table.hpp - what layers share that add one table to every sequence
-
-namespace pergrad::inline v0_1::detail {
-
-/// On `{positions, features}`; keeps the shape and hands the gradient on as it is.
-struct added_table {
-  static constexpr bool on_tiles = true;
-
-  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
-  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
-    return in.rank() == 2 ? mistake::none : mistake::needs_a_sequence;
-  }
-
-  /// y = x + table, of the input's shape.
-  template <class Tile>
-  static void add(const Tile& tile, const typename Tile::scalar* table) {
-    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const auto* x = tile.x(b);
-      auto* y = tile.y(b);
-      on_host::for_each_vector<typename Tile::scalar>(size, [&](std::ptrdiff_t i, const auto& lanes) {
-        lanes.store(y + i, lanes.load(x + i) + lanes.load(table + i));
-      });
-    }
-  }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      std::copy_n(tile.dy(b), tile.in.size(), tile.dx(b));
-    }
-  }
-};
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1 {
-
-/// On `{positions, features}`; keeps the shape. Parameters: the table `[positions, features]`. PyTorch: `x +
-/// self.table[:x.shape[1]]`; first values as those of `nn.Embedding`, N(0, 1).
-struct learned_positions : detail::added_table {
-  static constexpr const char* name = "learned_positions";
-  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.size(); }
-  [[nodiscard]] static constexpr block_list<1> blocks(shape in) noexcept { return {{{"weight", {in.e0, in.e1}}}}; }
-  [[nodiscard]] static constexpr auto factors(shape in) noexcept {
-    return list_factors(elementwise_sum(1, in.size(), {source::backprop}));
-  }
-  template <class Initialiser, class Scalar>
-  static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
-    const auto features = static_cast<double>(in.e1);
-    detail::initialise_rows(initialiser, {features, features}, first, parameters);
-  }
-
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    add(tile, tile.parameters);
-  }
+/// `rms_norm<>` normalises along the last axis of an input of any rank, `rms_norm<axes<K>>` along the last K axes
+/// together. Options in any order: `axes<K>`, `no_affine`, `eps<Numerator, Denominator>`; without the last, as in
+/// PyTorch, the machine epsilon of the network's type. PyTorch: `nn.RMSNorm(shape[-K:])`; parameter: weight, at
+/// first 1.
+template <class... Options>
+struct rms_norm : detail::row_norm<false, Options...> {
+  static constexpr const char* name = "rms_norm";
 };
 
 }  // namespace pergrad::inline v0_1
@@ -26779,7 +26089,7 @@ namespace pergrad::inline v0_1 {
 template <std::size_t Outputs, class... Options>
 struct linear {
   static constexpr const char* name = "linear";
-  static constexpr detail::window_options options = detail::gather_options<Options...>();
+  static constexpr detail::window_options options = detail::gather<detail::window_options, Options...>();
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
     return in.rank() == 1 ? shape{Outputs} : shape{in.e0, Outputs};
@@ -26813,11 +26123,8 @@ namespace pergrad::inline v0_1 {
 /// `scale<std::ratio<1, 4>>` on any shape: one factor for every value, not a parameter. The ratio, a type of <ratio>,
 /// is rounded once to the network's own type.
 template <class Ratio>
-struct scale {
+struct scale : detail::activation_from_output {
   static constexpr const char* name = "scale";
-  static constexpr bool on_device = true;
-  static constexpr bool on_vectors = true;
-  static constexpr bool derivative_from_output = true;
   [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Ratio::num, Ratio::den}; }
 
   [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
@@ -26974,45 +26281,6 @@ template <std::size_t Hidden, class... Options>
 struct lstm : detail::recurrent<detail::lstm_cell, Hidden, Options...> {};
 
 }  // namespace pergrad::inline v0_1
-// pergrad/layers/max_pool1d.hpp - largest value of each window of a sequence; its gradient goes to the first input that
-// equals it
-
-namespace pergrad::inline v0_1 {
-
-/// `max_pool1d<Kernel, Options...>` on `{channels, positions}`; options `stride<>` (default: the kernel),
-/// `padding<>` (counts as minus infinity). PyTorch: `nn.MaxPool1d` with its tie rule: first in row order.
-template <std::size_t Kernel, class... Options>
-struct max_pool1d : detail::sliding_windows<1, extent{Kernel}, Options...>, detail::maximum_of_window {
-  static constexpr const char* name = "max_pool1d";
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/layers/max_pool2d.hpp - largest value of each window of an image; its gradient goes to the first input that
-// equals it
-
-namespace pergrad::inline v0_1 {
-
-/// `max_pool2d<Kernel, Options...>` on `{channels, height, width}`; options `stride<>` (default: the kernel),
-/// `padding<>` (counts as minus infinity). PyTorch: `nn.MaxPool2d` with its tie rule: first in row order.
-template <extent Kernel, class... Options>
-struct max_pool2d : detail::sliding_windows<2, Kernel, Options...>, detail::maximum_of_window {
-  static constexpr const char* name = "max_pool2d";
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/layers/max_pool3d.hpp - largest value of each window of a volume; its gradient goes to the first input that
-// equals it
-
-namespace pergrad::inline v0_1 {
-
-/// `max_pool3d<Kernel, Options...>` on `{channels, depth, height, width}`; options `stride<>` (default: the kernel),
-/// `padding<>` (counts as minus infinity). PyTorch: `nn.MaxPool3d` with its tie rule: first in row order.
-template <extent Kernel, class... Options>
-struct max_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::maximum_of_window {
-  static constexpr const char* name = "max_pool3d";
-};
-
-}  // namespace pergrad::inline v0_1
 // pergrad/layers/multihead_attention.hpp - self-attention of several heads: every position asks every position
 //
 //     [Q | K | V] = X W_in^T + b_in
@@ -27034,7 +26302,7 @@ template <std::size_t Heads, class... Options>
 struct multihead_attention {
   static constexpr const char* name = "multihead_attention";
   static constexpr bool on_tiles = true;
-  static constexpr detail::attention_options options = detail::gather_attention_options<Options...>();
+  static constexpr detail::attention_options options = detail::gather<detail::attention_options, Options...>();
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
@@ -27053,7 +26321,7 @@ struct multihead_attention {
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    if (options.wrong_given) return detail::mistake::option_not_offered;
+    if (options.unknown_given) return detail::mistake::option_not_offered;
     if (in.rank() != 2) return detail::mistake::needs_a_sequence;
     if (Heads == 0) return detail::mistake::zero_is_no_size;
     return in.e1 % Heads != 0 ? detail::mistake::heads_do_not_divide : detail::mistake::none;
@@ -27116,34 +26384,344 @@ struct multihead_attention {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/layers/relu.hpp - rectified linear unit  y = max(x, 0);  dy/dx = 1 where y > 0, else 0 (0 at 0, as PyTorch)
+// pergrad/layers/pools.hpp - the maximum or the mean of each window of a sequence, an image or a volume
+//
+// A pool is made of windows, which inputs an output sees, and of a rule, what it makes of them and how its gradient is
+// shared among them: a maximum's goes to the first input that equals it, a mean's is shared equally.
 
 namespace pergrad::inline v0_1 {
 
-/// PyTorch: `nn.ReLU`. A NaN stays a NaN, so that a sample with one is found and dropped.
-struct relu {
-  static constexpr const char* name = "relu";
+namespace detail {
+
+/// Windows of one size at equal steps along `Axes` axes of an input {channels, ...}; the stride defaults to the kernel,
+/// as in PyTorch.
+template <std::size_t Axes, extent GivenKernel, class... Options>
+struct sliding_windows {
+  static constexpr window_options options = gather<window_options, Options...>().on(Axes);
+  static constexpr extent kernel = on_axes(GivenKernel, Axes, 1);
+  static constexpr extent step = options.stride_given ? options.stride : kernel;
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{kernel, step, options.padding}; }
+  static constexpr bool channels_first = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
+    return image_shape(in.e0, output_size(in), Axes);
+  }
+  [[nodiscard]] static constexpr window_range planes(shape in, std::size_t d) noexcept requires(Axes == 3) {
+    return inside(d * step.depth, kernel.depth, options.padding.depth, image_size(in).depth);
+  }
+  [[nodiscard]] static constexpr window_range rows(shape in, std::size_t i) noexcept {
+    return inside(i * step.height, kernel.height, options.padding.height, image_size(in).height);
+  }
+  [[nodiscard]] static constexpr window_range columns(shape in, std::size_t j) noexcept {
+    return inside(j * step.width, kernel.width, options.padding.width, image_size(in).width);
+  }
+  /// Windows of a shorter sequence. With padding a window could see beyond its end, so that is not offered.
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept
+      requires(Axes == 1 && options.padding.height == 0) {
+    return window_count(length, kernel.height, step.height, 0, 1);
+  }
+  /// Values in a window, padding included (PyTorch's `count_include_pad`).
+  template <class... Index>
+  [[nodiscard]] static constexpr std::size_t divisor(shape /*in*/, Index... /*of the output*/) noexcept {
+    return kernel.size();
+  }
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (options.unknown_given || options.dilation != extent{1} || options.groups != 1 || !options.bias ||
+        options.output_padding_given || !fits_axes(GivenKernel, Axes)) {
+      return mistake::option_not_offered;
+    }
+    if (in.rank() != Axes + 1) return wrong_rank(Axes);
+    if (has_zero(kernel) || has_zero(step)) return mistake::zero_is_no_size;
+    if (2 * options.padding.depth > kernel.depth || 2 * options.padding.height > kernel.height ||
+        2 * options.padding.width > kernel.width) {
+      return mistake::pool_padding_too_large;
+    }
+    return has_zero(output_size(in)) ? mistake::kernel_too_large : mistake::none;
+  }
+
+ private:
+  [[nodiscard]] static constexpr extent output_size(shape in) noexcept {
+    const extent size = image_size(in);
+    return {window_count(size.depth, kernel.depth, step.depth, options.padding.depth, 1),
+            window_count(size.height, kernel.height, step.height, options.padding.height, 1),
+            window_count(size.width, kernel.width, step.width, options.padding.width, 1)};
+  }
+  [[nodiscard]] static constexpr window_range inside(std::size_t start, std::size_t length, std::size_t padding,
+                                                     std::size_t size) noexcept {
+    const std::size_t end = std::min(start + length, size + padding);
+    return {start < padding ? 0 : start - padding, end < padding ? 0 : end - padding};
+  }
+};
+
+/// Overlapping windows that cut each of `Axes` axes into a fixed number of parts: part i of n along an axis of h sees
+/// floor(i h / n) .. ceil((i + 1) h / n) - 1, as in PyTorch.
+template <std::size_t Axes, extent Parts>
+struct adaptive_windows {
+  static constexpr bool channels_first = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return image_shape(in.e0, Parts, Axes); }
+  [[nodiscard]] static constexpr window_range planes(shape in, std::size_t d) noexcept requires(Axes == 3) {
+    return part(image_size(in).depth, Parts.depth, d);
+  }
+  [[nodiscard]] static constexpr window_range rows(shape in, std::size_t i) noexcept {
+    return part(image_size(in).height, Parts.height, i);
+  }
+  [[nodiscard]] static constexpr window_range columns(shape in, std::size_t j) noexcept {
+    return part(image_size(in).width, Parts.width, j);
+  }
+  /// Inputs that the mean of output (i, j) or (d, i, j) counts.
+  [[nodiscard]] static constexpr std::size_t divisor(shape in, std::size_t i, std::size_t j) noexcept {
+    return length(rows(in, i)) * length(columns(in, j));
+  }
+  [[nodiscard]] static constexpr std::size_t divisor(shape in, std::size_t d, std::size_t i, std::size_t j) noexcept
+      requires(Axes == 3) {
+    return length(planes(in, d)) * divisor(in, i, j);
+  }
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (in.rank() != Axes + 1) return wrong_rank(Axes);
+    return has_zero(Parts) ? mistake::zero_is_no_size : mistake::none;
+  }
+
+ private:
+  [[nodiscard]] static constexpr std::size_t length(window_range range) noexcept { return range.end - range.begin; }
+  [[nodiscard]] static constexpr window_range part(std::size_t size, std::size_t parts, std::size_t i) noexcept {
+    return {i * size / parts, ((i + 1) * size + parts - 1) / parts};
+  }
+};
+
+/// The largest value of a window; its gradient goes to the first input that equals it.
+struct maximum_of_window {
+  static constexpr window_rule known_rule = window_rule::maximum;
   static constexpr bool on_device = true;
-  static constexpr bool on_vectors = true;
-  static constexpr bool derivative_from_output = true;
 
   template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
-    return math::select(x < Value{}, Value{}, x);
+  [[nodiscard]] PERGRAD_HD static Value start() noexcept {
+    return Value{} - math::detail::float_format<math::element_t<Value>>::infinity;
   }
   template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value derivative(Value /*x*/, Value y) noexcept {
-    return math::select(y > Value{}, Value{} + 1, Value{});
+  [[nodiscard]] PERGRAD_HD static Value combine(Value best, Value x) noexcept {
+    return math::select(x > best, x, math::select(x != x, x, best));  // a NaN wins and stays, as in PyTorch
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value finish(Value best, math::element_t<Value> /*divisor*/) noexcept {
+    return best;
+  }
+  /// The part of `dy` that belongs to input x. `remaining` is dy before the window's first input, what is left after
+  /// it.
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value share(Value x, Value y, Value& remaining,
+                                              math::element_t<Value> /*divisor*/) noexcept {
+    const Value part = math::select(x == y, remaining, Value{});
+    remaining = math::select(x == y, Value{}, remaining);
+    return part;
+  }
+};
+
+/// y = sum / divisor; every input's share of dy is dy / divisor.
+struct mean_of_window {
+  static constexpr window_rule known_rule = window_rule::mean;
+  static constexpr bool on_device = true;
+
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value start() noexcept {
+    return Value{};
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value combine(Value sum, Value x) noexcept {
+    return sum + x;
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value finish(Value sum, math::element_t<Value> divisor) noexcept {
+    return sum / divisor;
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value share(Value /*x*/, Value /*y*/, Value& dy,
+                                              math::element_t<Value> divisor) noexcept {
+    return dy / divisor;
+  }
+};
+
+}  // namespace detail
+
+/// `max_pool1d<Kernel, Options...>` on `{channels, positions}`; options `stride<>` (default: the kernel),
+/// `padding<>` (counts as minus infinity). PyTorch: `nn.MaxPool1d` with its tie rule: first in row order.
+template <std::size_t Kernel, class... Options>
+struct max_pool1d : detail::sliding_windows<1, extent{Kernel}, Options...>, detail::maximum_of_window {
+  static constexpr const char* name = "max_pool1d";
+};
+/// The same on `{channels, height, width}`. PyTorch: `nn.MaxPool2d`.
+template <extent Kernel, class... Options>
+struct max_pool2d : detail::sliding_windows<2, Kernel, Options...>, detail::maximum_of_window {
+  static constexpr const char* name = "max_pool2d";
+};
+/// The same on `{channels, depth, height, width}`. PyTorch: `nn.MaxPool3d`.
+template <extent Kernel, class... Options>
+struct max_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::maximum_of_window {
+  static constexpr const char* name = "max_pool3d";
+};
+
+/// `avg_pool1d<Kernel, Options...>` on `{channels, positions}`; options `stride<>` (default: the kernel),
+/// `padding<>` (zeros that count in the mean). PyTorch: `nn.AvgPool1d` with its default `count_include_pad=True`.
+template <std::size_t Kernel, class... Options>
+struct avg_pool1d : detail::sliding_windows<1, extent{Kernel}, Options...>, detail::mean_of_window {
+  static constexpr const char* name = "avg_pool1d";
+};
+/// The same on `{channels, height, width}`. PyTorch: `nn.AvgPool2d`.
+template <extent Kernel, class... Options>
+struct avg_pool2d : detail::sliding_windows<2, Kernel, Options...>, detail::mean_of_window {
+  static constexpr const char* name = "avg_pool2d";
+};
+/// The same on `{channels, depth, height, width}`. PyTorch: `nn.AvgPool3d`.
+template <extent Kernel, class... Options>
+struct avg_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::mean_of_window {
+  static constexpr const char* name = "avg_pool3d";
+};
+
+/// `adaptive_avg_pool1d<Positions>` on `{channels, positions}`: means over windows that cut any sequence into a fixed
+/// number of (overlapping) parts. PyTorch: `nn.AdaptiveAvgPool1d`.
+template <std::size_t Positions>
+struct adaptive_avg_pool1d : detail::adaptive_windows<1, extent{Positions, 1}>, detail::mean_of_window {
+  static constexpr const char* name = "adaptive_avg_pool1d";
+};
+/// `adaptive_avg_pool2d<Height, Width>`: the same on `{channels, height, width}`. PyTorch: `nn.AdaptiveAvgPool2d`.
+template <std::size_t Height, std::size_t Width = Height>
+struct adaptive_avg_pool2d : detail::adaptive_windows<2, extent{Height, Width}>, detail::mean_of_window {
+  static constexpr const char* name = "adaptive_avg_pool2d";
+};
+/// `adaptive_avg_pool3d<Depth, Height, Width>`: the same on `{channels, depth, height, width}`. PyTorch:
+/// `nn.AdaptiveAvgPool3d`.
+template <std::size_t Depth, std::size_t Height = Depth, std::size_t Width = Height>
+struct adaptive_avg_pool3d : detail::adaptive_windows<3, extent{Depth, Height, Width}>, detail::mean_of_window {
+  static constexpr const char* name = "adaptive_avg_pool3d";
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/positions.hpp - y_t = x_t + p_t with one p_t a position, learned or made of sines
+//
+// The per-sample gradient of learned ones is dy itself: zero behind a sample's length, where dy is. Sinusoidal ones are
+//     p[t, 2k] = sin(t w_k),  p[t, 2k + 1] = cos(t w_k),  w_k = 10000^(-2k / features)
+// (Vaswani et al. 2017, arXiv:1706.03762, section 3.5).
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// On `{positions, features}`; keeps the shape and hands the gradient on as it is.
+struct added_table {
+  static constexpr bool on_tiles = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    return in.rank() == 2 ? mistake::none : mistake::needs_a_sequence;
+  }
+
+  /// y = x + table, of the input's shape.
+  template <class Tile>
+  static void add(const Tile& tile, const typename Tile::scalar* table) {
+    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const auto* x = tile.x(b);
+      auto* y = tile.y(b);
+      on_host::for_each_vector<typename Tile::scalar>(size, [&](std::ptrdiff_t i, const auto& lanes) {
+        lanes.store(y + i, lanes.load(x + i) + lanes.load(table + i));
+      });
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
+      std::copy_n(tile.dy(b), tile.in.size(), tile.dx(b));
+    }
+  }
+};
+
+}  // namespace detail
+
+/// On `{positions, features}`; keeps the shape. Parameters: the table `[positions, features]`. PyTorch: `x +
+/// self.table[:x.shape[1]]`; first values as those of `nn.Embedding`, N(0, 1).
+struct learned_positions : detail::added_table {
+  static constexpr const char* name = "learned_positions";
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.size(); }
+  [[nodiscard]] static constexpr block_list<1> blocks(shape in) noexcept { return {{{"weight", {in.e0, in.e1}}}}; }
+  [[nodiscard]] static constexpr auto factors(shape in) noexcept {
+    return list_factors(elementwise_sum(1, in.size(), {source::backprop}));
+  }
+  template <class Initialiser, class Scalar>
+  static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
+    const auto features = static_cast<double>(in.e1);
+    detail::initialise_rows(initialiser, {features, features}, first, parameters);
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    add(tile, tile.parameters);
+  }
+};
+
+/// On `{positions, features}`; keeps the shape and has no parameters. An odd number of features ends in a sine.
+struct sinusoidal_positions : detail::added_table {
+  static constexpr const char* name = "sinusoidal_positions";
+  [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return in.size(); }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    auto* table = tile.scratch(0);
+    fill(tile.in.e0, tile.in.e1, table);
+    add(tile, table);
+  }
+
+ private:
+  /// The table is made for every tile, in double: from one position to the next, (cos, sin) turns by the angle w_k.
+  /// Errors of the turning add up to about t units in the last place of a double, which is less than what a float holds
+  /// for t up to 10^8.
+  template <class Scalar>
+  static void fill(std::size_t positions, std::size_t features, Scalar* table) {
+    constexpr std::size_t together = 8;  // frequencies side by side, to hide the latency of their chains
+    for (std::size_t first = 0; first < features; first += 2 * together) {
+      double sine[together];
+      double cosine[together];
+      double turn_sine[together];
+      double turn_cosine[together];
+      for (std::size_t k = 0; k < together; ++k) {
+        const double exponent = -static_cast<double>(first + 2 * k) / static_cast<double>(features);
+        const double frequency = std::pow(10000.0, exponent);
+        sine[k] = 0;
+        cosine[k] = 1;
+        turn_sine[k] = std::sin(frequency);
+        turn_cosine[k] = std::cos(frequency);
+      }
+      const std::size_t here = features - first < 2 * together ? features - first : 2 * together;
+      for (std::size_t t = 0; t < positions; ++t) {
+        Scalar* row = table + t * features + first;
+        for (std::size_t i = 0; i < here; ++i) {
+          row[i] = static_cast<Scalar>(i % 2 == 0 ? sine[i / 2] : cosine[i / 2]);
+        }
+        for (std::size_t k = 0; k < together; ++k) {
+          const double before = sine[k];
+          sine[k] = before * turn_cosine[k] + cosine[k] * turn_sine[k];
+          cosine[k] = cosine[k] * turn_cosine[k] - before * turn_sine[k];
+        }
+      }
+    }
   }
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/layers/reshape.hpp - the same values, in PyTorch's order, under another shape
+// pergrad/layers/reshape.hpp - the same values under another shape
 
 namespace pergrad::inline v0_1 {
 
-/// `reshape<shape{...}>` of as many values as the input has. PyTorch: `nn.Unflatten`, `x.reshape(...)`. An executor
-/// copies only where the next layer needs another order in memory.
+/// One row of features, in PyTorch's (channels, height, width) order. PyTorch: `nn.Flatten`. No value moves: an
+/// executor reads the image through the next layer's view.
+struct flatten {
+  static constexpr const char* name = "flatten";
+  static constexpr bool is_reshape = true;
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.size()}; }
+};
+
+/// `reshape<shape{...}>` of as many values as the input has, in PyTorch's order. PyTorch: `nn.Unflatten`,
+/// `x.reshape(...)`. An executor copies only where the next layer needs another order in memory.
 template <shape Output>
 struct reshape {
   static constexpr const char* name = "reshape";
@@ -27156,20 +26734,21 @@ struct reshape {
   }
 };
 
-}  // namespace pergrad::inline v0_1
-// pergrad/layers/rms_norm.hpp - y = gain x / sqrt(mean(x^2) + eps), over the last axes of one sample
-//
-// Zhang & Sennrich 2019, arXiv:1910.07467. Per-sample gradient of the gain: sum_t dy_t xhat_t.
-
-namespace pergrad::inline v0_1 {
-
-/// `rms_norm<>` normalises along the last axis of an input of any rank, `rms_norm<axes<K>>` along the last K axes
-/// together. Options in any order: `axes<K>`, `no_affine`, `eps<Numerator, Denominator>`; without the last, as in
-/// PyTorch, the machine epsilon of the network's type. PyTorch: `nn.RMSNorm(shape[-K:])`; parameter: weight, at
-/// first 1.
-template <class... Options>
-struct rms_norm : detail::row_norm<false, Options...> {
-  static constexpr const char* name = "rms_norm";
+/// y[j, i] = x[i, j]. Between layers that take (positions, features) and those that take (channels, positions), such as
+/// `conv1d`. No value moves: both are the same sequence in memory. PyTorch: `x.transpose(1, 2)`.
+struct transpose {
+  static constexpr const char* name = "transpose";
+  static constexpr bool is_reshape = true;
+  static constexpr bool is_transpose = true;
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
+    shape out{in.e1, in.e0};
+    out.set_varying_axis(in.varying_axis() == 0 ? 0 : 3 - in.varying_axis());
+    return out;
+  }
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    return in.rank() == 2 ? detail::mistake::none : detail::mistake::needs_two_axes;
+  }
 };
 
 }  // namespace pergrad::inline v0_1
@@ -27223,7 +26802,7 @@ struct rnn_cell {
 };
 
 template <class... Options>
-using rnn_cell_of = rnn_cell<gather_recurrent_options<Options...>().relu>;
+using rnn_cell_of = rnn_cell<gather<recurrent_options, Options...>().relu>;
 
 }  // namespace detail
 
@@ -27253,7 +26832,7 @@ template <std::size_t Heads, class... Options>
 struct scaled_dot_product_attention {
   static constexpr const char* name = "scaled_dot_product_attention";
   static constexpr bool on_tiles = true;
-  static constexpr detail::attention_options options = detail::gather_attention_options<Options...>();
+  static constexpr detail::attention_options options = detail::gather<detail::attention_options, Options...>();
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1 / 3}; }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
@@ -27261,7 +26840,7 @@ struct scaled_dot_product_attention {
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
   [[nodiscard]] static constexpr auto settings() noexcept { return options.settings(Heads); }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    if (options.wrong_given || !options.bias || options.kv_bias) return detail::mistake::option_not_offered;
+    if (options.unknown_given || !options.bias || options.kv_bias) return detail::mistake::option_not_offered;
     if (in.rank() != 2) return detail::mistake::needs_a_sequence;
     if (Heads == 0) return detail::mistake::zero_is_no_size;
     return in.e1 % (3 * Heads) != 0 ? detail::mistake::heads_do_not_divide : detail::mistake::none;
@@ -27291,52 +26870,6 @@ struct scaled_dot_product_attention {
   [[nodiscard]] static constexpr detail::attention_layout lay_out(shape in) noexcept {
     const shape of_one{in.e0, in.e1 / 3};
     return detail::lay_out_attention(of_one, of_one, Heads, true, options);
-  }
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/layers/select_last.hpp - y = x_(n-1), with n the sample's own length
-
-namespace pergrad::inline v0_1 {
-
-/// `{positions, features}` to `{features}`: the last position that is there, zeros if none is (a convolution may leave
-/// none of a short sample). PyTorch: `x[:, -1]`.
-struct select_last {
-  static constexpr const char* name = "select_last";
-  static constexpr bool on_tiles = true;
-  static constexpr bool knows_lengths = true;
-
-  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e1}; }
-  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    return in.rank() == 2 && in.varying_axis() != 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
-  }
-
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t length = tile.length(b);
-      auto* y = tile.y(b);
-      if (length == 0) {
-        for (std::ptrdiff_t i = 0; i < features; ++i) y[i] = 0;
-        continue;
-      }
-      const auto* x = tile.x(b) + (length - 1) * features;
-      for (std::ptrdiff_t i = 0; i < features; ++i) y[i] = x[i];
-    }
-  }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
-    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const auto* dy = tile.dy(b);
-      auto* dx = tile.dx(b);
-      for (std::ptrdiff_t i = 0; i < size; ++i) dx[i] = 0;
-      if (tile.length(b) == 0) continue;
-      dx += (tile.length(b) - 1) * features;
-      for (std::ptrdiff_t i = 0; i < features; ++i) dx[i] = dy[i];
-    }
   }
 };
 
@@ -27399,158 +26932,69 @@ struct sequence_bias {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/layers/sigmoid.hpp - logistic function  y = 1 / (1 + e^-x);  dy/dx = y (1 - y)
-
-namespace pergrad::inline v0_1 {
-
-/// PyTorch: `nn.Sigmoid`.
-struct sigmoid {
-  static constexpr const char* name = "sigmoid";
-  static constexpr bool on_device = true;
-  static constexpr bool on_vectors = true;
-  static constexpr bool derivative_from_output = true;
-
-  template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
-    return math::sigmoid(x);
-  }
-  template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value derivative(Value /*x*/, Value y) noexcept {
-    return y * (1 - y);
-  }
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/layers/sinusoidal_positions.hpp - y_t = x_t + p_t,  p[t, 2k] = sin(t w_k), p[t, 2k + 1] = cos(t w_k)
+// pergrad/layers/slices.hpp - a part of the input, one behind the other as it lies there; what is left out has gradient
+// 0
 //
-// w_k = 10000^(-2k / features) (Vaswani et al. 2017, arXiv:1706.03762, section 3.5). The table is made for every tile,
-// in double: from one position to the next, (cos, sin) turns by the angle w_k. Errors of the turning add up to about t
-// units in the last place of a double, which is less than what a float holds for t up to 10^8.
+//     slice           y_i = x_(First + i),  i < Count, of the features
+//     take_positions  y_t = x_(First + t),  t < Count, of the positions
+//     select_last     y = x_(n-1),  with n the sample's own length
 
 namespace pergrad::inline v0_1 {
 
-/// On `{positions, features}`; keeps the shape and has no parameters. An odd number of features ends in a sine.
-struct sinusoidal_positions : detail::added_table {
-  static constexpr const char* name = "sinusoidal_positions";
-  [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return in.size(); }
+namespace detail {
+
+/// Copies the output's size of values from `Layer::begin_of(tile, sample)` on; a negative one stands for zeros.
+template <class Layer>
+struct part_of_input {
+  static constexpr bool on_tiles = true;
 
   template <class Tile>
   static void forward(const Tile& tile) {
-    auto* table = tile.scratch(0);
-    fill(tile.in.e0, tile.in.e1, table);
-    add(tile, table);
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const std::ptrdiff_t begin = Layer::begin_of(tile, b);
+      if (begin < 0) {
+        std::fill_n(tile.y(b), tile.out.size(), 0);
+      } else {
+        std::copy_n(tile.x(b) + begin, tile.out.size(), tile.y(b));
+      }
+    }
   }
-
- private:
-  template <class Scalar>
-  static void fill(std::size_t positions, std::size_t features, Scalar* table) {
-    constexpr std::size_t together = 8;  // frequencies side by side, to hide the latency of their chains
-    for (std::size_t first = 0; first < features; first += 2 * together) {
-      double sine[together];
-      double cosine[together];
-      double turn_sine[together];
-      double turn_cosine[together];
-      for (std::size_t k = 0; k < together; ++k) {
-        const double exponent = -static_cast<double>(first + 2 * k) / static_cast<double>(features);
-        const double frequency = std::pow(10000.0, exponent);
-        sine[k] = 0;
-        cosine[k] = 1;
-        turn_sine[k] = std::sin(frequency);
-        turn_cosine[k] = std::cos(frequency);
-      }
-      const std::size_t here = features - first < 2 * together ? features - first : 2 * together;
-      for (std::size_t t = 0; t < positions; ++t) {
-        Scalar* row = table + t * features + first;
-        for (std::size_t i = 0; i < here; ++i) {
-          row[i] = static_cast<Scalar>(i % 2 == 0 ? sine[i / 2] : cosine[i / 2]);
-        }
-        for (std::size_t k = 0; k < together; ++k) {
-          const double before = sine[k];
-          sine[k] = before * turn_cosine[k] + cosine[k] * turn_sine[k];
-          cosine[k] = cosine[k] * turn_cosine[k] - before * turn_sine[k];
-        }
-      }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
+      const std::ptrdiff_t begin = Layer::begin_of(tile, b);
+      std::fill_n(tile.dx(b), tile.in.size(), 0);
+      if (begin >= 0) std::copy_n(tile.dy(b), tile.out.size(), tile.dx(b) + begin);
     }
   }
 };
 
-}  // namespace pergrad::inline v0_1
-// pergrad/layers/slice.hpp - some of the features: y_i = x_(First + i), i < Count
+}  // namespace detail
 
-namespace pergrad::inline v0_1 {
-
-/// `slice<First, Count>` on `{features}`: `{Count}`. What is left out has gradient 0. In the branches of `parallel`,
-/// `with_state` or `merge` it takes records apart that hold several things. PyTorch: `x[:, First:First+Count]`.
+/// `slice<First, Count>` on `{features}`: `{Count}`. In the branches of `parallel`, `with_state` or `merge` it takes
+/// records apart that hold several things. PyTorch: `x[:, First:First+Count]`.
 template <std::size_t First, std::size_t Count>
-struct slice {
+struct slice : detail::part_of_input<slice<First, Count>> {
   static constexpr const char* name = "slice";
-  static constexpr bool on_tiles = true;
   [[nodiscard]] static constexpr auto settings() noexcept { return std::array{First}; }
-
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Count}; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (Count == 0) return detail::mistake::zero_is_no_size;
     if (in.rank() != 1) return detail::mistake::needs_features;
     return First + Count <= in.e0 ? detail::mistake::none : detail::mistake::rejects_input;
   }
-
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const auto* x = tile.x(b) + First;
-      auto* y = tile.y(b);
-      for (std::size_t i = 0; i < Count; ++i) y[i] = x[i];
-    }
-  }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const std::size_t size = tile.in.size();
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const auto* dy = tile.dy(b);
-      auto* dx = tile.dx(b);
-      for (std::size_t i = 0; i < First; ++i) dx[i] = 0;
-      for (std::size_t i = 0; i < Count; ++i) dx[First + i] = dy[i];
-      for (std::size_t i = First + Count; i < size; ++i) dx[i] = 0;
-    }
+  [[nodiscard]] static std::ptrdiff_t begin_of(const auto& /*tile*/, std::ptrdiff_t /*sample*/) noexcept {
+    return static_cast<std::ptrdiff_t>(First);
   }
 };
 
-}  // namespace pergrad::inline v0_1
-// pergrad/layers/softplus.hpp - smooth rectifier  y = log(1 + e^x);  dy/dx = sigmoid(x)
-
-namespace pergrad::inline v0_1 {
-
-/// PyTorch: `nn.Softplus` with beta 1 (computed exactly: PyTorch's switch to y = x above its threshold 20 differs by
-/// 2e-9).
-struct softplus {
-  static constexpr const char* name = "softplus";
-  static constexpr bool on_device = true;
-  static constexpr bool on_vectors = true;
-
-  template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
-    return math::softplus(x);
-  }
-  template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value derivative(Value x, Value /*y*/) noexcept {
-    return math::sigmoid(x);
-  }
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/layers/take_positions.hpp - some of the positions of a sequence: y_t = x_(First + t), t < Count
-
-namespace pergrad::inline v0_1 {
-
-/// `take_positions<First, Count>` on `{positions, features}`: `{Count, features}`. What is left out has gradient 0.
-/// PyTorch: `x[:, First:First+Count]`. Of samples with lengths of their own only the first positions can be taken
-/// (First = 0), because others might not be there.
+/// `take_positions<First, Count>` on `{positions, features}`: `{Count, features}`. PyTorch: `x[:, First:First+Count]`.
+/// Of samples with lengths of their own only the first positions can be taken (First = 0), because others might not be
+/// there.
 template <std::size_t First, std::size_t Count>
-struct take_positions {
+struct take_positions : detail::part_of_input<take_positions<First, Count>> {
   static constexpr const char* name = "take_positions";
-  static constexpr bool on_tiles = true;
   [[nodiscard]] static constexpr auto settings() noexcept { return std::array{First}; }
-
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
     shape out{Count, in.e1};
     if (First == 0) out.set_varying_axis(in.varying_axis());
@@ -27565,46 +27009,22 @@ struct take_positions {
     if (in.rank() != 2 || in.varying_axis() == 2) return detail::mistake::needs_a_sequence;
     return First + Count <= in.e0 ? detail::mistake::none : detail::mistake::rejects_input;
   }
-
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const std::size_t size = Count * tile.in.e1;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      std::copy_n(tile.x(b) + First * tile.in.e1, size, tile.y(b));
-    }
-  }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const std::size_t begin = First * tile.in.e1;
-    const std::size_t end = begin + Count * tile.in.e1;
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      auto* dx = tile.dx(b);
-      std::fill_n(dx, begin, 0);
-      std::copy_n(tile.dy(b), end - begin, dx + begin);
-      std::fill_n(dx + end, tile.in.size() - end, 0);
-    }
+  [[nodiscard]] static std::ptrdiff_t begin_of(const auto& tile, std::ptrdiff_t /*sample*/) noexcept {
+    return static_cast<std::ptrdiff_t>(First * tile.in.e1);
   }
 };
 
-}  // namespace pergrad::inline v0_1
-// pergrad/layers/tanh.hpp - hyperbolic tangent  y = tanh x;  dy/dx = 1 - y^2
-
-namespace pergrad::inline v0_1 {
-
-/// PyTorch: `nn.Tanh`. Bounded activations help private training (Papernot et al. 2021, arXiv:2007.14191).
-struct tanh {
-  static constexpr const char* name = "tanh";
-  static constexpr bool on_device = true;
-  static constexpr bool on_vectors = true;
-  static constexpr bool derivative_from_output = true;
-
-  template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
-    return math::tanh(x);
+/// `{positions, features}` to `{features}`: the last position that is there, zeros if none is (a convolution may leave
+/// none of a short sample). PyTorch: `x[:, -1]`.
+struct select_last : detail::part_of_input<select_last> {
+  static constexpr const char* name = "select_last";
+  static constexpr bool knows_lengths = true;
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e1}; }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    return in.rank() == 2 && in.varying_axis() != 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
   }
-  template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value derivative(Value /*x*/, Value y) noexcept {
-    return 1 - y * y;
+  [[nodiscard]] static std::ptrdiff_t begin_of(const auto& tile, std::ptrdiff_t sample) noexcept {
+    return (tile.length(sample) - 1) * static_cast<std::ptrdiff_t>(tile.in.e1);
   }
 };
 
@@ -27806,28 +27226,6 @@ struct transformer_encoder_layer {
   using block = detail::transformer_block<Heads, FeedForward, detail::transformer_options<Options...>>;
   using unfolds_to = typename block::type;
   [[nodiscard]] static const char* part_name(std::size_t number) noexcept { return block::part_name(number); }
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/layers/transpose.hpp - exchanges the two axes of a sequence: (positions, features) and (channels, positions)
-
-namespace pergrad::inline v0_1 {
-
-/// y[j, i] = x[i, j]. Between layers that take (positions, features) and those that take (channels, positions), such as
-/// `conv1d`. No value moves: both are the same sequence in memory. PyTorch: `x.transpose(1, 2)`.
-struct transpose {
-  static constexpr const char* name = "transpose";
-  static constexpr bool is_reshape = true;
-  static constexpr bool is_transpose = true;
-  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
-    shape out{in.e1, in.e0};
-    out.set_varying_axis(in.varying_axis() == 0 ? 0 : 3 - in.varying_axis());
-    return out;
-  }
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
-  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    return in.rank() == 2 ? detail::mistake::none : detail::mistake::needs_two_axes;
-  }
 };
 
 }  // namespace pergrad::inline v0_1
@@ -28259,7 +27657,7 @@ namespace detail {
 }  // namespace pergrad::inline v0_1
 // pergrad/train/classifier.hpp - accuracy and loss of a classifier on public data
 
-// pergrad/train/public_records.hpp - records that the caller says are public
+// pergrad/train/predict.hpp - records that the caller says are public, and a network's outputs for them
 
 namespace pergrad::inline v0_1 {
 
@@ -28281,76 +27679,6 @@ public_records(const dataset<Value, Target>&) -> public_records<dataset<Value, T
 template <std::ranges::contiguous_range Inputs>
 public_records(const Inputs&) -> public_records<std::span<const std::ranges::range_value_t<Inputs>>>;
 
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1 {
-
-/// Result of `evaluate_classifier`.
-struct classifier_result {
-  double accuracy = 0;   ///< fraction of records whose largest logit is their class
-  double mean_loss = 0;  ///< mean cross entropy
-};
-
-namespace unprotected {
-
-/// The same for records of any kind: on training records both numbers are private values.
-template <executor Executor, class Network>
-requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& executor, const Network& network,
-                        const dataset<typename Network::input_value, std::int32_t>& records) {
-  using scalar = typename Network::scalar;
-  const pergrad::detail::float_environment proven;
-  constexpr std::size_t classes = Network::output_shape.size();
-  constexpr std::size_t chunk = 1024;
-  tape<Network> tape{executor, max_batch{chunk}};
-  std::vector<std::uint32_t> ids;
-  std::vector<scalar> logits;
-  std::vector<double> chunk_losses;
-  std::size_t right = 0;
-  double loss = 0;
-  for (std::size_t first = 0; first < records.size(); first += chunk) {
-    const std::size_t count = std::min(chunk, records.size() - first);
-    ids.resize(count);
-    for (std::size_t i = 0; i < count; ++i) ids[i] = static_cast<std::uint32_t>(first + i);
-    logits.resize(count * classes);
-    chunk_losses.resize(count);
-    const batch<Network, cross_entropy> samples{records, ids};
-    const auto gradients = per_sample_gradients(network, cross_entropy{}, samples, tape);
-    unprotected::evaluate_into(executor, assign(logits, outputs(gradients)), assign(chunk_losses, losses(gradients)));
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
-      const auto largest = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin;
-      right += largest == records.targets(first + i)[0] ? 1U : 0U;
-      loss += chunk_losses[i];
-    }
-  }
-  const double total = static_cast<double>(std::max<std::size_t>(1, records.size()));
-  return {static_cast<double>(right) / total, loss / total};
-}
-
-}  // namespace unprotected
-
-/// Accuracy and mean loss of a classifier over a whole data set that is public. Throws std::invalid_argument if the
-/// records do not fit the network. An empty data set gives zeros.
-template <executor Executor, class Network, class Value>
-requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& executor, const Network& network,
-                        const public_records<dataset<Value, std::int32_t>>& records) {
-  return unprotected::evaluate_classifier(executor, network, records.view());
-}
-/// Of records that nobody says are public, and of a network that is explained to be wrong.
-template <executor Executor, class Network, class Records>
-[[nodiscard]] classifier_result evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
-                                                    const Records& /*records*/) {
-  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
-  return {};
-}
-
-}  // namespace pergrad::inline v0_1
-// pergrad/train/predict.hpp - a network's outputs for records that have no targets
-
-namespace pergrad::inline v0_1 {
-
 namespace detail {
 
 /// Asks nothing of the outputs.
@@ -28370,6 +27698,22 @@ struct no_loss {
   }
 };
 
+/// f(gradients of some records, number of the first, how many), until all records had their turn.
+template <class Loss, class Executor, class Network, class Records, class Function>
+void in_chunks(const Executor& executor, const Network& network, const Records& records, const Function& f) {
+  constexpr std::size_t chunk = 1024;
+  tape<Network> tape{executor, max_batch{std::min(chunk, std::max<std::size_t>(1, records.size()))}};
+  std::vector<std::uint32_t> ids;
+  for (std::size_t first = 0; first < records.size(); first += chunk) {
+    ids.clear();
+    for (std::size_t i = first; i < std::min(first + chunk, records.size()); ++i) {
+      ids.push_back(static_cast<std::uint32_t>(i));
+    }
+    const batch<Network, Loss> samples{records, ids};
+    f(per_sample_gradients(network, Loss{}, samples, tape), first, ids.size());
+  }
+}
+
 }  // namespace detail
 
 namespace unprotected {
@@ -28381,23 +27725,15 @@ requires(!pergrad::detail::is_explained<Network>)
                                                                 std::span<const typename Network::input_value> inputs,
                                                                 std::span<const std::uint32_t> lengths = {}) {
   using value = typename Network::input_value;
-  constexpr std::size_t outputs_per_record = Network::output_shape.size();
-  constexpr std::size_t chunk = 1024;
+  constexpr std::size_t width = Network::output_shape.size();
   const std::vector<std::uint8_t> no_targets(inputs.size() / Network::input_shape.size());
   const dataset<value, std::uint8_t> records{inputs, no_targets, Network::input_shape, 1, lengths};
-  tape<Network> tape{executor, max_batch{std::min(chunk, std::max<std::size_t>(1, records.size()))}};
-  std::vector<typename Network::scalar> found(records.size() * outputs_per_record);
-  std::vector<std::uint32_t> ids;
-  for (std::size_t first = 0; first < records.size(); first += chunk) {
-    ids.clear();
-    for (std::size_t i = first; i < std::min(first + chunk, records.size()); ++i) {
-      ids.push_back(static_cast<std::uint32_t>(i));
-    }
-    const batch<Network, pergrad::detail::no_loss> samples{records, ids};
-    const auto gradients = per_sample_gradients(network, pergrad::detail::no_loss{}, samples, tape);
-    const auto here = std::span{found}.subspan(first * outputs_per_record, ids.size() * outputs_per_record);
-    unprotected::evaluate_into(executor, here, outputs(gradients));
-  }
+  std::vector<typename Network::scalar> found(records.size() * width);
+  pergrad::detail::in_chunks<pergrad::detail::no_loss>(
+      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
+        const auto here = std::span{found}.subspan(first * width, count * width);
+        unprotected::evaluate_into(executor, here, outputs(gradients));
+      });
   return found;
 }
 
@@ -28418,6 +27754,65 @@ template <executor Executor, class Network, class Inputs>
 [[nodiscard]] std::vector<float> predict(const Executor& /*executor*/, const Network& /*network*/,
                                          const Inputs& /*inputs*/, std::span<const std::uint32_t> /*lengths*/ = {}) {
   if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Inputs>{});
+  return {};
+}
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Result of `evaluate_classifier`.
+struct classifier_result {
+  double accuracy = 0;   ///< fraction of records whose largest logit is their class
+  double mean_loss = 0;  ///< mean cross entropy
+};
+
+namespace unprotected {
+
+/// The same for records of any kind: on training records both numbers are private values.
+template <executor Executor, class Network>
+requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& executor, const Network& network,
+                        const dataset<typename Network::input_value, std::int32_t>& records) {
+  using scalar = typename Network::scalar;
+  const pergrad::detail::float_environment proven;
+  constexpr std::size_t classes = Network::output_shape.size();
+  std::vector<scalar> logits;
+  std::vector<double> chunk_losses;
+  std::size_t right = 0;
+  double loss = 0;
+  pergrad::detail::in_chunks<cross_entropy>(
+      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
+        logits.resize(count * classes);
+        chunk_losses.resize(count);
+        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)),
+                                   assign(chunk_losses, losses(gradients)));
+        for (std::size_t i = 0; i < count; ++i) {
+          const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
+          const auto largest = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin;
+          right += largest == records.targets(first + i)[0] ? 1U : 0U;
+          loss += chunk_losses[i];
+        }
+      });
+  const double total = static_cast<double>(std::max<std::size_t>(1, records.size()));
+  return {static_cast<double>(right) / total, loss / total};
+}
+
+}  // namespace unprotected
+
+/// Accuracy and mean loss of a classifier over a whole data set that is public. Throws std::invalid_argument if the
+/// records do not fit the network. An empty data set gives zeros.
+template <executor Executor, class Network, class Value>
+requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& executor, const Network& network,
+                        const public_records<dataset<Value, std::int32_t>>& records) {
+  return unprotected::evaluate_classifier(executor, network, records.view());
+}
+/// Of records that nobody says are public, and of a network that is explained to be wrong.
+template <executor Executor, class Network, class Records>
+[[nodiscard]] classifier_result evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
+                                                    const Records& /*records*/) {
+  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
   return {};
 }
 
@@ -28555,6 +27950,12 @@ concept kernel = std::is_trivially_copyable_v<Kernel> && std::is_trivially_copya
                      0 &&
                  Kernel::threads >= warp_size&& Kernel::threads <= 1024;
 
+/// Launches as many blocks as the kernel says.
+template <class Device, kernel Kernel>
+void launch(Device& device, const Kernel& kernel) {
+  device.launch(kernel, kernel.blocks());
+}
+
 /// In which order the host plays the threads of a phase and the blocks of a launch.
 enum class play_order { forward, reversed, shuffled };
 
@@ -28602,12 +28003,10 @@ class emulated_block {
     Value values_[static_cast<std::size_t>(Threads)];
   };
 
-  emulated_block(int index, int count, play_order order, void* shared) noexcept
-      : index_{index}, count_{count}, order_{order}, shared_{shared} {}
+  emulated_block(int index, play_order order, void* shared) noexcept : index_{index}, order_{order}, shared_{shared} {}
 
-  /// Number of this block in the launch, and how many there are.
+  /// Number of this block in the launch.
   [[nodiscard]] int index() const noexcept { return index_; }
-  [[nodiscard]] int count() const noexcept { return count_; }
   /// The block's shared memory. One type a kernel.
   template <class Shared>
   [[nodiscard]] Shared& shared() const noexcept {
@@ -28642,7 +28041,6 @@ class emulated_block {
 
  private:
   int index_;
-  int count_;
   play_order order_;
   void* shared_;
   mutable int phase_ = 0;
@@ -28705,7 +28103,7 @@ void play(const Kernel& kernel, int blocks, play_order order = play_order::forwa
       [](std::byte* memory) { ::operator delete (memory, std::align_val_t{64}); }};
   emulation::for_each_in_order(order, blocks, static_cast<std::uint32_t>(blocks), [&](int index) {
     std::memset(shared.get(), 0xff, bytes);
-    kernel(emulated_block<Kernel::threads>{index, blocks, order, shared.get()});
+    kernel(emulated_block<Kernel::threads>{index, order, shared.get()});
   });
 }
 
@@ -28892,7 +28290,6 @@ class device_block {
   };
 
   [[nodiscard]] __device__ int index() const noexcept { return static_cast<int>(blockIdx.x); }
-  [[nodiscard]] __device__ int count() const noexcept { return static_cast<int>(gridDim.x); }
   template <class Shared>
   [[nodiscard]] __device__ Shared& shared() const noexcept {
     extern __shared__ __align__(16) unsigned char pergrad_shared_memory[];  // as much as the launch asked for
@@ -29050,11 +28447,11 @@ struct window_axis {
   int seen_last = 0;
 };
 
-enum class op_kind : int { affine, elementwise, pooling, branch_sum, general };
+using pergrad::detail::node_kind;
 
 /// One node: its forward and its backward.
 struct op_row {
-  op_kind kind = op_kind::general;
+  node_kind kind = node_kind::general;
   int node = 0;
   int function = 0;  ///< of the kernel's list of functions
   int in = 0;        ///< places of values
@@ -29081,7 +28478,6 @@ struct op_row {
   window_axis windows[axes];            ///< pooling
   int channels = 0;                     ///< pooling
   int divisors = 0;                     ///< pooling: of the first divisor among the scalars of the tables
-  int overlapping = 0;                  ///< pooling: an input may be seen by several windows
   shape in_shape;                       ///< general
   int first_outer = 0, last_outer = 0;  ///< leaves of the node
   int first_elementwise = 0, last_elementwise = 0;
@@ -29407,44 +28803,38 @@ struct gemm_kernel {
   PERGRAD_HD static constexpr int own_row(int i) noexcept { return i / 4 * 4 * row_quads + i % 4; }
   PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 4 * Tiles::across + j % 4; }
 
-  // Where in a slice thread t puts its i-th number: threads next to each other read along the operand's own order.
-  template <bool DepthFirst, int Width>
-  PERGRAD_HD static constexpr int depth_at(int t, int i) noexcept {
-    const int number = t + i * threads;
-    return DepthFirst ? number % Tiles::depth : number / Width;
+  /// Calls f(i, k, at) for the `Count` numbers that thread t moves: number i is `k` deep in the slice, at row or column
+  /// `at` of the tile. Threads next to each other read along the operand's own order.
+  template <bool DepthFirst, int Width, int Count, class Function>
+  PERGRAD_HD static void each_moved(int t, Function&& f) noexcept {
+    PERGRAD_UNROLL
+    for (int i = 0; i < Count; ++i) {
+      const int number = t + i * threads;
+      f(i, DepthFirst ? number % Tiles::depth : number / Width, DepthFirst ? number / Tiles::depth : number % Width);
+    }
   }
-  template <bool DepthFirst, int Width>
-  PERGRAD_HD static constexpr int width_at(int t, int i) noexcept {
-    const int number = t + i * threads;
-    return DepthFirst ? number / Tiles::depth : number % Width;
+  template <class Function>
+  PERGRAD_HD static void each_left(int t, Function&& f) noexcept {
+    each_moved<Problem::left_depth_first, Tiles::rows, left_each>(t, f);
+  }
+  template <class Function>
+  PERGRAD_HD static void each_right(int t, Function&& f) noexcept {
+    each_moved<Problem::right_depth_first, Tiles::columns, right_each>(t, f);
   }
 
   PERGRAD_HD void fetch(fetched_left& left, fetched_right& right, int t, int z, int row, int column, int begin,
                         int depth) const noexcept {
-    PERGRAD_UNROLL
-    for (int i = 0; i < left_each; ++i) {
-      const int k = begin + depth_at<Problem::left_depth_first, Tiles::rows>(t, i);
-      const int at = row + width_at<Problem::left_depth_first, Tiles::rows>(t, i);
-      left[i] = k < depth && at < problem.rows() ? problem.left(z, at, k) : Scalar{0};
-    }
-    PERGRAD_UNROLL
-    for (int i = 0; i < right_each; ++i) {
-      const int k = begin + depth_at<Problem::right_depth_first, Tiles::columns>(t, i);
-      const int at = column + width_at<Problem::right_depth_first, Tiles::columns>(t, i);
-      right[i] = k < depth && at < problem.columns() ? problem.right(z, k, at) : Scalar{0};
-    }
+    each_left(t, [&](int i, int k, int at) {
+      left[i] = begin + k < depth && row + at < problem.rows() ? problem.left(z, row + at, begin + k) : Scalar{0};
+    });
+    each_right(t, [&](int i, int k, int at) {
+      right[i] =
+          begin + k < depth && column + at < problem.columns() ? problem.right(z, begin + k, column + at) : Scalar{0};
+    });
   }
   PERGRAD_HD static void put(const fetched_left& left, const fetched_right& right, int t, slice& to) noexcept {
-    PERGRAD_UNROLL
-    for (int i = 0; i < left_each; ++i) {
-      const int at = width_at<Problem::left_depth_first, Tiles::rows>(t, i);
-      to.left[depth_at<Problem::left_depth_first, Tiles::rows>(t, i)][at / 4].v[at % 4] = left[i];
-    }
-    PERGRAD_UNROLL
-    for (int i = 0; i < right_each; ++i) {
-      const int at = width_at<Problem::right_depth_first, Tiles::columns>(t, i);
-      to.right[depth_at<Problem::right_depth_first, Tiles::columns>(t, i)][at / 4].v[at % 4] = right[i];
-    }
+    each_left(t, [&](int i, int k, int at) { to.left[k][at / 4].v[at % 4] = left[i]; });
+    each_right(t, [&](int i, int k, int at) { to.right[k][at / 4].v[at % 4] = right[i]; });
   }
   // `count` is below the slice's depth at the end only: adding products of zeros there would turn -0 into 0.
   PERGRAD_HD static void multiply(sums_type& sums, const slice& from, int row_quad, int column_quad,
@@ -29473,34 +28863,32 @@ struct gemm_kernel {
       }
     }
   }
-  PERGRAD_HD void start(sums_type& sums, int z, int row, int column) const noexcept {
+  /// Calls f(row, column, sum) for a thread's results, of which the first is at (row, column), that exist.
+  template <class Sums, class Function>
+  PERGRAD_HD void each_result(Sums& sums, int row, int column, Function&& f) const noexcept {
     PERGRAD_UNROLL
     for (int i = 0; i < Tiles::own_rows; ++i) {
       PERGRAD_UNROLL
       for (int j = 0; j < Tiles::own_columns; ++j) {
         const int r = row + own_row(i);
         const int c = column + own_column(j);
-        sums[i * Tiles::own_columns + j] =
-            r < problem.rows() && c < problem.columns() ? problem.before(z, r, c) : Scalar{0};
+        if (r < problem.rows() && c < problem.columns()) f(r, c, sums[i * Tiles::own_columns + j]);
       }
     }
   }
+  PERGRAD_HD void start(sums_type& sums, int z, int row, int column) const noexcept {
+    sums = {};
+    each_result(sums, row, column, [&](int r, int c, Scalar& sum) { sum = problem.before(z, r, c); });
+  }
   PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column,
                          [[maybe_unused]] bool is_first) const noexcept {
-    PERGRAD_UNROLL
-    for (int i = 0; i < Tiles::own_rows; ++i) {
-      PERGRAD_UNROLL
-      for (int j = 0; j < Tiles::own_columns; ++j) {
-        const int r = row + own_row(i);
-        const int c = column + own_column(j);
-        if (r >= problem.rows() || c >= problem.columns()) continue;
-        if constexpr (in_parts) {
-          problem.store_part(z, r, c, sums[i * Tiles::own_columns + j], is_first);
-        } else {
-          problem.store(z, r, c, sums[i * Tiles::own_columns + j]);
-        }
+    each_result(sums, row, column, [&](int r, int c, Scalar sum) {
+      if constexpr (in_parts) {
+        problem.store_part(z, r, c, sum, is_first);
+      } else {
+        problem.store(z, r, c, sum);
       }
-    }
+    });
   }
   PERGRAD_HD static double sum_of_squares(const sums_type& sums) noexcept {
     double total = 0;
@@ -29772,18 +29160,12 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   return rows >= 128 && columns >= 512 ? gemm_way::large : gemm_way::square;
 }
 
-/// The plan for a node's rows and leaves.
-[[nodiscard]] constexpr gemm_way forward_way(const op_row& row) noexcept {
-  return choose_gemm(gemm_product::forward, row.view, row.in >= 0);
+/// The plan for a product of a node, and of a leaf.
+[[nodiscard]] constexpr gemm_way way_of(gemm_product product, const op_row& row) noexcept {
+  return choose_gemm(product, row.view, (product == gemm_product::forward ? row.in : row.dx) >= 0);
 }
-[[nodiscard]] constexpr gemm_way adjoint_way(const op_row& row) noexcept {
-  return choose_gemm(gemm_product::adjoint, row.view, row.dx >= 0);
-}
-[[nodiscard]] constexpr gemm_way sum_way(const outer_leaf& leaf) noexcept {
-  return choose_gemm(gemm_product::sums, leaf.view, false);
-}
-[[nodiscard]] constexpr gemm_way squares_way(const outer_leaf& leaf) noexcept {
-  return choose_gemm(gemm_product::squares, leaf.view, false);
+[[nodiscard]] constexpr gemm_way way_of(gemm_product product, const outer_leaf& leaf) noexcept {
+  return choose_gemm(product, leaf.view, false);
 }
 
 /// Samples for which workspaces must be there if any product goes to cuBLAS.
@@ -29820,58 +29202,26 @@ template <class Device, class Scalar>
   return planned == gemm_way::library && !callable ? gemm_way::square : planned;
 }
 
-/// What a `gemm_call` means: for devices that the host plays.
-inline void play_gemm(const gemm_call& call) noexcept {
-  for (int j = 0; j < call.n; ++j) {
-    for (int i = 0; i < call.m; ++i) {
-      float sum = 0;
-      for (int p = 0; p < call.k; ++p) {
-        const float a = call.transpose_a ? call.a[static_cast<std::ptrdiff_t>(i) * call.lda + p]
-                                         : call.a[static_cast<std::ptrdiff_t>(p) * call.lda + i];
-        sum = fma(a, call.b[static_cast<std::ptrdiff_t>(j) * call.ldb + p], sum);
-      }
-      float& c = call.c[static_cast<std::ptrdiff_t>(j) * call.ldc + i];
-      c = call.beta == 0 ? sum : fma(call.beta, c, sum);
-    }
-  }
-}
-
-/// Calls visit(call) for every slice of the forward product; y must hold what it is added to, bias or earlier values.
-template <class Visitor>
-void library_forward(const affine_operands<float>& on, int max_batch, Visitor&& visit) {
+/// Has cuBLAS add a forward product to y, which holds the bias or earlier values, or write or add to the gradient of x,
+/// a slice at a time.
+template <class Device>
+void call_library(Device& device, gemm_product product, const affine_operands<float>& on) {
+  const bool forward = product == gemm_product::forward;
   const int width = on.map.view.view_width();
-  for (int b = 0; b < library_capacity(max_batch); b += library_slice) {
-    visit(gemm_call{.transpose_a = true,
-                    .m = on.map.view.outputs,
-                    .n = library_slice,
-                    .k = width,
-                    .a = on.weights,
-                    .lda = width,
-                    .b = on.values.at(b, on.x),
-                    .ldb = static_cast<int>(on.values.stretch),
-                    .c = on.values.at(b, on.y),
-                    .ldc = static_cast<int>(on.values.stretch),
-                    .beta = 1,
-                    .tf32 = on.tf32 != 0});
-  }
-}
-/// The same for the gradient of x; `on.accumulate` says whether x holds something already.
-template <class Visitor>
-void library_adjoint(const affine_operands<float>& on, int max_batch, Visitor&& visit) {
-  const int width = on.map.view.view_width();
-  for (int b = 0; b < library_capacity(max_batch); b += library_slice) {
-    visit(gemm_call{.transpose_a = false,
-                    .m = width,
-                    .n = library_slice,
-                    .k = on.map.view.outputs,
-                    .a = on.weights,
-                    .lda = width,
-                    .b = on.values.at(b, on.y),
-                    .ldb = static_cast<int>(on.values.stretch),
-                    .c = on.values.at(b, on.x),
-                    .ldc = static_cast<int>(on.values.stretch),
-                    .beta = on.accumulate != 0 ? 1.0F : 0.0F,
-                    .tf32 = on.tf32 != 0});
+  const int outputs = on.map.view.outputs;
+  for (int b = 0; b < library_capacity(on.most_samples); b += library_slice) {
+    device.library_gemm({.transpose_a = forward,
+                         .m = forward ? outputs : width,
+                         .n = library_slice,
+                         .k = forward ? width : outputs,
+                         .a = on.weights,
+                         .lda = width,
+                         .b = on.values.at(b, forward ? on.x : on.y),
+                         .ldb = static_cast<int>(on.values.stretch),
+                         .c = on.values.at(b, forward ? on.y : on.x),
+                         .ldc = static_cast<int>(on.values.stretch),
+                         .beta = forward || on.accumulate != 0 ? 1.0F : 0.0F,
+                         .tf32 = on.tf32 != 0});
   }
 }
 
@@ -29914,53 +29264,34 @@ struct rounding_kernel {
     });
   }
 };
-template <class Device, class Scalar>
-void launch_rounding(Device& device, const affine_operands<Scalar>& on, int place, int count) {
-  if (on.tf32_result == 0) return;
-  const rounding_kernel<Scalar, 128> kernel{on.values, on.state, place, count, on.most_samples};
-  device.launch(kernel, kernel.blocks());
-}
 
-/// Calls launch(kernel) with the own kernel of tiles `way` for `problem`.
-template <class Scalar, class Problem, class Launch>
-void with_gemm_kernel(gemm_way way, const Problem& problem, Launch&& launch) {
-  switch (way) {
-    case gemm_way::narrow:
-      return launch(gemm_kernel<Scalar, Problem, narrow_tiles>{problem});
-    case gemm_way::large:
-      return launch(gemm_kernel<Scalar, Problem, large_tiles>{problem});
-    default:
-      return launch(gemm_kernel<Scalar, Problem, square_tiles>{problem});
-  }
+/// f(tiles) with the own kernel's tiles.
+template <class Function>
+constexpr auto with_tiles(gemm_way way, Function&& f) {
+  return way == gemm_way::narrow ? f(narrow_tiles{}) : way == gemm_way::large ? f(large_tiles{}) : f(square_tiles{});
 }
-
-/// Launches an affine layer's forward product, whoever forms it: 1 node, with cuBLAS 1 and one a slice.
+/// Launches the own kernel for a problem of gemm_affine.hpp.
+template <class Scalar, class Device, class Problem>
+void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
+  with_tiles(way, [&]<class Tiles>(Tiles) { launch(device, gemm_kernel<Scalar, Problem, Tiles>{problem}); });
+}
+/// Launches an affine layer's product over samples, `forward` or `adjoint`, whoever forms it: 1 node; with cuBLAS one a
+/// slice, and one more for a forward product and where results are TF32.
 template <class Device, class Scalar>
-void launch_forward(Device& device, gemm_way way, const affine_operands<Scalar>& on, int max_batch) {
+void launch_product(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on) {
+  const bool forward = product == gemm_product::forward;
   if constexpr (has_library_gemm<Device> && sizeof(Scalar) == sizeof(float)) {
-    if (way == gemm_way::library) {
-      if (on.accumulate == 0) {
-        const bias_kernel<Scalar, 128> start{on};
-        device.launch(start, start.blocks());
-      }
-      library_forward(on, max_batch, [&](const gemm_call& call) { device.library_gemm(call); });
-      return launch_rounding(device, on, on.y, on.map.view.outputs);
+    if (way == gemm_way::library && (forward || on.bias == nullptr)) {
+      if (forward && on.accumulate == 0) launch(device, bias_kernel<Scalar, 128>{on});
+      call_library(device, product, on);
+      const int place = forward ? on.y : on.x;
+      const int count = forward ? on.map.view.outputs : on.map.view.view_width();
+      if (on.tf32_result == 0) return;
+      return launch(device, rounding_kernel<Scalar, 128>{on.values, on.state, place, count, on.most_samples});
     }
   }
-  with_gemm_kernel<Scalar>(way, affine_forward<Scalar>{on},
-                           [&](const auto& kernel) { device.launch(kernel, kernel.blocks()); });
-}
-/// The same for the gradient of x.
-template <class Device, class Scalar>
-void launch_adjoint(Device& device, gemm_way way, const affine_operands<Scalar>& on, int max_batch) {
-  if constexpr (has_library_gemm<Device> && sizeof(Scalar) == sizeof(float)) {
-    if (way == gemm_way::library && on.bias == nullptr) {
-      library_adjoint(on, max_batch, [&](const gemm_call& call) { device.library_gemm(call); });
-      return launch_rounding(device, on, on.x, on.map.view.view_width());
-    }
-  }
-  with_gemm_kernel<Scalar>(way, affine_adjoint<Scalar>{on},
-                           [&](const auto& kernel) { device.launch(kernel, kernel.blocks()); });
+  if (forward) return launch_gemm<Scalar>(device, way, affine_forward<Scalar>{on});
+  launch_gemm<Scalar>(device, way, affine_adjoint<Scalar>{on});
 }
 
 }  // namespace pergrad::inline v0_1::on_device
@@ -30068,28 +29399,22 @@ inline void check(cudaError_t error, const char* call) {
       error};
 }
 
-struct stream_closer {
-  void operator()(cudaStream_t stream) const noexcept { static_cast<void>(cudaStreamDestroy(stream)); }
+/// Gives a handle of the runtime back.
+template <auto Close>
+struct closer {
+  template <class Handle>
+  void operator()(Handle handle) const noexcept {
+    static_cast<void>(Close(handle));
+  }
 };
-struct event_closer {
-  void operator()(cudaEvent_t event) const noexcept { static_cast<void>(cudaEventDestroy(event)); }
-};
-struct graph_closer {
-  void operator()(cudaGraph_t graph) const noexcept { static_cast<void>(cudaGraphDestroy(graph)); }
-};
-struct executable_closer {
-  void operator()(cudaGraphExec_t graph) const noexcept { static_cast<void>(cudaGraphExecDestroy(graph)); }
-};
-struct pinned_closer {
-  void operator()(std::byte* memory) const noexcept { static_cast<void>(cudaFreeHost(memory)); }
-};
-template <class Handle, class Closer>
-using owner = std::unique_ptr<std::remove_pointer_t<Handle>, Closer>;
+template <class Handle, auto Close>
+using owner = std::unique_ptr<std::remove_pointer_t<Handle>, closer<Close>>;
+using event = owner<cudaEvent_t, cudaEventDestroy>;
 
-[[nodiscard]] inline owner<cudaEvent_t, event_closer> make_event() {
-  cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-  return owner<cudaEvent_t, event_closer>{event};
+[[nodiscard]] inline event make_event() {
+  cudaEvent_t made = nullptr;
+  check(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  return event{made};
 }
 
 /// Why no kernel of this program can run, and the runtime's number of it; empty and 0 if one can.
@@ -30132,7 +29457,7 @@ class staging {
     void* memory = nullptr;
     check(cudaHostAlloc(&memory, segments * segment_bytes, cudaHostAllocDefault), "cudaHostAlloc");
     memory_.reset(static_cast<std::byte*>(memory));
-    for (auto& event : events_) event = make_event();
+    for (event& each : events_) each = make_event();
   }
 
   void upload(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
@@ -30175,8 +29500,8 @@ class staging {
     used_ = 0;
   }
 
-  std::unique_ptr<std::byte, pinned_closer> memory_;
-  std::array<owner<cudaEvent_t, event_closer>, segments> events_;
+  owner<std::byte*, cudaFreeHost> memory_;
+  std::array<event, segments> events_;
   std::size_t current_ = 0;
   std::size_t used_ = 0;  ///< bytes of the current segment
 };
@@ -30197,7 +29522,7 @@ class cuda_device {
 
    private:
     friend class cuda_device;
-    cuda_detail::owner<cudaGraphExec_t, cuda_detail::executable_closer> executable_;
+    cuda_detail::owner<cudaGraphExec_t, cudaGraphExecDestroy> executable_;
     std::size_t nodes_ = 0;
   };
 
@@ -30299,7 +29624,7 @@ class cuda_device {
       throw;
     }
     cuda_detail::check(cudaStreamEndCapture(stream_, &recorded), "cudaStreamEndCapture");
-    const cuda_detail::owner<cudaGraph_t, cuda_detail::graph_closer> owned{recorded};
+    const cuda_detail::owner<cudaGraph_t, cudaGraphDestroy> owned{recorded};
     graph result;
     cuda_detail::check(cudaGraphGetNodes(recorded, nullptr, &result.nodes_), "cudaGraphGetNodes");
     cudaGraphExec_t executable = nullptr;
@@ -30330,7 +29655,7 @@ class cuda_device {
 #endif
   }
 
-  cuda_detail::owner<cudaStream_t, cuda_detail::stream_closer> own_stream_;
+  cuda_detail::owner<cudaStream_t, cudaStreamDestroy> own_stream_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<cuda_detail::staging> staging_;
 #if PERGRAD_CUBLAS
@@ -30563,23 +29888,15 @@ namespace pergrad::inline v0_1::on_device {
 /// whole physical batch, each in a launch of its own; what lies between them goes sample by sample.
 enum class plan_kind { fused, layered };
 
-/// Multiply-adds of one sample's forward pass. A function: nvcc 13 gives up on a variable with a lambda in a lambda
-/// where a program asks for device_bytes.
+/// Multiply-adds of one sample's forward pass.
 template <class Network>
-[[nodiscard]] constexpr std::size_t count_forward_work() {
-  using structure = typename Network::structure;
+inline constexpr std::size_t forward_work = [] {
   std::size_t work = 0;
-  pergrad::detail::for_each_index<structure::size>([&](auto i) {
-    using layer = typename structure::template layer_at<i>;
-    if constexpr (pergrad::detail::has_affine<layer>) {
-      const affine_map map = layer::affine(structure::shapes[structure::inputs[i]]);
-      work += map.weight_count() * map.positions();
-    }
-  });
+  for (const pergrad::detail::plan_node& node : pergrad::detail::network_plan<typename Network::structure>::nodes) {
+    if (node.kind == node_kind::affine) work += node.map.weight_count() * node.map.positions();
+  }
   return work;
-}
-template <class Network>
-inline constexpr std::size_t forward_work = count_forward_work<Network>();
+}();
 /// A block reads all weights for its sample; where they are many, samples must share them. The bounds are estimates
 /// (weights of 1 MiB, 4 million multiply-adds a sample), not measured.
 template <class Network>
@@ -30590,14 +29907,9 @@ inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1}
 
 /// Tiles of the product that squares a view's gradient.
 [[nodiscard]] constexpr int square_tiles_of(const affine_view& view) noexcept {
-  const gemm_way way = choose_gemm(gemm_product::squares, view, false);
-  const int rows = way == gemm_way::narrow  ? narrow_tiles::rows
-                   : way == gemm_way::large ? large_tiles::rows
-                                            : square_tiles::rows;
-  const int columns = way == gemm_way::narrow  ? narrow_tiles::columns
-                      : way == gemm_way::large ? large_tiles::columns
-                                               : square_tiles::columns;
-  return blocks_for(view.outputs, rows) * blocks_for(view.view_width(), columns);
+  return with_tiles(choose_gemm(gemm_product::squares, view, false), [&]<class Tiles>(Tiles) {
+    return blocks_for(view.outputs, Tiles::rows) * blocks_for(view.view_width(), Tiles::columns);
+  });
 }
 
 /// Elements of a sample's gradient that may be kept from its norm to the sums: those of a batch should stay in the
@@ -30664,38 +29976,25 @@ template <class Program>
 struct build_tables {
   using structure = typename Program::structure;
   using tables = typename Program::tables;
+  using plan = detail::network_plan<structure>;
+  using lifetimes = detail::value_lifetimes<structure>;
   static constexpr std::size_t size = structure::size;
-  template <std::size_t Index>
-  using layer_at = typename structure::template layer_at<Index>;
-  static constexpr shape shape_of(std::size_t node) { return structure::shapes[structure::inputs[node]]; }
 
   static constexpr tables make() {
     tables t;
-    facts f;
-    detail::for_each_index<size>([&](auto index_constant) {
-      constexpr std::size_t i = index_constant;
-      using layer = layer_at<i>;
-      describe_node<layer, i>(t, f);
+    const lifetimes live;
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      t.ops[i].function = Program::functions::template index_of<typename function_of<Layer>::type>;
+      describe_node(
+          t, i, requires { requires Layer::channels_first; });
     });
-    connect(t, f);
-    place_values(t, f);
-    detail::for_each_index<size>([&](auto index_constant) {
-      constexpr std::size_t i = index_constant;
-      list_leaves<layer_at<i>, i>(t);
-    });
+    connect(t, live);
+    place_values(t, live);
+    for (const detail::plan_factor& each : plan::factors) list_leaf(t, each);
     return t;
   }
 
  private:
-  struct facts {
-    std::array<std::size_t, size + 1> root{};  ///< the slot whose memory a slot shares
-    std::array<bool, size> reshapes{};
-    std::array<bool, size> reads_x{};  ///< in backward, for its derivative or its factors
-    std::array<bool, size> factors_read_x{};
-    std::array<bool, size> reads_y{};
-    std::array<bool, size> factors_read_y{};
-  };
-
   static constexpr void to_axes(extent from, int (&to)[axes]) {
     to[0] = static_cast<int>(from.depth);
     to[1] = static_cast<int>(from.height);
@@ -30728,52 +30027,28 @@ struct build_tables {
     return v;
   }
 
-  template <class Layer, std::size_t Index>
-  static constexpr void describe_node(tables& t, facts& f) {
-    op_row& row = t.ops[Index];
-    const shape in = shape_of(Index);
-    row.node = static_cast<int>(Index);
-    row.in_size = static_cast<int>(in.size());
-    row.out_size = static_cast<int>(structure::shapes[Index + 1].size());
-    row.parameters = static_cast<int>(structure::parameter_offsets[Index]);
-    row.weights = static_cast<int>(structure::parameter_counts[Index]);
-    row.function = Program::functions::template index_of<typename function_of<Layer>::type>;
-    if constexpr (detail::has_affine<Layer>) {
-      constexpr bool channels_first = requires { requires Layer::channels_first; };
-      const affine_map map = Layer::affine(in);
-      row.kind = op_kind::affine;
-      row.view = view_of(map, channels_first);
-      if (map.bias) row.bias = row.parameters + row.view.size();
-      f.factors_read_x[Index] = structure::trained_counts[Index] > 0;
-    } else if constexpr (detail::is_branch_sum<Layer>) {
-      row.kind = op_kind::branch_sum;
-    } else if constexpr (detail::is_reshape<Layer>) {
-      f.reshapes[Index] = true;
-    } else if constexpr (detail::has_value<Layer>) {
-      row.kind = op_kind::elementwise;
-      f.reads_y[Index] = true;
-      f.reads_x[Index] = !requires { requires Layer::derivative_from_output; };
-    } else if constexpr (detail::has_windows<Layer>) {
-      row.kind = op_kind::pooling;
-      f.reads_x[Index] = true;
-      f.reads_y[Index] = true;
-      describe_pool<Layer>(t, row, in, structure::shapes[Index + 1]);
-    } else {
-      row.kind = op_kind::general;
-      row.in_shape = in;
-      row.saved_size = static_cast<int>(detail::saved_count_of<Layer>(in, shape{}));
-      f.reads_x[Index] = true;
-      if constexpr (detail::has_factors<Layer>) {
-        for (const factor& each : detail::factors_of<Layer>(in, shape{})) {
-          f.factors_read_x[Index] =
-              f.factors_read_x[Index] || each.delta.from == source::activation || each.other.from == source::activation;
-          f.factors_read_y[Index] =
-              f.factors_read_y[Index] || each.delta.from == source::output || each.other.from == source::output;
-        }
-      }
+  static constexpr void describe_node(tables& t, std::size_t i, bool channels_first) {
+    op_row& row = t.ops[i];
+    const detail::plan_node& node = plan::nodes[i];
+    row.kind = node.kind;
+    row.node = static_cast<int>(i);
+    row.in_size = static_cast<int>(plan::in_of(i).size());
+    row.out_size = static_cast<int>(structure::shapes[i + 1].size());
+    row.parameters = static_cast<int>(structure::parameter_offsets[i]);
+    row.weights = static_cast<int>(structure::parameter_counts[i]);
+    row.input_gradient = node.input_gradient ? 1 : 0;
+    row.input2_gradient = node.input2_gradient ? 1 : 0;
+    row.backward = node.backward ? 1 : 0;
+    if (row.kind == node_kind::affine) {
+      row.view = view_of(node.map, channels_first);
+      if (node.map.bias) row.bias = row.parameters + row.view.size();
+    } else if (row.kind == node_kind::pooling) {
+      describe_pool(t, row, plan::in_of(i), structure::shapes[i + 1]);
+    } else if (row.kind == node_kind::general) {
+      row.in_shape = plan::in_of(i);
+      row.saved_size = static_cast<int>(node.saved_count);
     }
   }
-  template <class Layer>
   static constexpr void describe_pool(tables& t, op_row& row, shape in, shape out) {
     const auto place = [&](int count) {
       const int at = t.integers;
@@ -30798,164 +30073,100 @@ struct build_tables {
     t.scalars += out_axes[0] * out_axes[1] * out_axes[2];
   }
 
-  /// Which gradients exist, and who writes them first.
-  static constexpr void connect(tables& t, facts& f) {
-    std::array<bool, size + 1> trained{};
-    for (std::size_t i = 0; i < size; ++i) {
-      op_row& row = t.ops[i];
-      const bool second = row.kind == op_kind::branch_sum;
-      row.input_gradient = trained[structure::inputs[i]] ? 1 : 0;
-      row.input2_gradient = second && trained[structure::inputs2[i]] ? 1 : 0;
-      row.backward = row.input_gradient != 0 || row.input2_gradient != 0 || structure::trained_counts[i] > 0 ? 1 : 0;
-      trained[i + 1] = row.backward != 0;
-      f.root[i + 1] = f.reshapes[i] ? f.root[structure::inputs[i]] : i + 1;
-    }
-    for (std::size_t i = 0; i < size; ++i) t.ops[i].handed_on = f.root[i + 1] != f.root[size] ? 1 : 0;
-    std::array<bool, size + 1> written{};
-    written[f.root[size]] = true;
+  static constexpr void connect(tables& t, const lifetimes& live) {
+    detail::gradient_writers<size + 1> writers{live.root, size};
     for (std::size_t i = size; i-- > 0;) {
       op_row& row = t.ops[i];
-      if (row.backward == 0 || f.reshapes[i]) continue;
-      const auto claim = [&](std::size_t slot, int wanted) {
-        const bool before = written[f.root[slot]];
-        written[f.root[slot]] = before || wanted != 0;
-        return before ? 1 : 0;
-      };
-      row.accumulate = claim(structure::inputs[i], row.input_gradient);
-      if (row.kind == op_kind::branch_sum) row.accumulate2 = claim(structure::inputs2[i], row.input2_gradient);
+      row.handed_on = live.root[i + 1] != live.root[size] ? 1 : 0;
+      if (row.kind == node_kind::reshape) continue;
+      row.accumulate = row.input_gradient != 0 && writers.adds(structure::inputs[i]) ? 1 : 0;
+      row.accumulate2 = row.input2_gradient != 0 && writers.adds(structure::inputs2[i]) ? 1 : 0;
     }
   }
 
-  static constexpr void place_values(tables& t, const facts& f) {
+  static constexpr void place_values(tables& t, const lifetimes& live) {
     constexpr int n = static_cast<int>(size);
-    constexpr int end = 2 * n + 1;
-    std::array<int, size + 1> value_death{};
-    std::array<int, size + 1> gradient_birth{};
-    std::array<int, size + 1> gradient_death{};
-    for (int& each : gradient_birth) each = end;
-    for (std::size_t i = 0; i < size; ++i) {
-      const op_row& row = t.ops[i];
-      const int forward = row.node;
-      const int backward = 2 * n - row.node;
-      const auto live = [&](std::size_t slot, int until) {
-        value_death[f.root[slot]] = std::max(value_death[f.root[slot]], until);
-      };
-      const auto gradient = [&](std::size_t slot, bool exists) {
-        if (exists) gradient_birth[f.root[slot]] = std::min(gradient_birth[f.root[slot]], backward);
-      };
-      const bool derives = row.backward != 0 && row.input_gradient != 0;
-      live(structure::inputs[i], f.factors_read_x[i] ? end : f.reads_x[i] && derives ? backward : forward);
-      live(i + 1, f.factors_read_y[i] ? end : f.reads_y[i] && derives ? backward : forward);
-      if (row.kind == op_kind::general && row.backward != 0) live(structure::inputs[i], backward);
-      if (row.kind == op_kind::branch_sum) {
-        live(structure::inputs2[i], forward);
-        gradient(structure::inputs2[i], row.input2_gradient != 0);
-      }
-      gradient(structure::inputs[i], row.input_gradient != 0 || row.kind == op_kind::general);
-      if (row.backward != 0 && !f.reshapes[i]) {
-        int& death = gradient_death[f.root[i + 1]];
-        death = std::max(death, structure::trained_counts[i] > 0 ? end : backward);
-      }
-    }
-    value_death[f.root[size]] = end;
-    gradient_birth[f.root[size]] = n;
-    gradient_death[f.root[size]] = end;
-
+    constexpr int end = lifetimes::end;
     packer<4 * size + 4> workspace;
     std::array<int, size + 1> values{};
     std::array<int, size + 1> gradients{};
     std::array<int, size + 1> saved{};
     values[0] = in_input(0);
     for (std::size_t s = 1; s <= size; ++s) {
-      if (f.root[s] == s) {
-        values[s] = workspace.place(t.ops[s - 1].out_size, t.ops[s - 1].node, value_death[s]);
+      if (live.root[s] == s) {
+        values[s] = workspace.place(t.ops[s - 1].out_size, t.ops[s - 1].node, live.value_death[s]);
       }
       const op_row& row = t.ops[s - 1];
       if (row.saved_size > 0) saved[s - 1] = workspace.place(row.saved_size, row.node, end);
-      if (row.kind == op_kind::general && row.accumulate != 0) {
+      if (row.kind == node_kind::general && row.accumulate != 0) {
         t.ops[s - 1].scratch = workspace.place(row.in_size, 2 * n - row.node, 2 * n - row.node);
       }
     }
     for (std::size_t s = size + 1; s-- > 0;) {
-      if (f.root[s] != s || gradient_birth[s] == end) continue;
-      const int death = std::max(gradient_birth[s], gradient_death[s]);
+      if (live.root[s] != s || live.gradient_birth[s] == end) continue;
+      const int death = std::max(live.gradient_birth[s], live.gradient_death[s]);
       const int count = s == 0 ? t.ops[0].in_size : t.ops[s - 1].out_size;
-      gradients[s] = workspace.place(count, gradient_birth[s], death);
+      gradients[s] = workspace.place(count, live.gradient_birth[s], death);
     }
     t.workspace = workspace.size();
-    t.output = values[f.root[size]];
-    t.output_gradient = gradients[f.root[size]];
+    t.output = values[live.root[size]];
+    t.output_gradient = gradients[live.root[size]];
     for (std::size_t i = 0; i < size; ++i) {
       op_row& row = t.ops[i];
-      row.in = values[f.root[structure::inputs[i]]];
-      row.in2 = values[f.root[structure::inputs2[i]]];
-      row.out = values[f.root[i + 1]];
-      row.dx = gradients[f.root[structure::inputs[i]]];
-      row.dx2 = gradients[f.root[structure::inputs2[i]]];
-      row.dy = gradients[f.root[i + 1]];
+      row.in = values[live.root[structure::inputs[i]]];
+      row.in2 = values[live.root[structure::inputs2[i]]];
+      row.out = values[live.root[i + 1]];
+      row.dx = gradients[live.root[structure::inputs[i]]];
+      row.dx2 = gradients[live.root[structure::inputs2[i]]];
+      row.dy = gradients[live.root[i + 1]];
       row.saved = saved[i];
-      if (f.reshapes[i]) row.out_size = 0;  // nothing to do
+      if (row.kind == node_kind::reshape) row.out_size = 0;  // nothing to do
     }
   }
 
-  template <class Layer, std::size_t Index>
-  static constexpr void list_leaves(tables& t) {
-    op_row& row = t.ops[Index];
-    row.first_outer = row.last_outer = t.outer_count;
-    row.first_elementwise = row.last_elementwise = t.elementwise_count;
-    if (structure::trained_counts[Index] == 0) return;
-    const int layer = t.layers++;
-    if constexpr (detail::has_affine<Layer>) {
-      outer_leaf weights;
-      weights.view = row.view;
-      weights.x = row.in;
-      weights.delta = row.dy;
-      weights.parameters = row.parameters;
-      add(t, row, layer, weights);
-      if (row.bias >= 0) {
-        elementwise_leaf bias;
-        bias.count = row.view.groups * row.view.outputs;
-        bias.delta = row.dy;
-        bias.delta_stride = row.view.y_output;
+  static constexpr void list_leaf(tables& t, const detail::plan_factor& each) {
+    const op_row& row = t.ops[each.node];
+    const factor& what = each.what;
+    const bool is_affine = row.kind == node_kind::affine;
+    if (what.outer) {
+      outer_leaf leaf;
+      if (is_affine) {
+        leaf.view = row.view;
+        leaf.x = row.in;
+        leaf.delta = row.dy;
+      } else {
+        leaf.view.channels = static_cast<int>(what.columns);
+        leaf.view.outputs = static_cast<int>(what.rows);
+        leaf.view.in[1] = leaf.view.out[1] = static_cast<int>(what.positions);
+        leaf.view.x_channel = static_cast<int>(what.other.stride);
+        leaf.view.x_step[1] = static_cast<int>(what.other.position_stride);
+        leaf.view.y_output = static_cast<int>(what.delta.stride);
+        leaf.view.y_step[1] = static_cast<int>(what.delta.position_stride);
+        leaf.x = place_of(row, what.other);
+        leaf.delta = place_of(row, what.delta);
+      }
+      add(t, each, leaf);
+    } else {
+      elementwise_leaf leaf;
+      leaf.count = static_cast<int>(what.rows);
+      if (is_affine) {
+        leaf.delta = row.dy;
+        leaf.delta_stride = row.view.y_output;
         for (int axis = 0; axis < axes; ++axis) {
-          bias.out[axis] = row.view.out[axis];
-          bias.delta_step[axis] = row.view.y_step[axis];
+          leaf.out[axis] = row.view.out[axis];
+          leaf.delta_step[axis] = row.view.y_step[axis];
         }
-        bias.parameters = row.bias;
-        add(t, row, layer, bias);
+      } else {
+        leaf.out[1] = static_cast<int>(what.positions);
+        leaf.delta = place_of(row, what.delta);
+        leaf.delta_step[1] = static_cast<int>(what.delta.position_stride);
+        leaf.delta_stride = static_cast<int>(what.delta.stride);
+        leaf.ones = what.other.from == source::ones ? 1 : 0;
+        if (leaf.ones == 0) leaf.other = place_of(row, what.other);
+        leaf.other_step[1] = static_cast<int>(what.other.position_stride);
+        leaf.other_stride = static_cast<int>(what.other.stride);
       }
-    } else if constexpr (detail::has_factors<Layer>) {
-      int parameter = row.parameters;
-      for (const factor& each : detail::factors_of<Layer>(shape_of(Index), shape{})) {
-        if (each.outer) {
-          outer_leaf leaf;
-          leaf.view.channels = static_cast<int>(each.columns);
-          leaf.view.outputs = static_cast<int>(each.rows);
-          leaf.view.in[1] = leaf.view.out[1] = static_cast<int>(each.positions);
-          leaf.view.x_channel = static_cast<int>(each.other.stride);
-          leaf.view.x_step[1] = static_cast<int>(each.other.position_stride);
-          leaf.view.y_output = static_cast<int>(each.delta.stride);
-          leaf.view.y_step[1] = static_cast<int>(each.delta.position_stride);
-          leaf.x = place_of(row, each.other);
-          leaf.delta = place_of(row, each.delta);
-          leaf.parameters = parameter;
-          add(t, row, layer, leaf);
-        } else {
-          elementwise_leaf leaf;
-          leaf.count = static_cast<int>(each.rows);
-          leaf.out[1] = static_cast<int>(each.positions);
-          leaf.delta = place_of(row, each.delta);
-          leaf.delta_step[1] = static_cast<int>(each.delta.position_stride);
-          leaf.delta_stride = static_cast<int>(each.delta.stride);
-          leaf.ones = each.other.from == source::ones ? 1 : 0;
-          if (leaf.ones == 0) leaf.other = place_of(row, each.other);
-          leaf.other_step[1] = static_cast<int>(each.other.position_stride);
-          leaf.other_stride = static_cast<int>(each.other.stride);
-          leaf.parameters = parameter;
-          add(t, row, layer, leaf);
-        }
-        parameter += static_cast<int>(each.size());
-      }
+      add(t, each, leaf);
     }
   }
   static constexpr int place_of(const op_row& row, const operand& from) {
@@ -30966,9 +30177,8 @@ struct build_tables {
     const int offset = static_cast<int>(from.offset);
     return place < 0 ? place - offset : place + offset;
   }
-  static constexpr void add(tables& t, op_row& row, int layer, outer_leaf leaf) {
-    leaf.node = row.node;
-    leaf.layer = layer;
+  static constexpr void add(tables& t, const detail::plan_factor& each, outer_leaf leaf) {
+    describe_leaf(each, leaf);
     leaf.method = cheapest_on_device(leaf.view);
     if (leaf.method == norm_method::instantiate && (Program::layered || t.kept + leaf.size() > most_kept)) {
       leaf.method = norm_method::direct;
@@ -30982,16 +30192,26 @@ struct build_tables {
       leaf.square_count = leaf.view.groups * square_tiles_of(leaf.view);
       t.squares += leaf.square_count;
     }
-    t.outer[static_cast<std::size_t>(t.outer_count++)] = leaf;
-    row.last_outer = t.outer_count;
+    op_row& row = t.ops[each.node];
+    t.outer[next(row.first_outer, row.last_outer, t.outer_count)] = leaf;
   }
-  static constexpr void add(tables& t, op_row& row, int layer, elementwise_leaf leaf) {
-    leaf.node = row.node;
-    leaf.layer = layer;
+  static constexpr void add(tables& t, const detail::plan_factor& each, elementwise_leaf leaf) {
+    describe_leaf(each, leaf);
     leaf.kept = t.kept;
     t.kept += leaf.count;
-    t.elementwise[static_cast<std::size_t>(t.elementwise_count++)] = leaf;
-    row.last_elementwise = t.elementwise_count;
+    op_row& row = t.ops[each.node];
+    t.elementwise[next(row.first_elementwise, row.last_elementwise, t.elementwise_count)] = leaf;
+  }
+  static constexpr void describe_leaf(const detail::plan_factor& each, auto& leaf) {
+    leaf.node = static_cast<int>(each.node);
+    leaf.layer = static_cast<int>(plan::nodes[each.node].layer);
+    leaf.parameters = static_cast<int>(each.parameters);
+  }
+  /// The place of a node's next leaf.
+  static constexpr std::size_t next(int& first, int& last, int& count) {
+    if (first == last) first = count;
+    last = count + 1;
+    return static_cast<std::size_t>(count++);
   }
 };
 
@@ -31059,31 +30279,14 @@ struct program {
   using functions = functions_of<structure>;
   static constexpr int size = static_cast<int>(structure::size);
   static_assert(sizeof(typename explanation_of<Network>::type) != 0);
-  template <std::size_t Index>
-  using layer_at = typename structure::template layer_at<Index>;
-
   static constexpr bool layered = plan_of<Network> == plan_kind::layered;
-
-  static constexpr int most_leaves = [] {
-    std::size_t count = 1;
-    detail::for_each_index<structure::size>([&](auto i) {
-      using layer = layer_at<i>;
-      if constexpr (detail::has_affine<layer>) {
-        count += 1;
-      } else if constexpr (detail::has_factors<layer> && !detail::has_two_inputs<layer>) {
-        count += detail::factors_of<layer>(structure::shapes[structure::inputs[i]], shape{}).size();
-      }
-    });
-    return static_cast<int>(count);
-  }();
 
   struct tables : network_sizes {
     std::array<op_row, structure::size> ops{};
-    std::array<outer_leaf, static_cast<std::size_t>(most_leaves)> outer{};
-    std::array<elementwise_leaf, static_cast<std::size_t>(most_leaves)> elementwise{};
+    std::array<outer_leaf, detail::network_plan<structure>::most_outer> outer{};
+    std::array<elementwise_leaf, detail::network_plan<structure>::most_elementwise> elementwise{};
     int outer_count = 0;
     int elementwise_count = 0;
-    int layers = 0;
   };
 
   static constexpr tables table = build_tables<program>::make();
@@ -31092,10 +30295,9 @@ struct program {
     window_tables<scalar> result;
     result.integers.resize(static_cast<std::size_t>(table.integers));
     result.scalars.resize(static_cast<std::size_t>(table.scalars));
-    detail::for_each_index<structure::size>([&](auto i) {
-      using layer = layer_at<i>;
-      if constexpr (detail::has_windows<layer>) {
-        fill_windows<layer>(structure::shapes[structure::inputs[i]], table.ops[i], result.integers.data(),
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (detail::has_windows<Layer>) {
+        fill_windows<Layer>(structure::shapes[structure::inputs[i]], table.ops[i], result.integers.data(),
                             result.scalars.data());
       }
     });
@@ -31303,32 +30505,20 @@ struct random_stream {
   std::uint32_t words[16];
 };
 
-/// What hands the words of a secret stream to a device: streams of a secret key are in the hands of a run only.
+/// What hands the words of the noise to a device: streams of a secret key are in the hands of a run only.
 struct stream_upload {
+  using stream_type = pergrad::detail::secret_stream<pergrad::detail::randomness::noise>;
   /// With step 0: steps are told to each kernel.
-  template <pergrad::detail::randomness Kind>
-  [[nodiscard]] static random_stream words(const pergrad::detail::secret_stream<Kind>& stream) noexcept;
-  template <pergrad::detail::randomness Kind>
-  [[nodiscard]] static std::uint64_t step(const pergrad::detail::secret_stream<Kind>& stream) noexcept {
-    return stream.step_;
+  [[nodiscard]] static random_stream words(const stream_type& stream) noexcept {
+    const chacha_nonce nonce = make_nonce(stream_type::purpose, 0);
+    random_stream result{};
+    for (std::size_t i = 0; i < 4; ++i) result.words[i] = pergrad::detail::chacha_constants[i];
+    for (std::size_t i = 0; i < 8; ++i) result.words[4 + i] = stream.key().words[i];
+    for (std::size_t i = 0; i < 3; ++i) result.words[13 + i] = nonce.words[i];
+    return result;
   }
+  [[nodiscard]] static std::uint64_t step(const stream_type& stream) noexcept { return stream.step_; }
 };
-
-/// The stream of one purpose and step.
-[[nodiscard]] inline random_stream make_stream(const chacha_key& key, random_purpose purpose,
-                                               std::uint64_t step) noexcept {
-  const chacha_nonce nonce = make_nonce(purpose, step);
-  random_stream stream{};
-  for (std::size_t i = 0; i < 4; ++i) stream.words[i] = pergrad::detail::chacha_constants[i];
-  for (std::size_t i = 0; i < 8; ++i) stream.words[4 + i] = key.words[i];
-  for (std::size_t i = 0; i < 3; ++i) stream.words[13 + i] = nonce.words[i];
-  return stream;
-}
-
-template <pergrad::detail::randomness Kind>
-random_stream stream_upload::words(const pergrad::detail::secret_stream<Kind>& stream) noexcept {
-  return make_stream(stream.key(), stream.purpose, 0);
-}
 
 /// The same key and purpose at another step.
 [[nodiscard]] PERGRAD_HD inline random_stream at_step(random_stream stream, std::uint64_t step) noexcept {
@@ -31398,7 +30588,7 @@ struct release_work {
     released[element] = value;
     switch (rule) {
       case update::sgd: {
-        const auto step = static_cast<Scalar>(rules::product(state->rate, settings.scale));
+        const auto step = static_cast<Scalar>(multiply(state->rate, settings.scale));
         return rules::sgd_rule<Scalar>{step}(value, parameters[element]);
       }
       case update::momentum:
@@ -31789,8 +30979,7 @@ struct norm_worker {
         for (int i = t; i < leaf.square_count; i += Threads) sum += squares[leaf.squares + i];
         own[t] = sum;
       });
-      const double squared = block.sum(own, partial);
-      block.once([&] { part.squared += squared; });
+      add_squares(own, part);
     }
     by_positions(leaf, method == norm_method::gram, true, part);
   }
@@ -31819,11 +31008,15 @@ struct norm_worker {
         squares[t] = fma(static_cast<double>(value), static_cast<double>(value), squares[t]);
       }
     });
-    const double squared = block.sum(squares, partial);
-    block.once([&] { part.squared += squared; });
+    add_squares(squares, part);
   }
 
  private:
+  PERGRAD_HD void add_squares(const sums& own, norm_bound& part) const {
+    const double squared = block.sum(own, partial);
+    block.once([&] { part.squared += squared; });
+  }
+
   PERGRAD_HD void by_elements(const outer_leaf& leaf, Scalar* to, norm_bound& part) const {
     sums squares;
     block.each([&](int t) {
@@ -31835,8 +31028,7 @@ struct norm_worker {
       }
       squares[t] = sum;
     });
-    const double squared = block.sum(squares, partial);
-    block.once([&] { part.squared += squared; });
+    add_squares(squares, part);
   }
 
   PERGRAD_HD void by_product(const outer_leaf& leaf, norm_bound& part) const {
@@ -32033,35 +31225,45 @@ PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer
 
 namespace pergrad::inline v0_1::on_device {
 
-/// Finds the leaf that a block of threads works on: all leaves in turn, each in whole blocks.
+/// What a block of threads works on: elements of one leaf.
 struct leaf_share {
-  int outer = -1;  ///< number of the leaf, or -1
-  int elementwise = -1;
-  int first = 0;  ///< element of the leaf
+  const outer_leaf* outer = nullptr;  ///< of an elementwise leaf none: its gradients are always kept
+  norm_method method = norm_method::instantiate;
+  int layer = 0;
+  int parameters = 0;
+  int kept = 0;
+  int size = 0;   ///< of the leaf
+  int first = 0;  ///< element
 
+  [[nodiscard]] PERGRAD_HD static leaf_share whole(const outer_leaf& leaf, const method_choice& choice) noexcept {
+    return {&leaf, choice.of(leaf), leaf.layer, leaf.parameters, leaf.kept, leaf.size()};
+  }
+  [[nodiscard]] PERGRAD_HD static leaf_share whole(const elementwise_leaf& leaf) noexcept {
+    return {nullptr, norm_method::instantiate, leaf.layer, leaf.parameters, leaf.kept, leaf.count};
+  }
+  /// That of block `number`: all leaves in turn, outer ones first, each in whole blocks.
   template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static leaf_share of(const table_view<Scalar>& tables, int number, int threads) noexcept {
-    for (int k = 0; k < tables.outer_count; ++k) {
-      const int blocks = blocks_for(tables.outer[k].size(), threads);
-      if (number < blocks) return {k, -1, number * threads};
+  [[nodiscard]] PERGRAD_HD static leaf_share of(const table_view<Scalar>& tables, const method_choice& choice,
+                                                int number, int threads) noexcept {
+    leaf_share share;
+    for (int k = 0; k < tables.outer_count + tables.elementwise_count; ++k) {
+      const int elementwise = k - tables.outer_count;
+      share = elementwise < 0 ? whole(tables.outer[k], choice) : whole(tables.elementwise[elementwise]);
+      const int blocks = blocks_for(share.size, threads);
+      share.first = number * threads;
+      if (number < blocks) break;
       number -= blocks;
     }
-    for (int k = 0; k < tables.elementwise_count; ++k) {
-      const int blocks = blocks_for(tables.elementwise[k].count, threads);
-      if (number < blocks) return {-1, k, number * threads};
-      number -= blocks;
-    }
-    return {};
+    return share;
+  }
+
+  /// Element `e` of the leaf's gradient of one sample.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Scalar element(const sample_values<Scalar>& values, const Scalar* of_sample,
+                                          int e) const noexcept {
+    return method == norm_method::instantiate ? of_sample[kept + e] : gradient_element(*outer, values, e);
   }
 };
-
-/// Element `e` of a leaf's gradient of one sample.
-template <class Scalar>
-[[nodiscard]] PERGRAD_HD Scalar kept_or_formed(const outer_leaf& leaf, norm_method method,
-                                               const sample_values<Scalar>& values, const Scalar* kept,
-                                               int e) noexcept {
-  return method == norm_method::instantiate ? kept[leaf.kept + e] : gradient_element(leaf, values, e);
-}
 
 /// What a sample adds to a sum: itself, or rounded to steps of the grid.
 template <class Scalar>
@@ -32095,16 +31297,11 @@ struct sum_kernel {
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     const int lane = block.index() % lanes;
-    const leaf_share share = leaf_share::of(tables, first_block + block.index() / lanes, Threads);
+    const leaf_share share = leaf_share::of(tables, method, first_block + block.index() / lanes, Threads);
     Sum* out = sums + static_cast<std::size_t>(lane) * static_cast<std::size_t>(tables.parameter_count);
     block.each([&](int t) {
-      if (share.outer >= 0) {
-        const outer_leaf& leaf = tables.outer[share.outer];
-        if (share.first + t < leaf.size()) add(leaf, lane, share.first + t, out + leaf.parameters + share.first + t);
-      } else {
-        const elementwise_leaf& leaf = tables.elementwise[share.elementwise];
-        if (share.first + t < leaf.count) add(leaf, lane, share.first + t, out + leaf.parameters + share.first + t);
-      }
+      const int e = share.first + t;
+      if (e < share.size) add(share, lane, e, out + share.parameters + e);
     });
   }
 
@@ -32117,31 +31314,19 @@ struct sum_kernel {
   [[nodiscard]] PERGRAD_HD Scalar weight_of(int sample, int layer) const noexcept {
     return weights == nullptr ? Scalar{1} : weights[layer * layer_stride + sample];
   }
-  PERGRAD_HD void add(const outer_leaf& leaf, int lane, int e, Sum* to) const noexcept {
+  PERGRAD_HD void add(const leaf_share& share, int lane, int e, Sum* to) const noexcept {
     const auto count = static_cast<int>(state->count);
-    const norm_method chosen = method.of(leaf);
     Sum sum = state->first != 0 ? Sum{0} : *to;
     for (int b = first_of(lane); b < count; b += lanes) {
-      const Scalar weight = weight_of(b, leaf.layer);
+      const Scalar weight = weight_of(b, share.layer);
       if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
       const sample_values<Scalar> values = samples.values(b);
-      if (chosen == norm_method::product && squares == 0) {
-        const product_factors<Scalar> at = factors_at(leaf, values, e);
+      if (share.method == norm_method::product && squares == 0) {
+        const product_factors<Scalar> at = factors_at(*share.outer, values, e);
         add_share(sum, multiply(weight, at.delta), at.x, to_grid);
         continue;
       }
-      const Scalar value = kept_or_formed(leaf, chosen, values, samples.kept_of(b), e);
-      add_share(sum, squares != 0 ? multiply(weight, value) : weight, value, to_grid);
-    }
-    *to = sum;
-  }
-  PERGRAD_HD void add(const elementwise_leaf& leaf, int lane, int i, Sum* to) const noexcept {
-    const auto count = static_cast<int>(state->count);
-    Sum sum = state->first != 0 ? Sum{0} : *to;
-    for (int b = first_of(lane); b < count; b += lanes) {
-      const Scalar weight = weight_of(b, leaf.layer);
-      if (weight == 0) continue;
-      const Scalar value = samples.kept_of(b)[leaf.kept + i];
+      const Scalar value = share.element(values, samples.kept_of(b), e);
       add_share(sum, squares != 0 ? multiply(weight, value) : weight, value, to_grid);
     }
     *to = sum;
@@ -32167,20 +31352,14 @@ struct row_kernel {
   PERGRAD_HD void operator()(const Block& block) const {
     const int row = block.index() / leaf_blocks;
     const int sample = first_sample + row;
-    const leaf_share share = leaf_share::of(tables, block.index() % leaf_blocks, Threads);
+    const leaf_share share = leaf_share::of(tables, method, block.index() % leaf_blocks, Threads);
     const sample_values<Scalar> values = samples.values(sample);
     const Scalar* kept = samples.kept_of(sample);
     Scalar* out = rows + static_cast<std::size_t>(row) * static_cast<std::size_t>(tables.parameter_count);
     block.each([&](int t) {
       const int e = share.first + t;
-      if (share.outer >= 0) {
-        const outer_leaf& leaf = tables.outer[share.outer];
-        if (e >= leaf.size()) return;
-        out[leaf.parameters + e] = weighted(sample, leaf.layer, kept_or_formed(leaf, method.of(leaf), values, kept, e));
-      } else {
-        const elementwise_leaf& leaf = tables.elementwise[share.elementwise];
-        if (e < leaf.count) out[leaf.parameters + e] = weighted(sample, leaf.layer, kept[leaf.kept + e]);
-      }
+      if (e >= share.size) return;
+      out[share.parameters + e] = weighted(sample, share.layer, share.element(values, kept, e));
     });
   }
 
@@ -32217,20 +31396,14 @@ struct projection_kernel {
     typename Block::template local<double> sums;
     block.each([&](int t) {
       double sum = 0;
-      for (int k = 0; k < tables.outer_count; ++k) {
-        const outer_leaf& leaf = tables.outer[k];
-        const norm_method chosen = method.of(leaf);
-        for (int e = t; e < leaf.size(); e += Threads) {
-          sum = fma(static_cast<double>(kept_or_formed(leaf, chosen, values, kept, e)),
-                    static_cast<double>(direction[leaf.parameters + e]), sum);
+      const auto add = [&](const leaf_share& share) {
+        for (int e = t; e < share.size; e += Threads) {
+          sum = fma(static_cast<double>(share.element(values, kept, e)),
+                    static_cast<double>(direction[share.parameters + e]), sum);
         }
-      }
-      for (int k = 0; k < tables.elementwise_count; ++k) {
-        const elementwise_leaf& leaf = tables.elementwise[k];
-        for (int i = t; i < leaf.count; i += Threads) {
-          sum = fma(static_cast<double>(kept[leaf.kept + i]), static_cast<double>(direction[leaf.parameters + i]), sum);
-        }
-      }
+      };
+      for (int k = 0; k < tables.outer_count; ++k) add(leaf_share::whole(tables.outer[k], method));
+      for (int k = 0; k < tables.elementwise_count; ++k) add(leaf_share::whole(tables.elementwise[k]));
       sums[t] = sum;
     });
     const double total = block.sum(sums, shared.partial);
@@ -32270,9 +31443,9 @@ struct node_worker {
   PERGRAD_HD void forward(const op_row& row) const {
     if (row.out_size == 0) return;
     switch (row.kind) {
-      case op_kind::affine:
+      case node_kind::affine:
         return affine_forward(row);
-      case op_kind::branch_sum: {
+      case node_kind::branch_sum: {
         const Scalar* first = values.at(row.in);
         const Scalar* second = values.at(row.in2);
         Scalar* out = values.to(row.out);
@@ -32287,10 +31460,10 @@ struct node_worker {
   PERGRAD_HD void backward(const op_row& row) const {
     if (row.out_size == 0) return;
     switch (row.kind) {
-      case op_kind::affine:
+      case node_kind::affine:
         if (row.input_gradient != 0) affine_backward(row);
         return;
-      case op_kind::branch_sum: {
+      case node_kind::branch_sum: {
         const Scalar* dy = values.at(row.dy);
         Scalar* dx = values.to(row.dx);
         Scalar* dx2 = values.to(row.dx2);
@@ -32672,7 +31845,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
       for (int i = last; i-- > first;) {
         const op_row& row = tables.ops[i];
         if (row.backward == 0) continue;
-        const bool leaves_factors = row.kind == op_kind::general;  // its backward may write what its factors read
+        const bool leaves_factors = row.kind == node_kind::general;  // its backward may write what its factors read
         if (leaves_factors) {
           nodes.backward(row);
           store_rounded(block, values.to(row.saved), row.saved_size);
@@ -32745,39 +31918,12 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
 
 namespace pergrad::inline v0_1::on_device {
 
-/// Memory of a device, given back when this goes. Not copyable.
+/// Memory of a device, given back with the last who holds it.
 template <class Device>
-class allocation {
- public:
-  allocation() = default;
-  allocation(std::shared_ptr<Device> device, std::size_t bytes)
-      : device_{std::move(device)}, memory_{device_->allocate(bytes)}, bytes_{bytes} {}
-  allocation(allocation&& other) noexcept { swap(other); }
-  allocation& operator=(allocation&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  allocation(const allocation&) = delete;
-  allocation& operator=(const allocation&) = delete;
-  ~allocation() {
-    if (memory_ != nullptr) device_->release(memory_);
-  }
-  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  template <class Value>
-  [[nodiscard]] Value* at(std::size_t offset) const noexcept {
-    return reinterpret_cast<Value*>(static_cast<std::byte*>(memory_) + offset);
-  }
-
- private:
-  void swap(allocation& other) noexcept {
-    std::swap(device_, other.device_);
-    std::swap(memory_, other.memory_);
-    std::swap(bytes_, other.bytes_);
-  }
-  std::shared_ptr<Device> device_;
-  void* memory_ = nullptr;
-  std::size_t bytes_ = 0;
-};
+[[nodiscard]] std::shared_ptr<std::byte> allocate_on(std::shared_ptr<Device> device, std::size_t bytes) {
+  auto* const memory = static_cast<std::byte*>(device->allocate(bytes));
+  return {memory, [device = std::move(device)](std::byte* gone) { device->release(gone); }};
+}
 
 /// One network on one device, for batches of up to `max_batch` samples. Made once; nothing else is allocated later.
 template <class Scalar, class Device>
@@ -32790,7 +31936,7 @@ class network_memory {
         options_{options},
         net_{&net},
         places_{lay_out(net, sizeof(Scalar), max_batch)},
-        arena_{device_, places_.bytes},
+        arena_{allocate_on(device_, places_.bytes)},
         header_(sizeof(step_state) + max_batch * sizeof(std::uint32_t)) {
     const std::vector<int> groups(net.groups.begin(), net.groups.end());
     put(places_.ops, net.ops.data(), net.ops.size());
@@ -32807,11 +31953,11 @@ class network_memory {
   /// Whether values and gradients are stored as TF32.
   [[nodiscard]] bool tf32() const noexcept { return options_.tf32 && std::is_same_v<Scalar, float>; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return max_batch_; }
-  [[nodiscard]] std::size_t bytes() const noexcept { return arena_.bytes(); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return places_.bytes; }
   [[nodiscard]] const arena_layout& places() const noexcept { return places_; }
   template <class Value>
   [[nodiscard]] Value* at(std::size_t place) const noexcept {
-    return arena_.template at<Value>(place);
+    return reinterpret_cast<Value*>(arena_.get() + place);
   }
   [[nodiscard]] const step_state* state() const noexcept { return at<const step_state>(places_.state); }
   [[nodiscard]] Scalar* parameters() const noexcept { return at<Scalar>(places_.parameters); }
@@ -32867,7 +32013,7 @@ class network_memory {
   device_options options_;
   const network_facts* net_;
   arena_layout places_;
-  allocation<Device> arena_;
+  std::shared_ptr<std::byte> arena_;
   std::vector<std::byte> header_;
 };
 
@@ -32994,7 +32140,7 @@ class launcher {
     return on;
   }
   [[nodiscard]] static constexpr bool is_product(const op_row& row) {
-    return row.kind == op_kind::affine && row.out_size > 0;
+    return row.kind == node_kind::affine && row.out_size > 0;
   }
 
   template <class Run>
@@ -33009,7 +32155,7 @@ class launcher {
       on.tf32 = memory_->tf32() ? 1 : 0;
       on.tf32_result = on.tf32 * row.handed_on;
       on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
-      launch_forward(device(), forward_way(row), on, wanted.samples);
+      launch_product(device(), gemm_product::forward, way_of(gemm_product::forward, row), on);
       waiting = i + 1;
     }
     run(waiting, node_count(), stage::forward | stage::loss);
@@ -33027,7 +32173,7 @@ class launcher {
       on.weights = memory_->parameters() + row.parameters;
       on.accumulate = row.accumulate;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
-      launch_adjoint(device(), adjoint_way(row), on, wanted.samples);
+      launch_product(device(), gemm_product::adjoint, way_of(gemm_product::adjoint, row), on);
     }
     if (does_something(0, waiting)) run(0, waiting, stage::backward);
   }
@@ -33046,8 +32192,7 @@ class launcher {
       problem.partial = memory_->template at<double>(memory_->places().squares) + leaf.squares;
       problem.partial_stride = net_->squares;
       problem.tiles = leaf.square_count / leaf.view.groups;
-      with_gemm_kernel<Scalar>(squares_way(leaf), problem,
-                               [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
+      launch_gemm<Scalar>(device(), way_of(gemm_product::squares, leaf), problem);
     }
   }
   template <class Sum>
@@ -33084,8 +32229,7 @@ class launcher {
       problem.lanes = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
       problem.lane_stride = static_cast<std::int64_t>(net_->parameters);
       problem.lane_count = lane_count(*net_);
-      with_gemm_kernel<Scalar>(sum_way(leaf), problem,
-                               [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
+      launch_gemm<Scalar>(device(), way_of(gemm_product::sums, leaf), problem);
     };
     if (leaf.view.positions() > 1) {
       launch(affine_sums<Scalar, Sum, 1>{});
@@ -33129,7 +32273,6 @@ class engine {
         losses_(max_batch),
         outputs_(max_batch * net.output_size),
         norms_(max_batch * net.layers()),
-        parts_(max_batch * net.layers()),
         projections_(max_batch),
         weights_(max_batch * std::max<std::size_t>(1, net.layers())),
         weights_of_sample_(std::max<std::size_t>(1, net.layers())) {
@@ -33204,9 +32347,6 @@ class engine {
     if (!facts_wanted) return;
     memory_.get(norms_.data(), places.norms, request.count * net().layers());
     if (request.direction != nullptr) memory_.get(projections_.data(), places.projections, request.count);
-    for (std::size_t i = 0; i < request.count * net().layers(); ++i) {
-      parts_[i] = {norms_[i].squared, norms_[i].error, norms_[i].slack, norms_[i].spread};
-    }
   }
   [[nodiscard]] detail::sample_facts<Scalar> facts_of(const request_type& request, std::size_t b,
                                                       bool facts_wanted) const {
@@ -33215,7 +32355,7 @@ class engine {
     facts.loss = losses_[b];
     facts.output = std::span{outputs_}.subspan(b * net().output_size, net().output_size);
     if (facts_wanted) {
-      facts.layers = std::span{parts_}.subspan(b * net().layers(), net().layers());
+      facts.layers = std::span{norms_}.subspan(b * net().layers(), net().layers());
       for (const norm_bound& each : facts.layers) facts.norm += each;
       if (request.direction != nullptr) facts.projection = projections_[b];
     }
@@ -33262,8 +32402,8 @@ class engine {
   void fold(std::vector<Sum>& to) {
     to.resize(net().parameters);
     Sum* const lanes = memory_.template at<Sum>(memory_.places().sums);
-    const fold_kernel<Sum> kernel{lanes, lane_count(net()), static_cast<std::int64_t>(net().parameters), lanes};
-    memory_.device().launch(kernel, kernel.blocks());
+    launch(memory_.device(),
+           fold_kernel<Sum>{lanes, lane_count(net()), static_cast<std::int64_t>(net().parameters), lanes});
     memory_.get(to.data(), memory_.places().sums, net().parameters);
   }
   template <class Target>
@@ -33297,7 +32437,6 @@ class engine {
   std::vector<double> losses_;
   std::vector<Scalar> outputs_;
   std::vector<norm_bound> norms_;
-  std::vector<norm_bound> parts_;
   std::vector<double> projections_;
   std::vector<Scalar> weights_;
   std::vector<Scalar> weights_of_sample_;
@@ -33444,26 +32583,27 @@ template <class Network, on_device::device Device>
 [[nodiscard]] auto describe_rows(const basic_device_executor<Device>& /*executor*/) {
   using program = on_device::program<Network>;
   using structure = typename Network::structure;
-  using on_device::op_kind;
+  using detail::node_kind;
   constexpr const auto& table = program::table;
-  const auto way = [](on_device::gemm_way planned) {
+  using on_device::gemm_product;
+  const auto way = [](gemm_product product, const auto& of) {
+    const on_device::gemm_way planned = on_device::way_of(product, of);
     return std::string_view{on_device::name_of(on_device::way_on<Device, typename Network::scalar>(planned))};
   };
   std::array<device_description, structure::size> rows;
-  detail::for_each_index<structure::size>([&](auto index) {
-    constexpr std::size_t i = index;
+  detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
     device_description& to = rows[i];
     const on_device::op_row& row = table.ops[i];
-    to.layer = detail::name_of_layer<typename structure::template layer_at<i>>();
+    to.layer = detail::name_of_layer<Layer>();
     to.in = structure::shapes[structure::inputs[i]];
     to.out = structure::shapes[i + 1];
     to.parameters = structure::parameter_counts[i];
     if (row.out_size > 0) {
-      const bool is_product = program::layered && row.kind == op_kind::affine;
+      const bool is_product = program::layered && row.kind == node_kind::affine;
       const bool has_gradient =
-          row.input_gradient != 0 || row.input2_gradient != 0 || (row.kind == op_kind::general && row.backward != 0);
-      to.forward = is_product ? way(on_device::forward_way(row)) : "sample kernel";
-      if (has_gradient) to.backward = is_product ? way(on_device::adjoint_way(row)) : "sample kernel";
+          row.input_gradient != 0 || row.input2_gradient != 0 || (row.kind == node_kind::general && row.backward != 0);
+      to.forward = is_product ? way(gemm_product::forward, row) : "sample kernel";
+      if (has_gradient) to.backward = is_product ? way(gemm_product::adjoint, row) : "sample kernel";
     }
     if (to.parameters == 0) return;
     to.norm = structure::trained_counts[i] == 0 ? "frozen" : name_of(norm_method::elementwise);
@@ -33471,7 +32611,7 @@ template <class Network, on_device::device Device>
     for (int k = row.first_outer; k < row.last_outer; ++k) {
       const on_device::outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
       to.norm = name_of(leaf.method);
-      if (program::layered) to.sum = way(on_device::sum_way(leaf));
+      if (program::layered) to.sum = way(gemm_product::sums, leaf);
     }
   });
   return rows;
@@ -33535,7 +32675,7 @@ class network_trainer {
  public:
   using records_type = dataset<Scalar, Target>;
   using launch_type = sample_launcher<Device, Scalar, Target>;
-  using noise_stream = pergrad::detail::secret_stream<pergrad::detail::randomness::noise>;
+  using noise_stream = stream_upload::stream_type;
   /// Records are copied to the device when a step sees them first.
   static constexpr bool trains_on_a_copy = true;
   static constexpr bool can_be_saved = false;
@@ -33622,19 +32762,21 @@ class network_trainer {
     const std::size_t target_start = (input_bytes + 255) / 256 * 256;
     const std::size_t bytes = target_start + records.targets().size_bytes();
     captured_ = false;
-    if (records_.bytes() < bytes) {
-      records_ = allocation<Device>{};
-      records_ = {device_, bytes};
+    if (room_ < bytes) {
+      room_ = 0;
+      records_.reset();  // before there is another one
+      records_ = allocate_on(device_, bytes);
+      room_ = bytes;
     }
     if (records.size() > 0) {
       upload_inputs(static_cast<const Scalar*>(inputs), records.size() * net().input_size);
-      device_->upload(records_.template at<void>(target_start), records.targets().data(),
-                      records.targets().size_bytes());
+      device_->upload(records_.get() + target_start, records.targets().data(), records.targets().size_bytes());
     }
     inputs_ = inputs;
     targets_ = records.targets().data();
     record_count_ = records.size();
-    capture(records_.template at<const Scalar>(0), records_.template at<const Target>(target_start));
+    capture(reinterpret_cast<const Scalar*>(records_.get()),
+            reinterpret_cast<const Target*>(records_.get() + target_start));
   }
 
   /// One physical batch. The last one has the step's noise: it is added, and the parameters are updated.
@@ -33703,12 +32845,12 @@ class network_trainer {
   }
   /// With TF32 the device's copy is rounded; its kernels read it as it is.
   void upload_inputs(const Scalar* inputs, std::size_t count) {
-    if (!memory_->tf32()) return device_->upload(records_.template at<void>(0), inputs, count * sizeof(Scalar));
+    if (!memory_->tf32()) return device_->upload(records_.get(), inputs, count * sizeof(Scalar));
     std::vector<Scalar> part(std::min(count, std::size_t{1} << 16U));
     for (std::size_t first = 0; first < count; first += part.size()) {
       const std::size_t size = std::min(part.size(), count - first);
       for (std::size_t i = 0; i < size; ++i) part[i] = round_to_tf32(inputs[first + i]);
-      device_->upload(records_.template at<Scalar>(first * sizeof(Scalar)), part.data(), size * sizeof(Scalar));
+      device_->upload(records_.get() + first * sizeof(Scalar), part.data(), size * sizeof(Scalar));
     }
   }
   /// From now on the newest parameters are here. They may have been with another trainer of the same network.
@@ -33753,10 +32895,8 @@ class network_trainer {
                                     .released = memory_->template at<Scalar>(places.released),
                                     .is_open = memory_->template at<unsigned char>(places.is_open),
                                     .rule = rule()};
-    const release_kernel<Scalar> kernel{work};
-    device_->launch(kernel, kernel.blocks());
-    const settle_kernel<Scalar> rest{work};
-    device_->launch(rest, rest.blocks());
+    launch(*device_, release_kernel<Scalar>{work});
+    launch(*device_, settle_kernel<Scalar>{work});
   }
 
   std::shared_ptr<Device> device_;
@@ -33768,7 +32908,8 @@ class network_trainer {
   release_grid grid_;
   release_settings<Scalar> settings_{};
   clip_rule rule_;
-  allocation<Device> records_;
+  std::shared_ptr<std::byte> records_;  ///< on the device
+  std::size_t room_ = 0;                ///< there, in bytes
   const void* inputs_ = nullptr;
   const void* targets_ = nullptr;
   std::size_t record_count_ = 0;
@@ -33800,9 +32941,9 @@ class trainer : public network_trainer<typename Network::scalar, target_of<Loss,
             sensitivity} {}
 
   /// All of a step. The last physical batch brings the noise along, and an empty one is a batch as well.
-  template <class Noise, class NextNoise, class Memory>
+  template <class Noise, class NextNoise>
   void step(const pergrad::detail::step_records<Network, Loss>& records, const Noise& /*noise*/,
-            const NextNoise& next_noise, Memory& /*update*/) {
+            const NextNoise& next_noise, std::span<scalar> /*update*/) {
     const auto noise = next_noise();
     this->prepare(*records.records, noise);
     std::span<const std::uint32_t> drawn = records.next();
