@@ -28,6 +28,7 @@
 #include <pergrad/expressions/scalars.hpp>
 #include <pergrad/expressions/sums.hpp>
 #include <pergrad/expressions/totals.hpp>
+#include <pergrad/files/older_files.hpp>
 #include <pergrad/files/parameters.hpp>
 #include <pergrad/files/resume.hpp>
 #include <pergrad/files/safetensors.hpp>

@@ -392,10 +392,71 @@ BOOST_AUTO_TEST_CASE(a_ledger_that_is_none_is_refused_under_a_right_checksum) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_checkpoint_from_before_this_version_is_refused) {
+// Written as version 0.1 did: five .npy arrays, parameters with the frozen ones last.
+BOOST_AUTO_TEST_CASE(a_checkpoint_of_version_0_1_is_converted_if_somebody_vouches_for_it) {
   const scratch_file file;
-  write(file.path, std::string{"\x93NUMPY\x01\x00", 8});
-  refused(file.path, "keeps to no epsilon", usual_options());
+  const pg::host exec{pg::threads{1}};
+  const auto array = []<class Value>(const std::vector<Value>& values) {
+    return pg::detail::npy_header<Value>(values.size()) +
+           std::string{reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Value)};
+  };
+  using tuned = pg::network<pg::shape{6}, pg::frozen<pg::linear<9>>, pg::tanh, pg::linear<3>>;
+  tuned net{exec, pg::kaiming_uniform{1}}, loaded{exec, pg::zeros{}}, again{exec, pg::zeros{}};
+  const std::vector<float> all(net.all_parameters().begin(), net.all_parameters().end());
+  std::vector<float> velocity(30);
+  for (std::size_t i = 0; i < velocity.size(); ++i) velocity[i] = static_cast<float>(i);
+  const std::string older = array(std::vector<std::uint64_t>{1, 93, 30, 0, 14, 2}) + array(all) + array(velocity) +
+                            array(std::vector<double>{0.2, 1.1, 0.5, 3.0}) + array(std::vector<std::uint64_t>{4, 3});
+  write(file.path, older);
+  pg::dp_sgd trainer{exec, loaded, loss{}, with_momentum(), pg::seeded_generator{5}};
+  BOOST_CHECK_EXCEPTION(
+      pg::load_checkpoint(trainer, file.path), std::runtime_error, [&](const std::runtime_error& error) {
+        return std::string{error.what()}.find("unprotected::load_older_checkpoint reads it") != std::string::npos;
+      });
+  pg::unprotected::load_older_checkpoint(trainer, file.path);
+  BOOST_TEST(trainer.steps() == 7U);
+  BOOST_TEST(std::equal(all.begin(), all.end(), loaded.all_parameters().begin()));
+  pg::save_checkpoint(trainer, file.path);
+  pg::dp_sgd next{exec, again, loss{}, with_momentum(), pg::seeded_generator{5}};
+  pg::load_checkpoint(next, file.path);
+  BOOST_TEST(next.epsilon(pg::delta{1e-5}) == trainer.epsilon(pg::delta{1e-5}));
+  BOOST_TEST(std::equal(all.begin(), all.end(), again.all_parameters().begin()));
+  const std::string today = bytes_of(file.path);
+  const std::string state{reinterpret_cast<const char*>(velocity.data()), velocity.size() * sizeof(float)};
+  BOOST_TEST((today.find(state) != std::string::npos));
+
+  const auto fails = [&](const std::string& bytes, const std::string& what) {
+    write(file.path, bytes);
+    tuned other{exec, pg::zeros{}};
+    pg::dp_sgd taker{exec, other, loss{}, with_momentum()};
+    BOOST_CHECK_EXCEPTION(pg::unprotected::load_older_checkpoint(taker, file.path), std::runtime_error,
+                          [&](const std::runtime_error& error) {
+                            BOOST_TEST_MESSAGE(error.what());
+                            return std::string{error.what()}.find(what) != std::string::npos;
+                          });
+    BOOST_TEST(taker.steps() == 0U);
+    BOOST_TEST(other.all_parameters()[0] == 0.0F);
+  };
+  fails(today, "not a checkpoint of version 0.1: no array of sizes");
+  fails(older + '\0', "is longer than a checkpoint");
+  for (const std::size_t size : {std::size_t{0}, std::size_t{70}, std::size_t{200}, older.size() - 1}) {
+    fails(older.substr(0, size), "");
+  }
+  const auto with = [&](std::size_t place, std::uint64_t value) {
+    std::string bytes = older;
+    std::memcpy(bytes.data() + 128 + 8 * place, &value, sizeof value);
+    return bytes;
+  };
+  fails(with(0, 2), "a checkpoint of format 2, expected 1");
+  fails(with(1, 94), "has 94 parameters, the network has 93");
+  fails(with(2, 60), "has 60 values of an optimizer's state, this optimizer has 30");
+  fails(with(5, std::uint64_t{1} << 60U), "kinds of steps");
+  pg::dp_sgd_options filter = with_momentum();
+  filter.budget = pg::privacy_budget{pg::epsilon{8}, pg::delta{1e-5}};
+  filter.plan = pg::run_plan::on_the_way;
+  write(file.path, older);
+  pg::dp_sgd on_the_way{exec, again, loss{}, filter};
+  BOOST_CHECK_THROW(pg::unprotected::load_older_checkpoint(on_the_way, file.path), std::runtime_error);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -10,14 +10,13 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdio>
-#include <cstring>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <pergrad/detail/file.hpp>
+#include <pergrad/files/older_files.hpp>
 #include <pergrad/files/parameter_names.hpp>
 #include <pergrad/files/safetensors.hpp>
 #include <pergrad/graph/stand_ins.hpp>
@@ -37,68 +36,6 @@ enum class parameter_order {
 };
 
 namespace detail {
-
-/// Bytes that were read and looked at, and where they go: nothing is changed before all is known to be right.
-struct loaded_bytes {
-  struct move {
-    std::size_t array;  ///< 0: the network's parameters, then the optimizer's arrays
-    std::size_t from;
-    std::size_t to;
-    std::size_t size;
-  };
-  std::vector<std::byte> bytes;
-  std::vector<move> moves;
-  void put(std::span<std::byte* const> arrays) const noexcept {
-    for (const move& each : moves) std::memcpy(arrays[each.array] + each.to, bytes.data() + each.from, each.size);
-  }
-};
-
-template <class Text>
-[[nodiscard]] bool is_npy(const Text& path) {
-  const file stream = open_file(path, "rb");
-  char magic[6];
-  return stream != nullptr && std::fread(magic, 1, sizeof magic, stream.get()) == sizeof magic &&
-         std::memcmp(magic, "\x93NUMPY", sizeof magic) == 0;
-}
-
-/// Reads a .npy file with the values of these tensors one after another.
-template <class Text>
-loaded_bytes read_npy(const Text& path, std::span<const safetensors::tensor> list) {
-  loaded_bytes made;
-  const file stream = open_file(path, "rb");
-  if (stream == nullptr) fail_with_file(path, "cannot be opened");
-  std::size_t size = 0;
-  for (const safetensors::tensor& each : list) size += each.size;
-  const std::size_t width = list.empty() || list[0].type == "F32" ? 4 : 8;
-  constexpr std::size_t longest_header = 10 + 0xFFFF;
-  std::vector<std::byte>& bytes = made.bytes;
-  bytes.resize(longest_header + size + 1);  // one more than any right file has
-  bytes.resize(std::fread(bytes.data(), 1, bytes.size(), stream.get()));
-  if (std::ferror(stream.get()) != 0) fail_with_file(path, "cannot be read");
-  if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY\x01\x00", 8) != 0) {
-    fail_with_file(path, "not a .npy file of version 1.0");
-  }
-  const std::size_t start = 10 + std::to_integer<std::size_t>(bytes[8]) + 256 * std::to_integer<std::size_t>(bytes[9]);
-  const Text dictionary{reinterpret_cast<const char*>(bytes.data()) + 10, std::min(bytes.size(), start) - 10};
-  const Text type = width == 4 ? "'<f4'" : "'<f8'";
-  const Text extent = "(" + std::to_string(size / width) + ",)";
-  if (dictionary.find("'descr': " + type) == Text::npos || dictionary.find(extent) == Text::npos ||
-      dictionary.find("'fortran_order': False") == Text::npos) {
-    fail_with_file(path, "expected an array of type " + type + " and shape " + extent + ", found " +
-                             dictionary.substr(0, dictionary.find_last_of('}') + 1));
-  }
-  const std::size_t found = bytes.size() - std::min(bytes.size(), start);
-  if (found != size) {
-    fail_with_file(path, "expected " + std::to_string(size) + " bytes of values at byte " + std::to_string(start) +
-                             ", found " + (found > size ? "more" : std::to_string(found)));
-  }
-  std::size_t from = start;
-  for (const safetensors::tensor& each : list) {
-    made.moves.push_back({0, from, each.begin, each.size});
-    from += each.size;
-  }
-  return made;
-}
 
 /// What a file is, and of which version.
 inline constexpr const char* parameter_format = "parameters 1";

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include <pergrad/detail/file.hpp>
+#include <pergrad/files/older_files.hpp>
 #include <pergrad/files/parameter_names.hpp>
 #include <pergrad/files/parameters.hpp>
 #include <pergrad/files/safetensors.hpp>
@@ -40,20 +41,6 @@
 namespace pergrad::inline v0_1 {
 
 namespace detail {
-
-/// The numbers of a run.
-struct run_numbers {
-  std::vector<rdp_accountant::entry> ledger;
-  run_plan plan = run_plan::beforehand;
-  double order = 0;
-  std::uint64_t optimizer_steps = 0;
-  std::uint64_t generator_steps = 0;
-};
-template <class Text>
-void require_entries(const Text& path, std::uint64_t entries) {
-  constexpr std::uint64_t most = std::uint64_t{1} << 20U;  // nobody changes sigma as often
-  if (entries > most) fail_with_file(path, "has a ledger of " + std::to_string(entries) + " kinds of steps");
-}
 
 /// What a run's file must fit: the tensors that it has but for its ledger, in arrays 0, 1, ... of memory.
 struct run_layout {
@@ -129,8 +116,8 @@ template <class Text>
 [[nodiscard]] std::pair<loaded_bytes, run_numbers> read_run(const Text& path, const run_layout& layout, run_plan plan) {
   if (is_npy(path)) {
     fail_with_file(path,
-                   "a .npy file, as checkpoints were before this version: the noise of those runs keeps to no epsilon "
-                   "(docs/privacy.md), so no ledger goes on with them");
+                   "a checkpoint of version 0.1, which neither names nor a checksum protect: "
+                   "unprotected::load_older_checkpoint reads it, save_checkpoint writes it anew");
   }
   safetensors::reader opened{path};
   require_format(opened, run_format);
@@ -232,15 +219,19 @@ struct checkpoint_access {
 
   /// Reads first and changes then: nothing is changed if anything is wrong. Returns the steps given out.
   template <class Network, class Optimizer, class Accountant>
-  static std::uint64_t restore(Network& network, Optimizer& optimizer, Accountant& accountant,
-                               const std::string& path) {
+  static std::uint64_t restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
+                               bool older) {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
     }
     run_plan plan = run_plan::beforehand;
     if constexpr (std::is_same_v<Accountant, privacy_accountant>) plan = accountant.plan();
-    const auto [loaded, run] = read_run(path, layout<Network>(optimizer), plan);
+    if (older && plan != run_plan::beforehand) {
+      fail_with_file(path, "a run of version 0.1 was planned beforehand, and this one is planned on the way");
+    }
+    const auto [loaded, run] =
+        older ? read_older<Network>(optimizer, path) : read_run(path, layout<Network>(optimizer), plan);
     require_ledger(path, run);
     Accountant goes_on = accountant;
     for (const rdp_accountant::entry& entry : run.ledger) goes_on.record(entry.event, entry.count);
@@ -252,6 +243,13 @@ struct checkpoint_access {
     loaded.put(places);
     if (std::uint64_t* const count = optimizer.count()) *count = run.optimizer_steps;
     return run.generator_steps;
+  }
+  template <class Network, class Optimizer>
+  [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
+    constexpr std::size_t width = sizeof(typename Network::scalar);
+    std::vector<std::size_t> sizes{width * (Network::parameter_count + Network::frozen_parameter_count)};
+    for (const auto part : optimizer.state()) sizes.push_back(part.size_bytes());
+    return read_older_run(path, sizes, width);
   }
   /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise.
   template <class Generator>
@@ -272,10 +270,11 @@ struct checkpoint_access {
         trainer.trainer_->optimizer_);
   }
   template <class Trainer>
-  static void load(Trainer& trainer, const std::string& path) {
+  static void load(Trainer& trainer, const std::string& path, bool older) {
     go_on(trainer.generator_,
-          std::visit([&](auto& optimizer) { return restore(*trainer.network_, optimizer, trainer.accountant_, path); },
-                     trainer.trainer_->optimizer_));
+          std::visit(
+              [&](auto& optimizer) { return restore(*trainer.network_, optimizer, trainer.accountant_, path, older); },
+              trainer.trainer_->optimizer_));
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
@@ -285,7 +284,7 @@ struct checkpoint_access {
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    go_on(loop.generator_, restore(network, optimizer, loop.accountant_, path));
+    go_on(loop.generator_, restore(network, optimizer, loop.accountant_, path, false));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -317,7 +316,7 @@ requires(Executor::template trainer<Network, Loss>::can_be_saved) void save_chec
 template <class Network, class Loss, class Generator, class Executor>
 requires(Executor::template trainer<Network, Loss>::can_be_saved) void load_checkpoint(
     dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
-  detail::checkpoint_access::load(trainer, path);
+  detail::checkpoint_access::load(trainer, path, false);
 }
 
 /// The same for a `private_loop`, with its own network and the optimizer that takes its steps. A step that has begun is
@@ -348,7 +347,19 @@ requires(std::is_same_v<Accountant, rdp_accountant> ||
          std::is_same_v<Accountant, privacy_accountant>) void load_checkpoint(Network& network, Optimizer& optimizer,
                                                                               Accountant& accountant,
                                                                               const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path));
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false));
 }
 
+namespace unprotected {
+
+/// Reads a checkpoint of version 0.1, five .npy arrays, into a trainer as `load_checkpoint` does; `save_checkpoint`
+/// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
+/// damage to its ledger may go unnoticed: the caller vouches for both.
+template <class Network, class Loss, class Generator, class Executor>
+requires(Executor::template trainer<Network, Loss>::can_be_saved) void load_older_checkpoint(
+    dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+  detail::checkpoint_access::load(trainer, path, true);
+}
+
+}  // namespace unprotected
 }  // namespace pergrad::inline v0_1
