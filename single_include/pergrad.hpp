@@ -9840,22 +9840,13 @@ template <executor Executor, class Expression>
 
 }  // namespace unprotected
 }  // namespace pergrad::inline v0_1
-// pergrad/files/parameters.hpp - parameters to and from a file, and from one network to another, by their names
+// pergrad/files/older_files.hpp - what is read from files before anything is changed, and NumPy's .npy files, which
+// version 0.1 wrote
 //
-// Files are safetensors (files/safetensors.hpp) with PyTorch's names (files/parameter_names.hpp). NumPy's .npy, which
-// former versions wrote, is still read: the flat vector of `torch.nn.utils.parameters_to_vector`.
-//
-// A run that is to go on in another process needs more than parameters: see resume.hpp. Keys and generator states are
-// never written: who has them can subtract the noise.
-
-// pergrad/files/parameter_names.hpp - the names that a network's parameters have in files, and a text of its structure
-//
-// Names are those of PyTorch's `nn.Sequential`: `3.weight` of layer 3, `3.0.weight` of the first layer of a
-// `sequential` there. `frozen`, `tied`, `parameter_group` and `repeat` count as if their layers stood in the list
-// themselves. A residual's projection is `projection`, branches are numbered. A composition of layers names its own:
-// by `part_name(number)` for its nodes that have parameters, or by `name_parts(names)`; `*` stands for the block.
-//
-// Everything here is compiled only for networks that meet a file, and but for the walk through the types once.
+// A .npy file of parameters is the flat vector of `torch.nn.utils.parameters_to_vector`. A checkpoint of version 0.1 is
+// five .npy arrays one after the other: uint64 [1, number of parameters, values of the optimizer's state, its steps,
+// steps given out by the generator, entries of the ledger]; all parameters, frozen ones last; the optimizer's state;
+// probability and noise multiplier of every entry; its steps.
 
 // pergrad/files/safetensors.hpp - files of named tensors, which Python's safetensors reads and writes as well
 //
@@ -10240,754 +10231,6 @@ struct basic_safetensors {
 using safetensors = basic_safetensors<std::string>;
 
 }  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1::detail {
-
-/// Walks through the layers as a user wrote them, in the order in which they unfold, and names every node. Text is
-/// std::string: a template is compiled where it is used only.
-template <class Text>
-class node_names {
- public:
-  explicit node_names(std::span<const std::size_t> parameter_counts) : counts_{parameter_counts} {}
-  [[nodiscard]] std::size_t size() const noexcept { return names_.size(); }
-  [[nodiscard]] const Text& operator[](std::size_t node) const noexcept { return names_[node]; }
-
-  /// The layers as a list of its own, numbered from 0.
-  template <class... Layers>
-  void list_at(const Text& where) {
-    const std::size_t outer = std::exchange(next_, 0);
-    inside(where, [&] { splice<Layers...>(); });
-    next_ = outer;
-  }
-  /// Branches `0`, `1`, ..., and behind each but the first a node that joins it.
-  template <class... Branches>
-  void branches() {
-    std::size_t number = 0;
-    const auto branch = [&](auto type) {
-      inside(std::to_string(number) + ".", [&] { one(type); });
-      if (number++ > 0) rest(1);
-    };
-    const int expand[]{0, (branch(std::type_identity<Branches>{}), 0)...};
-    static_cast<void>(expand);
-  }
-  /// The nodes of a composition that are not named yet; those with parameters are named by `Layer`.
-  template <class Layer, class Composition = Layer>
-  void named_parts(std::size_t first) {
-    const std::size_t end = first + unfold<Composition>::type::size;
-    for (std::size_t number = 0; names_.size() < end;) {
-      const bool has_parameters = counts_[names_.size()] > 0;
-      names_.push_back(path_ + (has_parameters ? Layer::part_name(number++) : Text{}));
-    }
-  }
-  /// So many nodes whose blocks stand right here.
-  void rest(std::size_t count) { names_.insert(names_.end(), count, path_ + "*"); }
-
- private:
-  template <class Function>
-  void inside(const Text& where, const Function& f) {
-    const std::size_t before = path_.size();
-    path_ += where;
-    f();
-    path_.resize(before);
-  }
-
-  template <class... Layers>
-  void splice() {
-    const int expand[]{0, (entry(std::type_identity<Layers>{}), 0)...};
-    static_cast<void>(expand);
-  }
-  /// The next entries of a list.
-  template <class Layer>
-  void entry(std::type_identity<Layer> layer) {
-    inside(std::to_string(next_++) + ".", [&] { one(layer); });
-  }
-  template <class... Layers>
-  void entry(std::type_identity<frozen<Layers...>> /*transparent*/) {
-    splice<Layers...>();
-  }
-  template <std::size_t Key, class... Layers>
-  void entry(std::type_identity<tied<Key, Layers...>> /*transparent*/) {
-    splice<Layers...>();
-  }
-  template <std::size_t Group, class... Layers>
-  void entry(std::type_identity<parameter_group<Group, Layers...>> /*transparent*/) {
-    splice<Layers...>();
-  }
-  template <std::size_t Count, class... Layers>
-  void entry(std::type_identity<repeat<Count, Layers...>> /*transparent*/) {
-    for (std::size_t i = 0; i < Count; ++i) splice<Layers...>();
-  }
-
-  /// What stands where one layer may: a layer, a list, a composition.
-  template <class Layer>
-  void one(std::type_identity<Layer> /*type*/) {
-    if constexpr (requires { Layer::name_parts(*this); }) {
-      Layer::name_parts(*this);
-    } else if constexpr (requires { Layer::part_name(0); }) {
-      named_parts<Layer>(names_.size());
-    } else if constexpr (requires { typename Layer::unfolds_to; }) {
-      one(std::type_identity<typename Layer::unfolds_to>{});
-    } else {
-      rest(unfold<Layer>::type::size);
-    }
-  }
-  template <class... Layers>
-  void one(std::type_identity<sequential<Layers...>> /*type*/) {
-    list_at<Layers...>("");
-  }
-  template <class Layer>
-  void one(std::type_identity<frozen<Layer>> /*transparent*/) {
-    one(std::type_identity<Layer>{});
-  }
-  template <class... Layers>
-  void one(std::type_identity<frozen<Layers...>> /*type*/) {
-    list_at<Layers...>("");
-  }
-  template <std::size_t Key, class... Layers>
-  void one(std::type_identity<tied<Key, Layers...>> /*type*/) {
-    one(std::type_identity<frozen<Layers...>>{});
-  }
-  template <std::size_t Group, class... Layers>
-  void one(std::type_identity<parameter_group<Group, Layers...>> /*type*/) {
-    one(std::type_identity<frozen<Layers...>>{});
-  }
-  template <std::size_t Count, class... Layers>
-  void one(std::type_identity<repeat<Count, Layers...>> /*type*/) {
-    list_at<repeat<Count, Layers...>>("");
-  }
-  template <class Layer, class First, class Second>
-  void one(std::type_identity<merge<Layer, First, Second>> /*type*/) {
-    branches<First, Second>();
-  }
-  template <class... Layers>
-  void one(std::type_identity<residual<Layers...>> /*type*/) {
-    using split = split_residual<sequential<>, Layers...>;
-    one(std::type_identity<typename split::body>{});
-    inside("projection.", [&] { one(std::type_identity<typename split::shortcut>{}); });
-    rest(1);
-  }
-
-  std::span<const std::size_t> counts_;
-  std::vector<Text> names_;
-  Text path_;
-  std::size_t next_ = 0;
-};
-
-/// A layer's blocks; those of a layer with two inputs may depend on both.
-template <class Layer>
-[[nodiscard]] auto blocks_of(shape in, [[maybe_unused]] shape second) {
-  if constexpr (requires { Layer::blocks(in, second); }) {
-    return Layer::blocks(in, second);
-  } else if constexpr (requires { Layer::blocks(in); }) {
-    return Layer::blocks(in);
-  } else if constexpr (has_affine<Layer>) {
-    const affine_map map = Layer::affine(in);
-    block_list<2> list{{{"weight", {map.out_channels, map.view_width()}}, {"bias", {map.bias_count()}}}};
-    if constexpr (requires { Layer::kernel_axes; }) {
-      const std::size_t kernel[]{map.kernel.depth, map.kernel.height, map.kernel.width};
-      list[0].extents[1] = map.in_channels / map.groups;
-      for (std::size_t axis = 0; axis < Layer::kernel_axes; ++axis) {
-        list[0].extents[2 + axis] = kernel[Layer::kernel_axes == 3 ? axis : axis + 1];
-      }
-    }
-    return list;
-  } else {
-    const auto factors = factors_of<Layer>(in, second);
-    static constexpr const char* numbers[]{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
-    static_assert(factors.size() <= 10, "a layer with more blocks names them: blocks(shape)");
-    block_list<factors.size()> list;
-    for (std::size_t i = 0; i < factors.size(); ++i) {
-      const bool is_matrix = factors[i].outer || factors[i].sparse;
-      list[i] = {numbers[i], {factors[i].rows, is_matrix ? factors[i].columns : 0}};
-    }
-    return list;
-  }
-}
-
-/// Appends a node's blocks, which begin at a byte of the network's parameters.
-template <class = void>
-void append_blocks(std::vector<safetensors::tensor>& list, std::span<const parameter_block> blocks,
-                   const std::string& name, std::size_t width, std::size_t begin, std::size_t size) {
-  const std::size_t end = begin + size;
-  for (const parameter_block& block : blocks) {
-    if (block.extents[0] == 0) continue;
-    safetensors::tensor made;
-    made.name = name;
-    made.name.replace(name.find('*'), 1, block.name);
-    if (made.name.find_first_of("\"\\\n\t") != std::string::npos || safetensors::find(list, made.name) != nullptr) {
-      throw std::logic_error("pergrad: the name " + made.name + " is none for a tensor, or another one has it");
-    }
-    made.type = width == 4 ? "F32" : "F64";
-    made.begin = begin;
-    made.size = width;
-    for (const std::size_t extent : block.extents) {
-      if (extent == 0) break;
-      made.shape.push_back(extent);
-      made.size *= extent;
-    }
-    begin += made.size;
-    list.push_back(std::move(made));
-  }
-  if (begin != end) {
-    throw std::logic_error("pergrad: the blocks of the layer " + name + " are " + std::to_string(size + begin - end) +
-                           " bytes, its parameters are " + std::to_string(size));
-  }
-}
-
-template <class Names, class Scalar, shape Input, class... Layers>
-void name_layers(Names& names, std::type_identity<static_network<Scalar, Input, Layers...>> /*network*/) {
-  names.template list_at<Layers...>("");
-}
-template <shape Input, class... Nodes, class... Layers>
-[[nodiscard]] std::vector<std::size_t> later_places(
-    std::type_identity<unfolded<Input, node_list<Nodes...>, Layers...>> /*structure*/) {
-  return {Nodes::later...};
-}
-
-/// A network's parameters, frozen or not, each with its place in `all_parameters()`, in the order of PyTorch's
-/// `parameters_to_vector`: layer after layer.
-template <class Network>
-[[nodiscard]] std::vector<safetensors::tensor> parameter_tensors() {
-  using structure = typename Network::structure;
-  node_names<std::string> names{structure::parameter_counts};
-  name_layers(names, std::type_identity<Network>{});
-  const std::vector<std::size_t> later = later_places(std::type_identity<structure>{});
-  std::vector<safetensors::tensor> list;
-  // Behind a node stand those that were put off until it.
-  for (std::size_t place = 0; place < 2 * later.size(); ++place) {
-    for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      if constexpr (may_have_parameters<Layer>) {
-        if (place != 2 * (i + later[i]) + (later[i] == 0 ? 0 : 1) || structure::owners[i] != i ||
-            structure::parameter_counts[i] == 0) {
-          return;
-        }
-        constexpr std::size_t width = sizeof(typename Network::scalar);
-        const auto blocks =
-            blocks_of<Layer>(structure::shapes[structure::inputs[i]], structure::shapes[structure::inputs2[i]]);
-        append_blocks(list, blocks, names[i], width, width * structure::parameter_offsets[i],
-                      width * structure::parameter_counts[i]);
-      }
-    });
-  }
-  return list;
-}
-
-/// The hash of what a network computes: every node's layer, its settings, its shapes and where its inputs lie. With
-/// `frozen_too` also of what is trained. What layers call themselves is all that is known of the users' own.
-template <class Network>
-[[nodiscard]] std::string structure_hash(bool frozen_too) {
-  using structure = typename Network::structure;
-  safetensors::checksum sum;
-  sum.add(bytes_of(&structure::shapes[0], 1));
-  for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-    constexpr const char* name = name_of_layer<Layer>();
-    sum.add(bytes_of(name, std::strlen(name) + 1));
-    if constexpr (requires { Layer::settings(); }) {
-      const auto settings = Layer::settings();
-      sum.add(bytes_of(settings.data(), settings.size()));
-    }
-    if constexpr (has_affine<Layer>) {
-      const affine_map map = Layer::affine(structure::shapes[structure::inputs[i]]);
-      const extent geometry[]{map.kernel, map.stride, map.padding, map.dilation, map.groups};
-      sum.add(bytes_of(geometry, 5));
-    }
-    const std::size_t numbers[]{structure::inputs[i], structure::inputs2[i], structure::owners[i],
-                                frozen_too ? structure::trained_counts[i] : 0};
-    sum.add(bytes_of(numbers, 4));
-    sum.add(bytes_of(&structure::shapes[i + 1], 1));
-  });
-  return sum.text();
-}
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1 {
-
-/// Which of two networks' parameters, or of a file's and a network's, must fit together.
-enum class matching {
-  all,    ///< all of both, in name, shape and type
-  common  ///< at least one; what fits is taken over, and what does not stays: a new head, an adapter's base
-};
-/// How a flat vector of parameters is ordered if some are frozen.
-enum class parameter_order {
-  by_layer,    ///< layer after layer, frozen or not: PyTorch's `parameters_to_vector`
-  frozen_last  ///< all that are trained, then the frozen ones: `all_parameters()`, and .npy files of version 0.1
-};
-
-namespace detail {
-
-/// Bytes that were read and looked at, and where they go: nothing is changed before all is known to be right.
-struct loaded_bytes {
-  struct move {
-    std::size_t array;  ///< 0: the network's parameters, then the optimizer's arrays
-    std::size_t from;
-    std::size_t to;
-    std::size_t size;
-  };
-  std::vector<std::byte> bytes;
-  std::vector<move> moves;
-  void put(std::span<std::byte* const> arrays) const noexcept {
-    for (const move& each : moves) std::memcpy(arrays[each.array] + each.to, bytes.data() + each.from, each.size);
-  }
-};
-
-template <class Text>
-[[nodiscard]] bool is_npy(const Text& path) {
-  const file stream = open_file(path, "rb");
-  char magic[6];
-  return stream != nullptr && std::fread(magic, 1, sizeof magic, stream.get()) == sizeof magic &&
-         std::memcmp(magic, "\x93NUMPY", sizeof magic) == 0;
-}
-
-/// Reads a .npy file with the values of these tensors one after another.
-template <class Text>
-loaded_bytes read_npy(const Text& path, std::span<const safetensors::tensor> list) {
-  loaded_bytes made;
-  const file stream = open_file(path, "rb");
-  if (stream == nullptr) fail_with_file(path, "cannot be opened");
-  std::size_t size = 0;
-  for (const safetensors::tensor& each : list) size += each.size;
-  const std::size_t width = list.empty() || list[0].type == "F32" ? 4 : 8;
-  constexpr std::size_t longest_header = 10 + 0xFFFF;
-  std::vector<std::byte>& bytes = made.bytes;
-  bytes.resize(longest_header + size + 1);  // one more than any right file has
-  bytes.resize(std::fread(bytes.data(), 1, bytes.size(), stream.get()));
-  if (std::ferror(stream.get()) != 0) fail_with_file(path, "cannot be read");
-  if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY\x01\x00", 8) != 0) {
-    fail_with_file(path, "not a .npy file of version 1.0");
-  }
-  const std::size_t start = 10 + std::to_integer<std::size_t>(bytes[8]) + 256 * std::to_integer<std::size_t>(bytes[9]);
-  const Text dictionary{reinterpret_cast<const char*>(bytes.data()) + 10, std::min(bytes.size(), start) - 10};
-  const Text type = width == 4 ? "'<f4'" : "'<f8'";
-  const Text extent = "(" + std::to_string(size / width) + ",)";
-  if (dictionary.find("'descr': " + type) == Text::npos || dictionary.find(extent) == Text::npos ||
-      dictionary.find("'fortran_order': False") == Text::npos) {
-    fail_with_file(path, "expected an array of type " + type + " and shape " + extent + ", found " +
-                             dictionary.substr(0, dictionary.find_last_of('}') + 1));
-  }
-  const std::size_t found = bytes.size() - std::min(bytes.size(), start);
-  if (found != size) {
-    fail_with_file(path, "expected " + std::to_string(size) + " bytes of values at byte " + std::to_string(start) +
-                             ", found " + (found > size ? "more" : std::to_string(found)));
-  }
-  std::size_t from = start;
-  for (const safetensors::tensor& each : list) {
-    made.moves.push_back({0, from, each.begin, each.size});
-    from += each.size;
-  }
-  return made;
-}
-
-/// What a file is, and of which version.
-inline constexpr const char* parameter_format = "parameters 1";
-inline constexpr const char* run_format = "checkpoint 1";
-
-template <class = void>
-[[nodiscard]] std::vector<safetensors::tensor> in_memory_order(std::vector<safetensors::tensor> list) {
-  std::sort(list.begin(), list.end(), [](const auto& left, const auto& right) { return left.begin < right.begin; });
-  return list;
-}
-
-template <class Text>
-void write_parameters(const Text& path, std::span<const safetensors::tensor> list, const Text& structure,
-                      const std::byte* parameters) {
-  if (path.ends_with(".npy")) fail_with_file(path, "save_parameters writes safetensors, and a .npy is none");
-  std::vector<const std::byte*> values;
-  for (const safetensors::tensor& each : list) values.push_back(parameters + each.begin);
-  safetensors::write(path, {{"pergrad", parameter_format}, {"structure", structure}}, list, values);
-}
-
-/// Throws std::runtime_error unless the file says of itself that it is that, or nothing.
-template <class = void>
-void require_format(const safetensors::reader& opened, const std::string& wanted) {
-  const std::string* const found = opened.metadata("pergrad");
-  if (found == nullptr || *found == wanted) return;
-  opened.fail("is a file of pergrad: " + found->substr(0, 80) + ", expected: " + wanted +
-              (*found == run_format ? "; load_checkpoint reads it" : ""));
-}
-template <class = void>
-void require_structure(const safetensors::reader& opened, const std::string& structure, const char* instead) {
-  const std::string* const found = opened.metadata("structure");
-  if (found == nullptr || *found == structure) return;
-  opened.fail("is of a network with the same parameters but another structure: its hash is " + found->substr(0, 80) +
-              ", the network's " + structure + instead);
-}
-
-/// `kept` gets the names of the network's tensors that the file has nothing for.
-template <class Text>
-loaded_bytes read_parameters(const Text& path, std::span<const safetensors::tensor> list, const Text& structure,
-                             matching which, std::vector<Text>& kept) {
-  if (is_npy(path)) {
-    const auto memory_order = in_memory_order({list.begin(), list.end()});
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      if (list[i].begin == memory_order[i].begin) continue;
-      fail_with_file(
-          path,
-          "a .npy file does not say whether frozen parameters are last, as in version 0.1, or in their places: "
-          "unprotected::load_parameters takes a parameter_order");
-    }
-    return read_npy(path, list);
-  }
-  safetensors::reader opened{path};
-  require_format(opened, parameter_format);
-  const Text differences = safetensors::differences(opened.tensors(), "the file", list, "the network", true);
-  if (which == matching::all) {
-    if (!differences.empty()) opened.fail("does not fit the network: " + differences);
-    require_structure(opened, structure, "; copy_parameters goes by names alone");
-  }
-  loaded_bytes made;
-  for (const safetensors::tensor& each : list) {
-    const safetensors::tensor* const found = safetensors::find(opened.tensors(), each.name);
-    if (found != nullptr && found->shape == each.shape && found->type == each.type) {
-      made.moves.push_back({0, found->begin, each.begin, each.size});
-    } else {
-      kept.push_back(each.name);
-    }
-  }
-  if (made.moves.empty()) opened.fail("has nothing in common with the network: " + differences);
-  made.bytes = opened.read_values();
-  return made;
-}
-
-template <class Network>
-void put_parameters(Network& network, const loaded_bytes& loaded) {
-  std::byte* const parameters[]{reinterpret_cast<std::byte*>(network.all_parameters().data())};
-  loaded.put(parameters);
-}
-
-}  // namespace detail
-
-/// Writes all parameters, frozen or not, by name, with a hash of the network's structure and a checksum, from where
-/// they lie: memory does not grow with them. The file appears whole or not at all, and is on the disk when this
-/// returns. Throws std::runtime_error that names the file and says what failed.
-template <class Network>
-void save_parameters(const Network& network, const std::string& path) {
-  if constexpr (!detail::is_explained<Network>) {
-    detail::write_parameters(path, detail::parameter_tensors<Network>(), detail::structure_hash<Network>(false),
-                             reinterpret_cast<const std::byte*>(network.all_parameters().data()));
-  }
-}
-
-/// Reads parameters by name; returns the names of the network's tensors that keep their values, none with
-/// `matching::all`. Files of Python's safetensors have neither hash nor checksum and are read as well; .npy files are
-/// flat vectors in PyTorch's order. The network is unchanged if anything is wrong. Throws std::runtime_error that says
-/// what and where, and lists both sides where names, shapes or types differ.
-template <class Network>
-// NOLINTNEXTLINE(modernize-use-nodiscard): nothing with the default
-std::vector<std::string> load_parameters(Network& network, const std::string& path, matching which = matching::all) {
-  std::vector<std::string> kept;
-  if constexpr (!detail::is_explained<Network>) {
-    detail::put_parameters(network, detail::read_parameters(path, detail::parameter_tensors<Network>(),
-                                                            detail::structure_hash<Network>(false), which, kept));
-  }
-  return kept;
-}
-
-/// Copies parameters by name between networks of any two types, frozen or not; other scalar types are converted.
-/// Returns the names of the tensors of `to` that keep their values. Throws std::invalid_argument that lists both sides
-/// where names or shapes differ; nothing is changed then.
-template <class From, class To>
-std::vector<std::string> copy_parameters(const From& from, To& to, matching which = matching::all) {
-  std::vector<std::string> kept;
-  if constexpr (!detail::is_explained<From> && !detail::is_explained<To>) {
-    const auto source = detail::parameter_tensors<From>();
-    const auto target = detail::parameter_tensors<To>();
-    const std::string differences = detail::safetensors::differences(source, "the source", target, "the target", false);
-    if (which == matching::all && !differences.empty()) {
-      throw std::invalid_argument("pergrad: copy_parameters: the networks differ: " + differences);
-    }
-    for (const auto& each : target) {
-      const auto* const found = detail::safetensors::find(source, each.name);
-      if (found == nullptr || found->shape != each.shape) kept.push_back(each.name);
-    }
-    if (kept.size() == target.size() && !kept.empty()) {
-      throw std::invalid_argument("pergrad: copy_parameters: the networks have nothing in common: " + differences);
-    }
-    const auto values = from.all_parameters();
-    const auto places = to.all_parameters();
-    for (const auto& each : target) {
-      const auto* const found = detail::safetensors::find(source, each.name);
-      if (found == nullptr || found->shape != each.shape) continue;
-      const std::size_t first = found->begin / sizeof(typename From::scalar);
-      const std::size_t place = each.begin / sizeof(typename To::scalar);
-      for (std::size_t i = 0; i < each.size / sizeof(typename To::scalar); ++i) {
-        places[place + i] = static_cast<typename To::scalar>(values[first + i]);
-      }
-    }
-  }
-  return kept;
-}
-
-namespace unprotected {
-
-/// Reads a .npy file whose order the caller vouches for, as nothing in it says which one it is. Throws as
-/// `load_parameters` of the library does.
-template <class Network>
-void load_parameters(Network& network, const std::string& path, parameter_order order) {
-  if constexpr (!detail::is_explained<Network>) {
-    const auto list = detail::parameter_tensors<Network>();
-    detail::put_parameters(
-        network, detail::read_npy(path, order == parameter_order::by_layer ? list : detail::in_memory_order(list)));
-  }
-}
-
-}  // namespace unprotected
-}  // namespace pergrad::inline v0_1
-// pergrad/files/resume.hpp - a run to and from a file: parameters, the optimizer's state, and what was spent
-//
-// With parameters alone a run that goes on would forget its momentum and, worse, its ledger: its epsilon would be that
-// of its last part. Keys are not written, so the next part draws a new one and no noise is ever used twice. Everything
-// in the file follows from released values and public numbers.
-//
-// The file is a safetensors file. Tensors: `ledger.events`, a sampling probability and a noise multiplier for every
-// kind of step; `ledger.steps`, how many there were; `ledger.order`, that of a Renyi filter, or 0; `optimizer.steps`;
-// `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
-// parameters. Metadata: the optimizer, the run's plan, and a hash of the network's structure.
-
-#include <variant>
-
-// pergrad/optim/optimizer.hpp - what every optimizer takes: a noised gradient, or a plain one by a name that says so
-//
-// A step on a private gradient is post-processing: it can be anything. The divisor is a public constant that the user
-// states, never the size of the batch that was drawn, which is a private value.
-
-// pergrad/optim/held.hpp - parameters that no step moves: the rows of padding ids
-//
-// The row of a `padding_idx` has no gradient, whatever the data, so a step owes it no noise: like PyTorch's it stays
-// what it was. Noise is drawn for it all the same, because an element's bits depend on its place.
-
-namespace pergrad::inline v0_1::detail {
-
-struct parameter_range {
-  std::size_t first = 0;
-  std::size_t end = 0;
-};
-
-/// Calls visit(range) for the rows of padding ids among the trained parameters.
-template <class Network, class Visitor>
-constexpr void for_each_held(Visitor&& visit) {
-  using structure = typename Network::structure;
-  for_each_index<structure::size>([&](auto index) {
-    constexpr std::size_t i = index;
-    using layer = typename structure::template layer_at<i>;
-    if constexpr (takes_ids<layer> && structure::trained_counts[i] > 0 && structure::owners[i] == i) {
-      std::size_t block = structure::parameter_offsets[i];
-      for (const factor& each : factors_of<layer>(structure::shapes[structure::inputs[i]], shape{})) {
-        if (each.sparse && each.skipped_id < each.rows) {
-          const std::size_t row = block + each.skipped_id * each.columns;
-          visit(parameter_range{row, row + each.columns});
-        }
-        block += each.size();
-      }
-    }
-  });
-}
-
-/// In the order of the parameters.
-template <class Network>
-[[nodiscard]] constexpr auto list_held() {
-  if constexpr (Network::input_shape.ids == 0) {
-    return std::array<parameter_range, 0>{};
-  } else {
-    constexpr std::size_t count = [] {
-      std::size_t found = 0;
-      for_each_held<Network>([&](const parameter_range& /*range*/) { ++found; });
-      return found;
-    }();
-    std::array<parameter_range, count> ranges{};
-    std::size_t next = 0;
-    for_each_held<Network>([&](const parameter_range& range) { ranges[next++] = range; });
-    std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    return ranges;
-  }
-}
-template <class Network>
-inline constexpr auto held_parameters = list_held<Network>();
-
-/// An optimizer's update, f(first parameter, values, how many), without the parameters that are held.
-template <class Network, class Update>
-[[nodiscard]] auto hold_parameters(const Update& update) {
-  if constexpr (held_parameters<Network>.empty()) {
-    return update;
-  } else {
-    auto others = [update](std::size_t first, auto* values, std::size_t count) {
-      const std::size_t end = first + count;
-      for (const parameter_range& held : held_parameters<Network>) {
-        if (held.end <= first || held.first >= end) continue;
-        if (held.first > first) update(first, values, held.first - first);
-        const std::size_t next = std::min(held.end, end);
-        values += next - first;
-        first = next;
-      }
-      if (first < end) update(first, values, end - first);
-    };
-    return use_with_arrays<decltype(others), typename Network::scalar>{others, update.arrays};
-  }
-}
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-struct checkpoint_access;
-
-/// An update by a rule of optim/rules.hpp over parameters and an optimizer's arrays, a vector at a time.
-template <class Rule, class Scalar, class... State>
-[[nodiscard]] auto update_by(const Rule& rule, Scalar* parameters, State*... arrays) {
-  auto update = [=](std::size_t first, const Scalar* gradient, std::size_t size) {
-    // By value: what is stored might lie over anything else, and would be read again each time.
-    const auto step = [rule, gradient, parameters = parameters + first, ... arrays = arrays + first](
-                          on_host::index i, const auto& lanes) {
-      const auto apply = [&](on_host::pack<Scalar> parameter, auto... state) {
-        rule(on_host::pack<Scalar>{lanes.load(gradient + i)}, parameter, state...);
-        (lanes.store(arrays + i, state), ...);
-        lanes.store(parameters + i, parameter);
-      };
-      apply(lanes.load(parameters + i), on_host::pack<Scalar>{lanes.load(arrays + i)}...);
-    };
-    on_host::for_each_pack<Scalar>(static_cast<on_host::index>(size), step);
-  };
-  return use_with_arrays<decltype(update), Scalar>{update, {parameters, arrays...}};
-}
-
-}  // namespace detail
-
-/// The library's own way to an optimizer's formula.
-struct optimizer_access {
-  /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
-  /// any thread: f(first parameter, values, how many). The rows of padding ids stay what they are.
-  template <class Optimizer, class Network>
-  [[nodiscard]] static auto begin(Optimizer& optimizer, Network& network, double scale) {
-    return detail::hold_parameters<Network>(optimizer.begin(network, scale));
-  }
-  /// One update with a gradient that lies in memory.
-  template <class Optimizer, class Network, class Scalar>
-  static void apply(Optimizer& optimizer, const detail::thread_pool& pool, Network& network,
-                    std::span<const Scalar> gradient, double scale) {
-    constexpr std::size_t share = std::size_t{1} << 12U;
-    const auto use = begin(optimizer, network, scale);
-    pool.parallel((gradient.size() + share - 1) / share, [&](std::size_t task, std::size_t) {
-      const std::size_t first = task * share;
-      use(first, gradient.data() + first, std::min(gradient.size() - first, share));
-    });
-  }
-  /// What begins an update with released values, divided by a public constant, once nothing can fail any more.
-  template <class Optimizer, class Network>
-  [[nodiscard]] static auto beginning(Optimizer& optimizer, Network& network, expected_batch_size divisor) {
-    return [&optimizer, &network, scale = 1 / divisor.value()] { return begin(optimizer, network, scale); };
-  }
-};
-
-/// Base of the optimizers: the private step.
-template <class Optimizer, class Network>
-class optimizer_steps {
- public:
-  /// One update with gradient / divisor. Only a noised gradient fits.
-  template <executor Executor, bool IsPrivate>
-  void step(const Executor& executor, Network& network, const released_gradient<Network, IsPrivate>& gradient,
-            expected_batch_size divisor) {
-    const detail::float_environment proven;
-    optimizer_access::apply(self(), executor.pool(), network, gradient.values(), 1 / divisor.value());
-  }
-  /// Noise on a finished total, and one update with (total + noise) / divisor in the same sweep: the noised values are
-  /// stored nowhere, the total stays as it is. Equal in every bit to `evaluate_into` a private gradient and a step with
-  /// that. Draws the noise once, also for an empty total. Throws what `evaluate_into` throws; nothing is changed then.
-  template <executor Executor, class Generator>
-  void step(const Executor& executor, Network& network, const noised_total<Network, Generator>& noised,
-            expected_batch_size divisor) {
-    const detail::float_environment proven;
-    detail::total_release::of_total<Network>(executor.pool(), *noised.total, noised.noise, 1, nullptr,
-                                             optimizer_access::beginning(self(), network, divisor));
-  }
-  /// Evaluates `noised`, a clipped sum or a total with noise, into `update` and takes the step with `update` / divisor
-  /// in the same sweep. Equal in every bit to `evaluate_into(executor, update, noised)` and a step with `update`.
-  /// Throws what `evaluate_into` throws; network and optimizer are unchanged then.
-  template <executor Executor, bool IsPrivate, class Noised>
-  requires(detail::is_noised<Noised>) void step(const Executor& executor, Network& network,
-                                                released_gradient<Network, IsPrivate>& update, const Noised& noised,
-                                                expected_batch_size divisor) {
-    using explanation =
-        detail::assignment_explanation<error::function::assign, released_gradient<Network, IsPrivate>, Noised>;
-    if constexpr (std::is_same_v<explanation, char>) {
-      const detail::float_environment proven;
-      detail::total_release::into(executor, update, noised, optimizer_access::beginning(self(), network, divisor));
-    } else {
-      static_cast<void>(explanation{});
-    }
-  }
-
-  /// Releases a step of a private loop and takes it, divided by the loop's public constant; with `update` the released
-  /// values stay there. The step is used up. Throws what its release throws; nothing is changed then.
-  template <executor Executor, class Loop>
-  void step(const Executor& executor, Network& network, private_step<Loop>&& taken) {
-    const expected_batch_size divisor = taken.divisor();
-    step(executor, network, std::move(taken).consumed(), divisor);
-  }
-  template <executor Executor, class Loop>
-  void step(const Executor& executor, Network& network, released_gradient<Network, Loop::is_private>& update,
-            private_step<Loop>&& taken) {
-    const expected_batch_size divisor = taken.divisor();
-    step(executor, network, update, std::move(taken).consumed(), divisor);
-  }
-  template <executor Executor, class Loop>
-  void step(const Executor& /*executor*/, Network& /*network*/, const private_step<Loop>& /*taken*/) {
-    static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
-  }
-  template <executor Executor, class Destination, class Loop>
-  void step(const Executor& /*executor*/, Network& /*network*/, Destination& /*update*/,
-            const private_step<Loop>& /*taken*/) {
-    static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
-  }
-
-  template <executor Executor, class Gradient>
-  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/,
-            expected_batch_size /*divisor*/) {
-    if constexpr (!detail::is_explained<Gradient>) {
-      static_cast<void>(error::private_step_needs_a_noised_sum<Gradient>{});
-    }
-  }
-  template <executor Executor, class Destination, class Given>
-  void step(const Executor& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
-            expected_batch_size /*divisor*/) {
-    if constexpr (!detail::any_explained<Destination, Given>) {
-      static_cast<void>(error::release_needs_noise<std::remove_cvref_t<Destination>, Given>{});
-    }
-  }
-  template <executor Executor, class Gradient, class Number>
-  requires std::is_arithmetic_v<Number>
-  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, Number /*divisor*/) {
-    static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
-  }
-  template <executor Executor, class Destination, class Given, class Number>
-  requires std::is_arithmetic_v<Number>
-  void step(const Executor& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
-            Number /*divisor*/) {
-    static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
-  }
-
- protected:
-  optimizer_steps() = default;
-
- private:
-  [[nodiscard]] Optimizer& self() noexcept { return static_cast<Optimizer&>(*this); }
-};
-
-namespace unprotected {
-
-/// One update with scale * gradient, for ordinary training: no privacy.
-template <class Optimizer, executor Executor, class Network>
-void step(Optimizer& optimizer, const Executor& executor, Network& network, const gradient<Network>& gradient,
-          double scale = 1) {
-  if constexpr (!detail::is_explained<Network>) {
-    const pergrad::detail::float_environment proven;
-    optimizer_access::apply(optimizer, executor.pool(), network, gradient.values(), scale);
-  }
-}
-
-}  // namespace unprotected
-}  // namespace pergrad::inline v0_1
 // pergrad/privacy/accounting/budget.hpp - the guard that refuses the step which would exceed the privacy budget.
 //
 // A step is entered in the ledger before its noise is drawn, and only if the total including it keeps to the budget.
@@ -11663,6 +10906,856 @@ class privacy_accountant {
   rdp_accountant accountant_;
 };
 
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1::detail {
+
+/// Bytes that were read and looked at, and where they go: nothing is changed before all is known to be right.
+struct loaded_bytes {
+  struct move {
+    std::size_t array;  ///< 0: the network's parameters, then the optimizer's arrays
+    std::size_t from;
+    std::size_t to;
+    std::size_t size;
+  };
+  std::vector<std::byte> bytes;
+  std::vector<move> moves;
+  void put(std::span<std::byte* const> arrays) const noexcept {
+    for (const move& each : moves) std::memcpy(arrays[each.array] + each.to, bytes.data() + each.from, each.size);
+  }
+};
+
+/// The numbers of a run.
+struct run_numbers {
+  std::vector<rdp_accountant::entry> ledger;
+  run_plan plan = run_plan::beforehand;
+  double order = 0;
+  std::uint64_t optimizer_steps = 0;
+  std::uint64_t generator_steps = 0;
+};
+template <class Text>
+void require_entries(const Text& path, std::uint64_t entries) {
+  constexpr std::uint64_t most = std::uint64_t{1} << 20U;  // nobody changes sigma as often
+  if (entries > most) fail_with_file(path, "has a ledger of " + std::to_string(entries) + " kinds of steps");
+}
+
+template <class Scalar>
+[[nodiscard]] std::string npy_header(std::size_t count) {
+  std::string dictionary = std::string{"{'descr': '<"} + (std::is_integral_v<Scalar> ? 'u' : 'f') +
+                           std::to_string(sizeof(Scalar)) + "', 'fortran_order': False, 'shape': (" +
+                           std::to_string(count) + ",), }";
+  constexpr std::size_t preamble = 10;
+  dictionary.append(63 - (preamble + dictionary.size()) % 64, ' ');
+  dictionary += '\n';
+  const auto size = static_cast<std::uint16_t>(dictionary.size());
+  std::string header{"\x93NUMPY\x01\x00", 8};
+  header += static_cast<char>(size & 0xFFU);
+  header += static_cast<char>(size >> 8U);
+  return header + dictionary;
+}
+
+template <class Text>
+[[nodiscard]] bool is_npy(const Text& path) {
+  const file stream = open_file(path, "rb");
+  char magic[6];
+  return stream != nullptr && std::fread(magic, 1, sizeof magic, stream.get()) == sizeof magic &&
+         std::memcmp(magic, "\x93NUMPY", sizeof magic) == 0;
+}
+
+/// Reads a .npy file with the values of these tensors one after another.
+template <class Text>
+loaded_bytes read_npy(const Text& path, std::span<const safetensors::tensor> list) {
+  loaded_bytes made;
+  const file stream = open_file(path, "rb");
+  if (stream == nullptr) fail_with_file(path, "cannot be opened");
+  std::size_t size = 0;
+  for (const safetensors::tensor& each : list) size += each.size;
+  const std::size_t width = list.empty() || list[0].type == "F32" ? 4 : 8;
+  constexpr std::size_t longest_header = 10 + 0xFFFF;
+  std::vector<std::byte>& bytes = made.bytes;
+  bytes.resize(longest_header + size + 1);  // one more than any right file has
+  bytes.resize(std::fread(bytes.data(), 1, bytes.size(), stream.get()));
+  if (std::ferror(stream.get()) != 0) fail_with_file(path, "cannot be read");
+  if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY\x01\x00", 8) != 0) {
+    fail_with_file(path, "not a .npy file of version 1.0");
+  }
+  const std::size_t start = 10 + std::to_integer<std::size_t>(bytes[8]) + 256 * std::to_integer<std::size_t>(bytes[9]);
+  const Text dictionary{reinterpret_cast<const char*>(bytes.data()) + 10, std::min(bytes.size(), start) - 10};
+  const Text type = width == 4 ? "'<f4'" : "'<f8'";
+  const Text extent = "(" + std::to_string(size / width) + ",)";
+  if (dictionary.find("'descr': " + type) == Text::npos || dictionary.find(extent) == Text::npos ||
+      dictionary.find("'fortran_order': False") == Text::npos) {
+    fail_with_file(path, "expected an array of type " + type + " and shape " + extent + ", found " +
+                             dictionary.substr(0, dictionary.find_last_of('}') + 1));
+  }
+  const std::size_t found = bytes.size() - std::min(bytes.size(), start);
+  if (found != size) {
+    fail_with_file(path, "expected " + std::to_string(size) + " bytes of values at byte " + std::to_string(start) +
+                             ", found " + (found > size ? "more" : std::to_string(found)));
+  }
+  std::size_t from = start;
+  for (const safetensors::tensor& each : list) {
+    made.moves.push_back({0, from, each.begin, each.size});
+    from += each.size;
+  }
+  return made;
+}
+
+/// Reads the five .npy arrays of version 0.1: sizes; parameters, frozen ones last; the optimizer's state; events;
+/// steps.
+template <class Text>
+[[nodiscard]] std::pair<loaded_bytes, run_numbers> read_older_run(const Text& path, std::span<const std::size_t> sizes,
+                                                                  std::size_t width) {
+  std::pair<loaded_bytes, run_numbers> made;
+  loaded_bytes& loaded = made.first;
+  run_numbers& run = made.second;
+  const file stream = open_file(path, "rb");
+  if (stream == nullptr) fail_with_file(path, "cannot be opened");
+  const auto array = [&](void* values, std::size_t value_size, const Text& header, std::size_t count,
+                         const char* what) {
+    Text found(header.size(), '\0');
+    if (std::fread(found.data(), 1, found.size(), stream.get()) != found.size() || found != header) {
+      fail_with_file(path, Text{"not a checkpoint of version 0.1: no array of "} + what);
+    }
+    if (std::fread(values, value_size, count, stream.get()) != count) {
+      fail_with_file(path, Text{"ends within the "} + what);
+    }
+  };
+  std::array<std::uint64_t, 6> head{};
+  array(head.data(), 8, npy_header<std::uint64_t>(6), 6, "sizes");
+  if (head[0] != 1) fail_with_file(path, "a checkpoint of format " + std::to_string(head[0]) + ", expected 1");
+  std::size_t state_size = 0;
+  for (const std::size_t each : sizes.subspan(1)) state_size += each;
+  const auto require = [&](std::uint64_t found, std::size_t wanted, const char* what, const char* of) {
+    if (found == wanted) return;
+    fail_with_file(path, "has " + std::to_string(found) + what + ", " + of + " has " + std::to_string(wanted));
+  };
+  require(head[1], sizes[0] / width, " parameters", "the network");
+  require(head[2], state_size / width, " values of an optimizer's state", "this optimizer");
+  require_entries(path, head[5]);
+  loaded.bytes.resize(sizes[0] + state_size);
+  const auto header = [&](std::size_t size) {
+    return width == 4 ? npy_header<float>(size / width) : npy_header<double>(size / width);
+  };
+  array(loaded.bytes.data(), width, header(sizes[0]), sizes[0] / width, "parameters");
+  array(loaded.bytes.data() + sizes[0], width, header(state_size), state_size / width, "optimizer's state");
+  std::vector<double> events(2 * head[5]);
+  std::vector<std::uint64_t> steps(head[5]);
+  array(events.data(), 8, npy_header<double>(events.size()), events.size(), "events");
+  array(steps.data(), 8, npy_header<std::uint64_t>(steps.size()), steps.size(), "steps");
+  if (std::fgetc(stream.get()) != EOF) fail_with_file(path, "is longer than a checkpoint");
+  std::size_t from = 0;
+  for (std::size_t i = 0; i < sizes.size(); from += sizes[i++]) {
+    if (sizes[i] > 0) loaded.moves.push_back({i, from, 0, sizes[i]});
+  }
+  for (std::size_t i = 0; i < steps.size(); ++i) run.ledger.push_back({{events[2 * i], events[2 * i + 1]}, steps[i]});
+  run.optimizer_steps = head[3];
+  run.generator_steps = head[4];
+  return made;
+}
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/files/parameters.hpp - parameters to and from a file, and from one network to another, by their names
+//
+// Files are safetensors (files/safetensors.hpp) with PyTorch's names (files/parameter_names.hpp). NumPy's .npy, which
+// former versions wrote, is still read: the flat vector of `torch.nn.utils.parameters_to_vector`.
+//
+// A run that is to go on in another process needs more than parameters: see resume.hpp. Keys and generator states are
+// never written: who has them can subtract the noise.
+
+// pergrad/files/parameter_names.hpp - the names that a network's parameters have in files, and a text of its structure
+//
+// Names are those of PyTorch's `nn.Sequential`: `3.weight` of layer 3, `3.0.weight` of the first layer of a
+// `sequential` there. `frozen`, `tied`, `parameter_group` and `repeat` count as if their layers stood in the list
+// themselves. A residual's projection is `projection`, branches are numbered. A composition of layers names its own:
+// by `part_name(number)` for its nodes that have parameters, or by `name_parts(names)`; `*` stands for the block.
+//
+// Everything here is compiled only for networks that meet a file, and but for the walk through the types once.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Walks through the layers as a user wrote them, in the order in which they unfold, and names every node. Text is
+/// std::string: a template is compiled where it is used only.
+template <class Text>
+class node_names {
+ public:
+  explicit node_names(std::span<const std::size_t> parameter_counts) : counts_{parameter_counts} {}
+  [[nodiscard]] std::size_t size() const noexcept { return names_.size(); }
+  [[nodiscard]] const Text& operator[](std::size_t node) const noexcept { return names_[node]; }
+
+  /// The layers as a list of its own, numbered from 0.
+  template <class... Layers>
+  void list_at(const Text& where) {
+    const std::size_t outer = std::exchange(next_, 0);
+    inside(where, [&] { splice<Layers...>(); });
+    next_ = outer;
+  }
+  /// Branches `0`, `1`, ..., and behind each but the first a node that joins it.
+  template <class... Branches>
+  void branches() {
+    std::size_t number = 0;
+    const auto branch = [&](auto type) {
+      inside(std::to_string(number) + ".", [&] { one(type); });
+      if (number++ > 0) rest(1);
+    };
+    const int expand[]{0, (branch(std::type_identity<Branches>{}), 0)...};
+    static_cast<void>(expand);
+  }
+  /// The nodes of a composition that are not named yet; those with parameters are named by `Layer`.
+  template <class Layer, class Composition = Layer>
+  void named_parts(std::size_t first) {
+    const std::size_t end = first + unfold<Composition>::type::size;
+    for (std::size_t number = 0; names_.size() < end;) {
+      const bool has_parameters = counts_[names_.size()] > 0;
+      names_.push_back(path_ + (has_parameters ? Layer::part_name(number++) : Text{}));
+    }
+  }
+  /// So many nodes whose blocks stand right here.
+  void rest(std::size_t count) { names_.insert(names_.end(), count, path_ + "*"); }
+
+ private:
+  template <class Function>
+  void inside(const Text& where, const Function& f) {
+    const std::size_t before = path_.size();
+    path_ += where;
+    f();
+    path_.resize(before);
+  }
+
+  template <class... Layers>
+  void splice() {
+    const int expand[]{0, (entry(std::type_identity<Layers>{}), 0)...};
+    static_cast<void>(expand);
+  }
+  /// The next entries of a list.
+  template <class Layer>
+  void entry(std::type_identity<Layer> layer) {
+    inside(std::to_string(next_++) + ".", [&] { one(layer); });
+  }
+  template <class... Layers>
+  void entry(std::type_identity<frozen<Layers...>> /*transparent*/) {
+    splice<Layers...>();
+  }
+  template <std::size_t Key, class... Layers>
+  void entry(std::type_identity<tied<Key, Layers...>> /*transparent*/) {
+    splice<Layers...>();
+  }
+  template <std::size_t Group, class... Layers>
+  void entry(std::type_identity<parameter_group<Group, Layers...>> /*transparent*/) {
+    splice<Layers...>();
+  }
+  template <std::size_t Count, class... Layers>
+  void entry(std::type_identity<repeat<Count, Layers...>> /*transparent*/) {
+    for (std::size_t i = 0; i < Count; ++i) splice<Layers...>();
+  }
+
+  /// What stands where one layer may: a layer, a list, a composition.
+  template <class Layer>
+  void one(std::type_identity<Layer> /*type*/) {
+    if constexpr (requires { Layer::name_parts(*this); }) {
+      Layer::name_parts(*this);
+    } else if constexpr (requires { Layer::part_name(0); }) {
+      named_parts<Layer>(names_.size());
+    } else if constexpr (requires { typename Layer::unfolds_to; }) {
+      one(std::type_identity<typename Layer::unfolds_to>{});
+    } else {
+      rest(unfold<Layer>::type::size);
+    }
+  }
+  template <class... Layers>
+  void one(std::type_identity<sequential<Layers...>> /*type*/) {
+    list_at<Layers...>("");
+  }
+  template <class Layer>
+  void one(std::type_identity<frozen<Layer>> /*transparent*/) {
+    one(std::type_identity<Layer>{});
+  }
+  template <class... Layers>
+  void one(std::type_identity<frozen<Layers...>> /*type*/) {
+    list_at<Layers...>("");
+  }
+  template <std::size_t Key, class... Layers>
+  void one(std::type_identity<tied<Key, Layers...>> /*type*/) {
+    one(std::type_identity<frozen<Layers...>>{});
+  }
+  template <std::size_t Group, class... Layers>
+  void one(std::type_identity<parameter_group<Group, Layers...>> /*type*/) {
+    one(std::type_identity<frozen<Layers...>>{});
+  }
+  template <std::size_t Count, class... Layers>
+  void one(std::type_identity<repeat<Count, Layers...>> /*type*/) {
+    list_at<repeat<Count, Layers...>>("");
+  }
+  template <class Layer, class First, class Second>
+  void one(std::type_identity<merge<Layer, First, Second>> /*type*/) {
+    branches<First, Second>();
+  }
+  template <class... Layers>
+  void one(std::type_identity<residual<Layers...>> /*type*/) {
+    using split = split_residual<sequential<>, Layers...>;
+    one(std::type_identity<typename split::body>{});
+    inside("projection.", [&] { one(std::type_identity<typename split::shortcut>{}); });
+    rest(1);
+  }
+
+  std::span<const std::size_t> counts_;
+  std::vector<Text> names_;
+  Text path_;
+  std::size_t next_ = 0;
+};
+
+/// A layer's blocks; those of a layer with two inputs may depend on both.
+template <class Layer>
+[[nodiscard]] auto blocks_of(shape in, [[maybe_unused]] shape second) {
+  if constexpr (requires { Layer::blocks(in, second); }) {
+    return Layer::blocks(in, second);
+  } else if constexpr (requires { Layer::blocks(in); }) {
+    return Layer::blocks(in);
+  } else if constexpr (has_affine<Layer>) {
+    const affine_map map = Layer::affine(in);
+    block_list<2> list{{{"weight", {map.out_channels, map.view_width()}}, {"bias", {map.bias_count()}}}};
+    if constexpr (requires { Layer::kernel_axes; }) {
+      const std::size_t kernel[]{map.kernel.depth, map.kernel.height, map.kernel.width};
+      list[0].extents[1] = map.in_channels / map.groups;
+      for (std::size_t axis = 0; axis < Layer::kernel_axes; ++axis) {
+        list[0].extents[2 + axis] = kernel[Layer::kernel_axes == 3 ? axis : axis + 1];
+      }
+    }
+    return list;
+  } else {
+    const auto factors = factors_of<Layer>(in, second);
+    static constexpr const char* numbers[]{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+    static_assert(factors.size() <= 10, "a layer with more blocks names them: blocks(shape)");
+    block_list<factors.size()> list;
+    for (std::size_t i = 0; i < factors.size(); ++i) {
+      const bool is_matrix = factors[i].outer || factors[i].sparse;
+      list[i] = {numbers[i], {factors[i].rows, is_matrix ? factors[i].columns : 0}};
+    }
+    return list;
+  }
+}
+
+/// Appends a node's blocks, which begin at a byte of the network's parameters.
+template <class = void>
+void append_blocks(std::vector<safetensors::tensor>& list, std::span<const parameter_block> blocks,
+                   const std::string& name, std::size_t width, std::size_t begin, std::size_t size) {
+  const std::size_t end = begin + size;
+  for (const parameter_block& block : blocks) {
+    if (block.extents[0] == 0) continue;
+    safetensors::tensor made;
+    made.name = name;
+    made.name.replace(name.find('*'), 1, block.name);
+    if (made.name.find_first_of("\"\\\n\t") != std::string::npos || safetensors::find(list, made.name) != nullptr) {
+      throw std::logic_error("pergrad: the name " + made.name + " is none for a tensor, or another one has it");
+    }
+    made.type = width == 4 ? "F32" : "F64";
+    made.begin = begin;
+    made.size = width;
+    for (const std::size_t extent : block.extents) {
+      if (extent == 0) break;
+      made.shape.push_back(extent);
+      made.size *= extent;
+    }
+    begin += made.size;
+    list.push_back(std::move(made));
+  }
+  if (begin != end) {
+    throw std::logic_error("pergrad: the blocks of the layer " + name + " are " + std::to_string(size + begin - end) +
+                           " bytes, its parameters are " + std::to_string(size));
+  }
+}
+
+template <class Names, class Scalar, shape Input, class... Layers>
+void name_layers(Names& names, std::type_identity<static_network<Scalar, Input, Layers...>> /*network*/) {
+  names.template list_at<Layers...>("");
+}
+template <shape Input, class... Nodes, class... Layers>
+[[nodiscard]] std::vector<std::size_t> later_places(
+    std::type_identity<unfolded<Input, node_list<Nodes...>, Layers...>> /*structure*/) {
+  return {Nodes::later...};
+}
+
+/// A network's parameters, frozen or not, each with its place in `all_parameters()`, in the order of PyTorch's
+/// `parameters_to_vector`: layer after layer.
+template <class Network>
+[[nodiscard]] std::vector<safetensors::tensor> parameter_tensors() {
+  using structure = typename Network::structure;
+  node_names<std::string> names{structure::parameter_counts};
+  name_layers(names, std::type_identity<Network>{});
+  const std::vector<std::size_t> later = later_places(std::type_identity<structure>{});
+  std::vector<safetensors::tensor> list;
+  // Behind a node stand those that were put off until it.
+  for (std::size_t place = 0; place < 2 * later.size(); ++place) {
+    for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (may_have_parameters<Layer>) {
+        if (place != 2 * (i + later[i]) + (later[i] == 0 ? 0 : 1) || structure::owners[i] != i ||
+            structure::parameter_counts[i] == 0) {
+          return;
+        }
+        constexpr std::size_t width = sizeof(typename Network::scalar);
+        const auto blocks =
+            blocks_of<Layer>(structure::shapes[structure::inputs[i]], structure::shapes[structure::inputs2[i]]);
+        append_blocks(list, blocks, names[i], width, width * structure::parameter_offsets[i],
+                      width * structure::parameter_counts[i]);
+      }
+    });
+  }
+  return list;
+}
+
+/// The hash of what a network computes: every node's layer, its settings, its shapes and where its inputs lie. With
+/// `frozen_too` also of what is trained. What layers call themselves is all that is known of the users' own.
+template <class Network>
+[[nodiscard]] std::string structure_hash(bool frozen_too) {
+  using structure = typename Network::structure;
+  safetensors::checksum sum;
+  sum.add(bytes_of(&structure::shapes[0], 1));
+  for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+    constexpr const char* name = name_of_layer<Layer>();
+    sum.add(bytes_of(name, std::strlen(name) + 1));
+    if constexpr (requires { Layer::settings(); }) {
+      const auto settings = Layer::settings();
+      sum.add(bytes_of(settings.data(), settings.size()));
+    }
+    if constexpr (has_affine<Layer>) {
+      const affine_map map = Layer::affine(structure::shapes[structure::inputs[i]]);
+      const extent geometry[]{map.kernel, map.stride, map.padding, map.dilation, map.groups};
+      sum.add(bytes_of(geometry, 5));
+    }
+    const std::size_t numbers[]{structure::inputs[i], structure::inputs2[i], structure::owners[i],
+                                frozen_too ? structure::trained_counts[i] : 0};
+    sum.add(bytes_of(numbers, 4));
+    sum.add(bytes_of(&structure::shapes[i + 1], 1));
+  });
+  return sum.text();
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// Which of two networks' parameters, or of a file's and a network's, must fit together.
+enum class matching {
+  all,    ///< all of both, in name, shape and type
+  common  ///< at least one; what fits is taken over, and what does not stays: a new head, an adapter's base
+};
+/// How a flat vector of parameters is ordered if some are frozen.
+enum class parameter_order {
+  by_layer,    ///< layer after layer, frozen or not: PyTorch's `parameters_to_vector`
+  frozen_last  ///< all that are trained, then the frozen ones: `all_parameters()`, and .npy files of version 0.1
+};
+
+namespace detail {
+
+/// What a file is, and of which version.
+inline constexpr const char* parameter_format = "parameters 1";
+inline constexpr const char* run_format = "checkpoint 1";
+
+template <class = void>
+[[nodiscard]] std::vector<safetensors::tensor> in_memory_order(std::vector<safetensors::tensor> list) {
+  std::sort(list.begin(), list.end(), [](const auto& left, const auto& right) { return left.begin < right.begin; });
+  return list;
+}
+
+template <class Text>
+void write_parameters(const Text& path, std::span<const safetensors::tensor> list, const Text& structure,
+                      const std::byte* parameters) {
+  if (path.ends_with(".npy")) fail_with_file(path, "save_parameters writes safetensors, and a .npy is none");
+  std::vector<const std::byte*> values;
+  for (const safetensors::tensor& each : list) values.push_back(parameters + each.begin);
+  safetensors::write(path, {{"pergrad", parameter_format}, {"structure", structure}}, list, values);
+}
+
+/// Throws std::runtime_error unless the file says of itself that it is that, or nothing.
+template <class = void>
+void require_format(const safetensors::reader& opened, const std::string& wanted) {
+  const std::string* const found = opened.metadata("pergrad");
+  if (found == nullptr || *found == wanted) return;
+  opened.fail("is a file of pergrad: " + found->substr(0, 80) + ", expected: " + wanted +
+              (*found == run_format ? "; load_checkpoint reads it" : ""));
+}
+template <class = void>
+void require_structure(const safetensors::reader& opened, const std::string& structure, const char* instead) {
+  const std::string* const found = opened.metadata("structure");
+  if (found == nullptr || *found == structure) return;
+  opened.fail("is of a network with the same parameters but another structure: its hash is " + found->substr(0, 80) +
+              ", the network's " + structure + instead);
+}
+
+/// `kept` gets the names of the network's tensors that the file has nothing for.
+template <class Text>
+loaded_bytes read_parameters(const Text& path, std::span<const safetensors::tensor> list, const Text& structure,
+                             matching which, std::vector<Text>& kept) {
+  if (is_npy(path)) {
+    const auto memory_order = in_memory_order({list.begin(), list.end()});
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (list[i].begin == memory_order[i].begin) continue;
+      fail_with_file(
+          path,
+          "a .npy file does not say whether frozen parameters are last, as in version 0.1, or in their places: "
+          "unprotected::load_parameters takes a parameter_order");
+    }
+    return read_npy(path, list);
+  }
+  safetensors::reader opened{path};
+  require_format(opened, parameter_format);
+  const Text differences = safetensors::differences(opened.tensors(), "the file", list, "the network", true);
+  if (which == matching::all) {
+    if (!differences.empty()) opened.fail("does not fit the network: " + differences);
+    require_structure(opened, structure, "; copy_parameters goes by names alone");
+  }
+  loaded_bytes made;
+  for (const safetensors::tensor& each : list) {
+    const safetensors::tensor* const found = safetensors::find(opened.tensors(), each.name);
+    if (found != nullptr && found->shape == each.shape && found->type == each.type) {
+      made.moves.push_back({0, found->begin, each.begin, each.size});
+    } else {
+      kept.push_back(each.name);
+    }
+  }
+  if (made.moves.empty()) opened.fail("has nothing in common with the network: " + differences);
+  made.bytes = opened.read_values();
+  return made;
+}
+
+template <class Network>
+void put_parameters(Network& network, const loaded_bytes& loaded) {
+  std::byte* const parameters[]{reinterpret_cast<std::byte*>(network.all_parameters().data())};
+  loaded.put(parameters);
+}
+
+}  // namespace detail
+
+/// Writes all parameters, frozen or not, by name, with a hash of the network's structure and a checksum, from where
+/// they lie: memory does not grow with them. The file appears whole or not at all, and is on the disk when this
+/// returns. Throws std::runtime_error that names the file and says what failed.
+template <class Network>
+void save_parameters(const Network& network, const std::string& path) {
+  if constexpr (!detail::is_explained<Network>) {
+    detail::write_parameters(path, detail::parameter_tensors<Network>(), detail::structure_hash<Network>(false),
+                             reinterpret_cast<const std::byte*>(network.all_parameters().data()));
+  }
+}
+
+/// Reads parameters by name; returns the names of the network's tensors that keep their values, none with
+/// `matching::all`. Files of Python's safetensors have neither hash nor checksum and are read as well; .npy files are
+/// flat vectors in PyTorch's order. The network is unchanged if anything is wrong. Throws std::runtime_error that says
+/// what and where, and lists both sides where names, shapes or types differ.
+template <class Network>
+// NOLINTNEXTLINE(modernize-use-nodiscard): nothing with the default
+std::vector<std::string> load_parameters(Network& network, const std::string& path, matching which = matching::all) {
+  std::vector<std::string> kept;
+  if constexpr (!detail::is_explained<Network>) {
+    detail::put_parameters(network, detail::read_parameters(path, detail::parameter_tensors<Network>(),
+                                                            detail::structure_hash<Network>(false), which, kept));
+  }
+  return kept;
+}
+
+/// Copies parameters by name between networks of any two types, frozen or not; other scalar types are converted.
+/// Returns the names of the tensors of `to` that keep their values. Throws std::invalid_argument that lists both sides
+/// where names or shapes differ; nothing is changed then.
+template <class From, class To>
+std::vector<std::string> copy_parameters(const From& from, To& to, matching which = matching::all) {
+  std::vector<std::string> kept;
+  if constexpr (!detail::is_explained<From> && !detail::is_explained<To>) {
+    const auto source = detail::parameter_tensors<From>();
+    const auto target = detail::parameter_tensors<To>();
+    const std::string differences = detail::safetensors::differences(source, "the source", target, "the target", false);
+    if (which == matching::all && !differences.empty()) {
+      throw std::invalid_argument("pergrad: copy_parameters: the networks differ: " + differences);
+    }
+    for (const auto& each : target) {
+      const auto* const found = detail::safetensors::find(source, each.name);
+      if (found == nullptr || found->shape != each.shape) kept.push_back(each.name);
+    }
+    if (kept.size() == target.size() && !kept.empty()) {
+      throw std::invalid_argument("pergrad: copy_parameters: the networks have nothing in common: " + differences);
+    }
+    const auto values = from.all_parameters();
+    const auto places = to.all_parameters();
+    for (const auto& each : target) {
+      const auto* const found = detail::safetensors::find(source, each.name);
+      if (found == nullptr || found->shape != each.shape) continue;
+      const std::size_t first = found->begin / sizeof(typename From::scalar);
+      const std::size_t place = each.begin / sizeof(typename To::scalar);
+      for (std::size_t i = 0; i < each.size / sizeof(typename To::scalar); ++i) {
+        places[place + i] = static_cast<typename To::scalar>(values[first + i]);
+      }
+    }
+  }
+  return kept;
+}
+
+namespace unprotected {
+
+/// Reads a .npy file whose order the caller vouches for, as nothing in it says which one it is. Throws as
+/// `load_parameters` of the library does.
+template <class Network>
+void load_parameters(Network& network, const std::string& path, parameter_order order) {
+  if constexpr (!detail::is_explained<Network>) {
+    const auto list = detail::parameter_tensors<Network>();
+    detail::put_parameters(
+        network, detail::read_npy(path, order == parameter_order::by_layer ? list : detail::in_memory_order(list)));
+  }
+}
+
+}  // namespace unprotected
+}  // namespace pergrad::inline v0_1
+// pergrad/files/resume.hpp - a run to and from a file: parameters, the optimizer's state, and what was spent
+//
+// With parameters alone a run that goes on would forget its momentum and, worse, its ledger: its epsilon would be that
+// of its last part. Keys are not written, so the next part draws a new one and no noise is ever used twice. Everything
+// in the file follows from released values and public numbers.
+//
+// The file is a safetensors file. Tensors: `ledger.events`, a sampling probability and a noise multiplier for every
+// kind of step; `ledger.steps`, how many there were; `ledger.order`, that of a Renyi filter, or 0; `optimizer.steps`;
+// `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
+// parameters. Metadata: the optimizer, the run's plan, and a hash of the network's structure.
+
+#include <variant>
+
+// pergrad/optim/optimizer.hpp - what every optimizer takes: a noised gradient, or a plain one by a name that says so
+//
+// A step on a private gradient is post-processing: it can be anything. The divisor is a public constant that the user
+// states, never the size of the batch that was drawn, which is a private value.
+
+// pergrad/optim/held.hpp - parameters that no step moves: the rows of padding ids
+//
+// The row of a `padding_idx` has no gradient, whatever the data, so a step owes it no noise: like PyTorch's it stays
+// what it was. Noise is drawn for it all the same, because an element's bits depend on its place.
+
+namespace pergrad::inline v0_1::detail {
+
+struct parameter_range {
+  std::size_t first = 0;
+  std::size_t end = 0;
+};
+
+/// Calls visit(range) for the rows of padding ids among the trained parameters.
+template <class Network, class Visitor>
+constexpr void for_each_held(Visitor&& visit) {
+  using structure = typename Network::structure;
+  for_each_index<structure::size>([&](auto index) {
+    constexpr std::size_t i = index;
+    using layer = typename structure::template layer_at<i>;
+    if constexpr (takes_ids<layer> && structure::trained_counts[i] > 0 && structure::owners[i] == i) {
+      std::size_t block = structure::parameter_offsets[i];
+      for (const factor& each : factors_of<layer>(structure::shapes[structure::inputs[i]], shape{})) {
+        if (each.sparse && each.skipped_id < each.rows) {
+          const std::size_t row = block + each.skipped_id * each.columns;
+          visit(parameter_range{row, row + each.columns});
+        }
+        block += each.size();
+      }
+    }
+  });
+}
+
+/// In the order of the parameters.
+template <class Network>
+[[nodiscard]] constexpr auto list_held() {
+  if constexpr (Network::input_shape.ids == 0) {
+    return std::array<parameter_range, 0>{};
+  } else {
+    constexpr std::size_t count = [] {
+      std::size_t found = 0;
+      for_each_held<Network>([&](const parameter_range& /*range*/) { ++found; });
+      return found;
+    }();
+    std::array<parameter_range, count> ranges{};
+    std::size_t next = 0;
+    for_each_held<Network>([&](const parameter_range& range) { ranges[next++] = range; });
+    std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    return ranges;
+  }
+}
+template <class Network>
+inline constexpr auto held_parameters = list_held<Network>();
+
+/// An optimizer's update, f(first parameter, values, how many), without the parameters that are held.
+template <class Network, class Update>
+[[nodiscard]] auto hold_parameters(const Update& update) {
+  if constexpr (held_parameters<Network>.empty()) {
+    return update;
+  } else {
+    auto others = [update](std::size_t first, auto* values, std::size_t count) {
+      const std::size_t end = first + count;
+      for (const parameter_range& held : held_parameters<Network>) {
+        if (held.end <= first || held.first >= end) continue;
+        if (held.first > first) update(first, values, held.first - first);
+        const std::size_t next = std::min(held.end, end);
+        values += next - first;
+        first = next;
+      }
+      if (first < end) update(first, values, end - first);
+    };
+    return use_with_arrays<decltype(others), typename Network::scalar>{others, update.arrays};
+  }
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+struct checkpoint_access;
+
+/// An update by a rule of optim/rules.hpp over parameters and an optimizer's arrays, a vector at a time.
+template <class Rule, class Scalar, class... State>
+[[nodiscard]] auto update_by(const Rule& rule, Scalar* parameters, State*... arrays) {
+  auto update = [=](std::size_t first, const Scalar* gradient, std::size_t size) {
+    // By value: what is stored might lie over anything else, and would be read again each time.
+    const auto step = [rule, gradient, parameters = parameters + first, ... arrays = arrays + first](
+                          on_host::index i, const auto& lanes) {
+      const auto apply = [&](on_host::pack<Scalar> parameter, auto... state) {
+        rule(on_host::pack<Scalar>{lanes.load(gradient + i)}, parameter, state...);
+        (lanes.store(arrays + i, state), ...);
+        lanes.store(parameters + i, parameter);
+      };
+      apply(lanes.load(parameters + i), on_host::pack<Scalar>{lanes.load(arrays + i)}...);
+    };
+    on_host::for_each_pack<Scalar>(static_cast<on_host::index>(size), step);
+  };
+  return use_with_arrays<decltype(update), Scalar>{update, {parameters, arrays...}};
+}
+
+}  // namespace detail
+
+/// The library's own way to an optimizer's formula.
+struct optimizer_access {
+  /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
+  /// any thread: f(first parameter, values, how many). The rows of padding ids stay what they are.
+  template <class Optimizer, class Network>
+  [[nodiscard]] static auto begin(Optimizer& optimizer, Network& network, double scale) {
+    return detail::hold_parameters<Network>(optimizer.begin(network, scale));
+  }
+  /// One update with a gradient that lies in memory.
+  template <class Optimizer, class Network, class Scalar>
+  static void apply(Optimizer& optimizer, const detail::thread_pool& pool, Network& network,
+                    std::span<const Scalar> gradient, double scale) {
+    constexpr std::size_t share = std::size_t{1} << 12U;
+    const auto use = begin(optimizer, network, scale);
+    pool.parallel((gradient.size() + share - 1) / share, [&](std::size_t task, std::size_t) {
+      const std::size_t first = task * share;
+      use(first, gradient.data() + first, std::min(gradient.size() - first, share));
+    });
+  }
+  /// What begins an update with released values, divided by a public constant, once nothing can fail any more.
+  template <class Optimizer, class Network>
+  [[nodiscard]] static auto beginning(Optimizer& optimizer, Network& network, expected_batch_size divisor) {
+    return [&optimizer, &network, scale = 1 / divisor.value()] { return begin(optimizer, network, scale); };
+  }
+};
+
+/// Base of the optimizers: the private step.
+template <class Optimizer, class Network>
+class optimizer_steps {
+ public:
+  /// One update with gradient / divisor. Only a noised gradient fits.
+  template <executor Executor, bool IsPrivate>
+  void step(const Executor& executor, Network& network, const released_gradient<Network, IsPrivate>& gradient,
+            expected_batch_size divisor) {
+    const detail::float_environment proven;
+    optimizer_access::apply(self(), executor.pool(), network, gradient.values(), 1 / divisor.value());
+  }
+  /// Noise on a finished total, and one update with (total + noise) / divisor in the same sweep: the noised values are
+  /// stored nowhere, the total stays as it is. Equal in every bit to `evaluate_into` a private gradient and a step with
+  /// that. Draws the noise once, also for an empty total. Throws what `evaluate_into` throws; nothing is changed then.
+  template <executor Executor, class Generator>
+  void step(const Executor& executor, Network& network, const noised_total<Network, Generator>& noised,
+            expected_batch_size divisor) {
+    const detail::float_environment proven;
+    detail::total_release::of_total<Network>(executor.pool(), *noised.total, noised.noise, 1, nullptr,
+                                             optimizer_access::beginning(self(), network, divisor));
+  }
+  /// Evaluates `noised`, a clipped sum or a total with noise, into `update` and takes the step with `update` / divisor
+  /// in the same sweep. Equal in every bit to `evaluate_into(executor, update, noised)` and a step with `update`.
+  /// Throws what `evaluate_into` throws; network and optimizer are unchanged then.
+  template <executor Executor, bool IsPrivate, class Noised>
+  requires(detail::is_noised<Noised>) void step(const Executor& executor, Network& network,
+                                                released_gradient<Network, IsPrivate>& update, const Noised& noised,
+                                                expected_batch_size divisor) {
+    using explanation =
+        detail::assignment_explanation<error::function::assign, released_gradient<Network, IsPrivate>, Noised>;
+    if constexpr (std::is_same_v<explanation, char>) {
+      const detail::float_environment proven;
+      detail::total_release::into(executor, update, noised, optimizer_access::beginning(self(), network, divisor));
+    } else {
+      static_cast<void>(explanation{});
+    }
+  }
+
+  /// Releases a step of a private loop and takes it, divided by the loop's public constant; with `update` the released
+  /// values stay there. The step is used up. Throws what its release throws; nothing is changed then.
+  template <executor Executor, class Loop>
+  void step(const Executor& executor, Network& network, private_step<Loop>&& taken) {
+    const expected_batch_size divisor = taken.divisor();
+    step(executor, network, std::move(taken).consumed(), divisor);
+  }
+  template <executor Executor, class Loop>
+  void step(const Executor& executor, Network& network, released_gradient<Network, Loop::is_private>& update,
+            private_step<Loop>&& taken) {
+    const expected_batch_size divisor = taken.divisor();
+    step(executor, network, update, std::move(taken).consumed(), divisor);
+  }
+  template <executor Executor, class Loop>
+  void step(const Executor& /*executor*/, Network& /*network*/, const private_step<Loop>& /*taken*/) {
+    static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
+  }
+  template <executor Executor, class Destination, class Loop>
+  void step(const Executor& /*executor*/, Network& /*network*/, Destination& /*update*/,
+            const private_step<Loop>& /*taken*/) {
+    static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
+  }
+
+  template <executor Executor, class Gradient>
+  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/,
+            expected_batch_size /*divisor*/) {
+    if constexpr (!detail::is_explained<Gradient>) {
+      static_cast<void>(error::private_step_needs_a_noised_sum<Gradient>{});
+    }
+  }
+  template <executor Executor, class Destination, class Given>
+  void step(const Executor& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
+            expected_batch_size /*divisor*/) {
+    if constexpr (!detail::any_explained<Destination, Given>) {
+      static_cast<void>(error::release_needs_noise<std::remove_cvref_t<Destination>, Given>{});
+    }
+  }
+  template <executor Executor, class Gradient, class Number>
+  requires std::is_arithmetic_v<Number>
+  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, Number /*divisor*/) {
+    static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
+  }
+  template <executor Executor, class Destination, class Given, class Number>
+  requires std::is_arithmetic_v<Number>
+  void step(const Executor& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
+            Number /*divisor*/) {
+    static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
+  }
+
+ protected:
+  optimizer_steps() = default;
+
+ private:
+  [[nodiscard]] Optimizer& self() noexcept { return static_cast<Optimizer&>(*this); }
+};
+
+namespace unprotected {
+
+/// One update with scale * gradient, for ordinary training: no privacy.
+template <class Optimizer, executor Executor, class Network>
+void step(Optimizer& optimizer, const Executor& executor, Network& network, const gradient<Network>& gradient,
+          double scale = 1) {
+  if constexpr (!detail::is_explained<Network>) {
+    const pergrad::detail::float_environment proven;
+    optimizer_access::apply(optimizer, executor.pool(), network, gradient.values(), scale);
+  }
+}
+
+}  // namespace unprotected
 }  // namespace pergrad::inline v0_1
 // pergrad/train/dp_sgd.hpp - differentially private training in which sampling, clipping, noise and accounting cannot
 // part
@@ -13053,20 +13146,6 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-/// The numbers of a run.
-struct run_numbers {
-  std::vector<rdp_accountant::entry> ledger;
-  run_plan plan = run_plan::beforehand;
-  double order = 0;
-  std::uint64_t optimizer_steps = 0;
-  std::uint64_t generator_steps = 0;
-};
-template <class Text>
-void require_entries(const Text& path, std::uint64_t entries) {
-  constexpr std::uint64_t most = std::uint64_t{1} << 20U;  // nobody changes sigma as often
-  if (entries > most) fail_with_file(path, "has a ledger of " + std::to_string(entries) + " kinds of steps");
-}
-
 /// What a run's file must fit: the tensors that it has but for its ledger, in arrays 0, 1, ... of memory.
 struct run_layout {
   std::vector<safetensors::tensor> tensors;
@@ -13141,8 +13220,8 @@ template <class Text>
 [[nodiscard]] std::pair<loaded_bytes, run_numbers> read_run(const Text& path, const run_layout& layout, run_plan plan) {
   if (is_npy(path)) {
     fail_with_file(path,
-                   "a .npy file, as checkpoints were before this version: the noise of those runs keeps to no epsilon "
-                   "(docs/privacy.md), so no ledger goes on with them");
+                   "a checkpoint of version 0.1, which neither names nor a checksum protect: "
+                   "unprotected::load_older_checkpoint reads it, save_checkpoint writes it anew");
   }
   safetensors::reader opened{path};
   require_format(opened, run_format);
@@ -13244,15 +13323,19 @@ struct checkpoint_access {
 
   /// Reads first and changes then: nothing is changed if anything is wrong. Returns the steps given out.
   template <class Network, class Optimizer, class Accountant>
-  static std::uint64_t restore(Network& network, Optimizer& optimizer, Accountant& accountant,
-                               const std::string& path) {
+  static std::uint64_t restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
+                               bool older) {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
     }
     run_plan plan = run_plan::beforehand;
     if constexpr (std::is_same_v<Accountant, privacy_accountant>) plan = accountant.plan();
-    const auto [loaded, run] = read_run(path, layout<Network>(optimizer), plan);
+    if (older && plan != run_plan::beforehand) {
+      fail_with_file(path, "a run of version 0.1 was planned beforehand, and this one is planned on the way");
+    }
+    const auto [loaded, run] =
+        older ? read_older<Network>(optimizer, path) : read_run(path, layout<Network>(optimizer), plan);
     require_ledger(path, run);
     Accountant goes_on = accountant;
     for (const rdp_accountant::entry& entry : run.ledger) goes_on.record(entry.event, entry.count);
@@ -13264,6 +13347,13 @@ struct checkpoint_access {
     loaded.put(places);
     if (std::uint64_t* const count = optimizer.count()) *count = run.optimizer_steps;
     return run.generator_steps;
+  }
+  template <class Network, class Optimizer>
+  [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
+    constexpr std::size_t width = sizeof(typename Network::scalar);
+    std::vector<std::size_t> sizes{width * (Network::parameter_count + Network::frozen_parameter_count)};
+    for (const auto part : optimizer.state()) sizes.push_back(part.size_bytes());
+    return read_older_run(path, sizes, width);
   }
   /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise.
   template <class Generator>
@@ -13284,10 +13374,11 @@ struct checkpoint_access {
         trainer.trainer_->optimizer_);
   }
   template <class Trainer>
-  static void load(Trainer& trainer, const std::string& path) {
+  static void load(Trainer& trainer, const std::string& path, bool older) {
     go_on(trainer.generator_,
-          std::visit([&](auto& optimizer) { return restore(*trainer.network_, optimizer, trainer.accountant_, path); },
-                     trainer.trainer_->optimizer_));
+          std::visit(
+              [&](auto& optimizer) { return restore(*trainer.network_, optimizer, trainer.accountant_, path, older); },
+              trainer.trainer_->optimizer_));
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
@@ -13297,7 +13388,7 @@ struct checkpoint_access {
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    go_on(loop.generator_, restore(network, optimizer, loop.accountant_, path));
+    go_on(loop.generator_, restore(network, optimizer, loop.accountant_, path, false));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -13329,7 +13420,7 @@ requires(Executor::template trainer<Network, Loss>::can_be_saved) void save_chec
 template <class Network, class Loss, class Generator, class Executor>
 requires(Executor::template trainer<Network, Loss>::can_be_saved) void load_checkpoint(
     dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
-  detail::checkpoint_access::load(trainer, path);
+  detail::checkpoint_access::load(trainer, path, false);
 }
 
 /// The same for a `private_loop`, with its own network and the optimizer that takes its steps. A step that has begun is
@@ -13360,9 +13451,21 @@ requires(std::is_same_v<Accountant, rdp_accountant> ||
          std::is_same_v<Accountant, privacy_accountant>) void load_checkpoint(Network& network, Optimizer& optimizer,
                                                                               Accountant& accountant,
                                                                               const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path));
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false));
 }
 
+namespace unprotected {
+
+/// Reads a checkpoint of version 0.1, five .npy arrays, into a trainer as `load_checkpoint` does; `save_checkpoint`
+/// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
+/// damage to its ledger may go unnoticed: the caller vouches for both.
+template <class Network, class Loss, class Generator, class Executor>
+requires(Executor::template trainer<Network, Loss>::can_be_saved) void load_older_checkpoint(
+    dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+  detail::checkpoint_access::load(trainer, path, true);
+}
+
+}  // namespace unprotected
 }  // namespace pergrad::inline v0_1
 // pergrad/host/describe.hpp - a network as a table: what the compiler inferred and what the plan chose
 
