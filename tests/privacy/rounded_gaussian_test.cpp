@@ -92,7 +92,7 @@ BOOST_AUTO_TEST_CASE(bits_are_read_until_they_settle_a_rounding) {
       bits.v[i] = 0x12345678U + static_cast<std::uint32_t>(i);
     }
     std::int64_t k[2];
-    BOOST_TEST(detail::round_pair<4>(bits, 0x1p46, k) == (zero_words <= 2));
+    BOOST_TEST(detail::round_pair(4, bits, 0x1p46, k) == (zero_words <= 2));
     detail::exact_pair(bits, 0x1p46, k);
     const auto wanted = with_many_digits(bits, 0x1p46);
     BOOST_TEST(k[0] == wanted[0]);
