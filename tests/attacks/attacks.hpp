@@ -42,10 +42,13 @@ struct hypothesis {
   std::vector<double> on_grid;  ///< the nearest multiples of g, or the sum again if there is no grid
 };
 
-/// A stretch of elements that a score is about; others are only looked at as their partners.
+/// Elements that a score is about, each so many behind the one before; others are only looked at as their partners.
 struct stretch {
   std::size_t first = 0;
   std::size_t count = 0;
+  std::size_t step = 1;
+  [[nodiscard]] std::size_t end() const { return first + count * step; }
+  [[nodiscard]] bool has(std::size_t i) const { return i >= first && i < end() && (i - first) % step == 0; }
 };
 
 /// The score of a hypothesis; equal scores are no answer.
@@ -79,9 +82,9 @@ inline double cosine_of_turns(double x) {
 inline double angles(const observation& seen, const hypothesis& guess, stretch part, const setting& known) {
   constexpr double steps = 0x1p24 / (2 * std::numbers::pi);
   double score = 0;
-  for (std::size_t i = part.first; i < part.first + part.count; ++i) {
+  for (std::size_t i = part.first; i < part.end(); i += part.step) {
     const std::size_t partner = i % 512 < 256 ? i + 256 : i - 256;
-    if (partner >= seen.values.size() || (partner < i && partner >= part.first)) continue;
+    if (partner >= seen.values.size() || (partner < i && part.has(partner))) continue;
     const double one = seen.values[i] - guess.sum[i];
     const double other = seen.values[partner] - guess.sum[partner];
     const double square = one * one + other * other;
@@ -131,7 +134,7 @@ bool is_reachable(Scalar released, Scalar sum, Scalar deviation) {
 template <formula Formula>
 double reachable(const observation& seen, const hypothesis& guess, stretch part, const setting& known) {
   double score = 0;
-  for (std::size_t i = part.first; i < part.first + part.count; ++i) {
+  for (std::size_t i = part.first; i < part.end(); i += part.step) {
     const bool is = known.is_double
                         ? is_reachable<Formula>(seen.values[i], guess.sum[i], known.deviation)
                         : is_reachable<Formula>(static_cast<float>(seen.values[i]), static_cast<float>(guess.sum[i]),
@@ -144,7 +147,7 @@ double reachable(const observation& seen, const hypothesis& guess, stretch part,
 /// Released minus sum lies on the grid.
 inline double lattice(const observation& seen, const hypothesis& guess, stretch part, const setting& known) {
   double score = 0;
-  for (std::size_t i = part.first; i < part.first + part.count; ++i) {
+  for (std::size_t i = part.first; i < part.end(); i += part.step) {
     const double place = (seen.values[i] - guess.sum[i]) / known.grid;
     const double error = seen.blur.empty() ? 0 : seen.blur[i] / known.grid;
     if (error > 1) continue;
@@ -157,7 +160,7 @@ inline double lattice(const observation& seen, const hypothesis& guess, stretch 
 inline double low_bits(const observation& seen, const hypothesis& guess, stretch part, const setting& known) {
   const double exact = known.is_double ? 0x1p53 : 0x1p24;
   double score = 0;
-  for (std::size_t i = part.first; i < part.first + part.count; ++i) {
+  for (std::size_t i = part.first; i < part.end(); i += part.step) {
     if (std::abs(seen.values[i]) >= exact * known.grid) continue;  // rounded, so its last bits are gone
     const double place = std::nearbyint((seen.values[i] - guess.on_grid[i]) / known.grid);
     const auto integer = static_cast<std::uint64_t>(static_cast<std::int64_t>(place)) | std::uint64_t{1} << 40U;
@@ -173,7 +176,7 @@ inline double cancellation(const observation& seen, const hypothesis& guess, str
   static_cast<void>(std::frexp(known.deviation, &exponent));
   const double places = std::ldexp(1.0, exponent - (known.is_double ? 56 : 27));
   double score = 0;
-  for (std::size_t i = part.first; i < part.first + part.count; ++i) {
+  for (std::size_t i = part.first; i < part.end(); i += part.step) {
     const double noise = seen.values[i] - guess.sum[i];
     if (std::abs(noise) < known.deviation / 128)
       score += std::cos(2 * std::numbers::pi * std::fmod(noise, places) / places);
@@ -184,7 +187,7 @@ inline double cancellation(const observation& seen, const hypothesis& guess, str
 /// What the Gaussian mechanism allows: the likelihood.
 inline double likelihood(const observation& seen, const hypothesis& guess, stretch part, const setting& /*known*/) {
   double score = 0;
-  for (std::size_t i = part.first; i < part.first + part.count; ++i) {
+  for (std::size_t i = part.first; i < part.end(); i += part.step) {
     score -= std::pow(seen.values[i] - guess.on_grid[i], 2);
   }
   return score;
@@ -211,6 +214,7 @@ struct tally {
   std::string attack{};
   int right = 0;
   int trials = 0;
+  bool is_ranked = false;  ///< half of the answers are one word, as half of what is asked for is
   [[nodiscard]] double rate() const { return static_cast<double>(right) / trials; }
 };
 
@@ -247,10 +251,11 @@ std::vector<tally> decide_neighbours(Victim& victim, int trials, std::uint64_t s
   return result;
 }
 
-/// Which rows of a table, half of all, did a batch leave at zero? `used[row]`. The half with the higher scores of the
-/// hypothesis zero, which knows nothing of the data.
-inline std::vector<tally> decide_words(const observation& seen, const std::vector<bool>& used, std::size_t width,
-                                       const setting& known, std::uint64_t seed) {
+/// Which rows of a table, half of all, did a batch leave at zero? `used[row]`, and `elements_of(row)` is a stretch. The
+/// half with the higher scores of the hypothesis zero, which knows nothing of the data.
+template <class ElementsOf>
+std::vector<tally> decide_words(const observation& seen, const std::vector<bool>& used, const ElementsOf& elements_of,
+                                const setting& known, std::uint64_t seed) {
   std::mt19937_64 coins{seed};
   const hypothesis zero{std::vector<double>(seen.values.size()), std::vector<double>(seen.values.size())};
   std::vector<tally> result;
@@ -258,7 +263,7 @@ inline std::vector<tally> decide_words(const observation& seen, const std::vecto
     std::vector<std::pair<double, std::uint64_t>> ranked;
     for (std::size_t row = 0; row < used.size(); ++row) {
       const std::uint64_t coin = coins() << 16U | row;
-      const double score = each.score(seen, zero, {row * width, width}, known);
+      const double score = each.score(seen, zero, elements_of(row), known);
       ranked.emplace_back(each.lower_wins ? -score : score, coin);
     }
     std::sort(ranked.begin(), ranked.end());
@@ -267,7 +272,7 @@ inline std::vector<tally> decide_words(const observation& seen, const std::vecto
       const bool answer = place < ranked.size() / 2;
       right += answer == used[ranked[place].second & 0xffffU] ? 1 : 0;
     }
-    result.push_back({each.name, right, static_cast<int>(used.size())});
+    result.push_back({each.name, right, static_cast<int>(used.size()), true});
   }
   return result;
 }
@@ -282,19 +287,33 @@ inline double tail(int right, int trials, double p) {
   return sum;
 }
 
+/// P(at least `right`) for answers that are ranked by chance: of each half, equally many are right.
+inline double tail_of_ranked(int right, int trials) {
+  const double half = trials / 2.0;
+  const auto log_ways = [&](double k) {
+    return std::lgamma(half + 1) - std::lgamma(k + 1) - std::lgamma(half - k + 1);
+  };
+  const double all = std::lgamma(trials + 1.0) - 2 * std::lgamma(half + 1);
+  double sum = 0;
+  for (int k = (right + 1) / 2; k <= trials / 2; ++k) sum += std::exp(2 * log_ways(k) - all);
+  return sum;
+}
+
 /// The most that the trade-off of the Gaussian mechanism allows with equal priors, where neighbours are one noise
 /// multiplier's denominator apart: Phi(1 / (2 sigma)).
 inline double most_allowed(double sigma) { return 0.5 * std::erfc(-1 / (2 * sigma) / std::sqrt(2.0)); }
 
 /// 99.99 % for a family of so many cells, one attack on one victim each.
-inline constexpr int most_cells = 4000;
+inline constexpr int most_cells = 6000;
 inline constexpr double error_of_a_cell = 1e-4 / most_cells;
 
 /// Is the rate no better than chance (from sigma = 100 on, on both sides) or what the trade-off allows?
 inline bool is_private(const tally& found, double sigma) {
-  const double above = tail(found.right, found.trials, most_allowed(sigma));
-  if (sigma < 100) return above >= error_of_a_cell;
-  return above >= error_of_a_cell / 2 && tail(found.trials - found.right, found.trials, 0.5) >= error_of_a_cell / 2;
+  if (sigma < 100) return tail(found.right, found.trials, most_allowed(sigma)) >= error_of_a_cell;
+  const auto by_chance = [&](int right) {
+    return found.is_ranked ? tail_of_ranked(right, found.trials) : tail(right, found.trials, 0.5);
+  };
+  return by_chance(found.right) >= error_of_a_cell / 2 && by_chance(found.trials - found.right) >= error_of_a_cell / 2;
 }
 
 /// At least a rate that was measured as `right` of `trials`, less three standard errors?

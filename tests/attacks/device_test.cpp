@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/attacks/device_test.cpp - the attacks on what a device releases, which the host plays
+//
+// A device takes no ids yet. In the place of an embedding it gets bags of words: numbers that count them.
 #include <boost/test/unit_test.hpp>
+
+#include <cstddef>
+#include <tuple>
+#include <vector>
 
 #include <pergrad/cuda/run/executor.hpp>
 #include <pergrad/cuda/run/trainer.hpp>
@@ -9,16 +15,61 @@
 
 BOOST_AUTO_TEST_SUITE(attacks_device)
 
-BOOST_AUTO_TEST_CASE(neighbours) {
-  const pergrad::emulated device;
-  // On embeddings a device does not train yet.
-  matrix::attack_all<victims::small<float>>(device, {"device, mlp", attacks::trials(60, 500), {1, 100, 1e5}, 40});
-  matrix::attack_all<victims::cnn<float>>(device, {"device, cnn", attacks::trials(60, 500), {1, 100, 1e5}, 40});
+namespace {
+
+namespace pg = pergrad;
+using scalars = std::tuple<float, double>;
+
+/// Two physical batches.
+constexpr victims::what_is_done numbers{.records = 20, .batch = 16};
+constexpr victims::what_is_done bags{.records = 20, .batch = 16, .bags = true};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(neighbours, scalar, scalars) {
+  const pg::emulated device;
+  const int trials = attacks::trials(60, 500);
+  matrix::attack_all<victims::wide<scalar>>(device, {"device, mlp", trials, matrix::every_sigma, numbers});
+  matrix::attack_all<victims::wide<scalar>>(device, {"device, words", trials, matrix::every_sigma, bags});
+  matrix::attack_all<victims::small_cnn<scalar>>(device, {"device, cnn", trials, matrix::every_sigma, numbers});
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(two_releases_of_one_run, scalar, scalars) {
+  const pg::emulated device;
+  matrix::attack_successive<victims::wide<scalar>>(device, "device, words", bags);
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(with_keys_of_the_operating_system, scalar, scalars) {
+  const pg::emulated device;
+  const int trials = attacks::trials(60, 500);
+  using generator = pg::os_keyed_generator;
+  matrix::attack_all<victims::wide<scalar>, generator>(device,
+                                                       {"device, words, key of the system", trials, {1, 100}, bags});
+  matrix::attack_all<victims::small_cnn<scalar>, generator>(
+      device, {"device, cnn, key of the system", trials, {1, 100}, numbers});
+}
+
+// 32 records of 4 words each, 128 of 256. The columns of the first layer's weights that belong to the others get zeros.
+BOOST_AUTO_TEST_CASE_TEMPLATE(words_of_a_bag, scalar, scalars) {
+  using net = victims::wide<scalar>;
+  constexpr std::size_t vocabulary = 256;
+  const matrix::half_of_the_words half{vocabulary, 4, 4};
+  std::vector<scalar> counts(half.ids.size() / half.each * vocabulary);
+  for (std::size_t i = 0; i < half.ids.size(); ++i) {
+    counts[i / half.each * vocabulary + static_cast<std::size_t>(half.ids[i])] = 1;
+  }
+  const pg::emulated device;
+  matrix::attack_words<net>(
+      device, {counts, half.classes}, half.used,
+      {.name = "device, words of a bag",
+       .width = 4,
+       .sigmas = {{1, 230, 4}, {10, 256, 32}, {100, 256, 32}, {1e3, 256, 32}, {1e4, 256, 32}, {1e5, 256, 32}},
+       .is_transposed = true});
 }
 
 BOOST_AUTO_TEST_CASE(noise_has_the_size_that_it_says) {
-  const pergrad::emulated device;
-  matrix::check_size_of_noise<victims::small<float>>(device, {victims::route::trainer});
+  const pg::emulated device;
+  matrix::check_size_of_noise<victims::wide<float>>(device, {victims::route::trainer});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -36,8 +36,15 @@ using cnn = pg::basic_network<Scalar, pg::shape{1, 7, 6}, pg::conv2d<8, 3, pg::p
 template <class Scalar>
 using words =
     pg::basic_network<Scalar, pg::token_ids(8, 200), pg::embedding<16>, pg::mean_over_positions, pg::linear<4>>;
+// For devices, which are played element by element.
+template <class Scalar>
+using wide = pg::basic_network<Scalar, pg::shape{256}, pg::linear<4>, pg::tanh, pg::linear<4>>;
+template <class Scalar>
+using small_cnn = pg::basic_network<Scalar, pg::shape{1, 4, 4}, pg::conv2d<8, 3, pg::padding<1>>, pg::tanh,
+                                    pg::max_pool2d<2, pg::stride<1>>, pg::flatten, pg::linear<8>>;
 
-/// So many records, and one more. Numbers are uniform in [0, 1), ids and classes too.
+/// So many records, and one more. Numbers are uniform in [0, 1), ids and classes too. As bags of words, numbers count
+/// how often one of four ids is which: where no record has a word, its weights' gradient is zero, as in an embedding.
 template <class Network>
 struct records {
   using value = typename Network::input_value;
@@ -46,7 +53,7 @@ struct records {
   std::vector<value> inputs = std::vector<value>((count + 1) * width);
   std::vector<std::int32_t> classes = std::vector<std::int32_t>(count + 1);
 
-  explicit records(std::size_t size) : count{size} {
+  records(std::size_t size, bool bags) : count{size} {
     std::mt19937 random{7};
     std::uniform_real_distribution<double> uniform{0, 1};
     for (value& x : inputs) {
@@ -55,6 +62,10 @@ struct records {
       } else {
         x = static_cast<value>(uniform(random));
       }
+    }
+    if (bags) {
+      std::fill(inputs.begin(), inputs.end(), value{});
+      for (std::size_t i = 0; i < 4 * (count + 1); ++i) inputs[i / 4 * width + random() % width] += value{1};
     }
     for (std::int32_t& y : classes) y = static_cast<std::int32_t>(random() % Network::output_shape.size());
   }
@@ -71,17 +82,23 @@ enum class route {
   totals,          ///< chunks in a total
   loop,            ///< private_loop
   sgd_step,        ///< only the parameters after a step of dp_sgd
-  momentum_steps,  ///< only those after two steps with momentum
-  adam_step        ///< only those after a step of Adam, whose `stability` is as large as its steps
+  momentum_steps,  ///< only those after two steps of dp_sgd with momentum
+  adam_step,       ///< only those after a step of dp_sgd with Adam, whose `stability` is as large as its steps
+  momentum_loop,   ///< as momentum_steps, of a private_loop and an optimizer
+  adam_loop        ///< as adam_step, of a private_loop and an optimizer
 };
-inline constexpr const char* names[] = {"trainer", "by hand", "totals", "loop", "sgd", "momentum", "adam"};
+inline constexpr const char* names[] = {"trainer",  "by hand", "totals",           "loop",        "sgd",
+                                        "momentum", "adam",    "momentum by hand", "adam by hand"};
 inline constexpr bool shows_parameters(route way) { return way >= route::sgd_step; }
+inline constexpr bool is_of_adam(route way) { return way == route::adam_step || way == route::adam_loop; }
 
 struct what_is_done {
   double clip = 0.7;
   double sigma = 1;
   std::size_t records = 300;  ///< without the one that makes the difference; the divisor, too
   double step = 0.25;         ///< learning rate by divisor where parameters are seen
+  std::size_t batch = 128;    ///< records of a physical batch
+  bool bags = false;          ///< of words
 };
 
 /// Releases of the library. Each is a fresh step of one generator.
@@ -96,7 +113,7 @@ class library {
       : executor_{executor},
         way_{way},
         done_{done},
-        data_{done.records},
+        data_{done.records, done.bags},
         net_{executor, pg::kaiming_uniform{5}},
         generator_{std::move(generator)} {
     start_.assign(net_.parameters().begin(), net_.parameters().end());
@@ -105,12 +122,12 @@ class library {
              std::is_same_v<scalar, double>};
     // What the attacker takes for the sums: rehearsals without noise, and plain evaluations.
     for (const bool with : {false, true}) {
-      pg::tape<Network> tape{executor_, pg::max_batch{128}};
+      pg::tape<Network> tape{executor_, pg::max_batch{done.batch}};
       hypothesis& guess = guesses_[with ? 1 : 0];
       guess.sum.assign(Network::parameter_count, 0);
       guess.on_grid.assign(Network::parameter_count, 0);
       pg::bounded_total<Network> total{executor_};
-      in_chunks(with, 128, [&](const auto& chunk) {
+      in_chunks(with, done.batch, [&](const auto& chunk) {
         const auto g = pg::per_sample_gradients(net_, loss{}, chunk, tape);
         const auto part = pg::unprotected::evaluate(executor_, pg::sum(pg::clip(g, bound())));
         for (std::size_t i = 0; i < part.size(); ++i) guess.sum[i] += static_cast<double>(part[i]);
@@ -129,7 +146,7 @@ class library {
   [[nodiscard]] observation parameters_say(std::span<const scalar> now, std::span<const scalar> first = {}) const {
     const auto invert = [&](double after, std::size_t i) {
       const double moved = (static_cast<double>(start_[i]) - after) / rate();
-      if (way_ == route::adam_step) return known.deviation * moved / std::max(1 - std::abs(moved), 1e-9);
+      if (is_of_adam(way_)) return known.deviation * moved / std::max(1 - std::abs(moved), 1e-9);
       if (way_ == route::sgd_step) return moved * divisor();
       return (moved - 0.9 * (static_cast<double>(start_[i]) - static_cast<double>(first[i])) / rate()) * divisor();
     };
@@ -164,6 +181,10 @@ class library {
         return of_momentum(with);
       case route::adam_step:
         return of_adam(with);
+      case route::momentum_loop:
+        return of_momentum_by_hand(with);
+      case route::adam_loop:
+        return of_adam_by_hand(with);
     }
     return {};
   }
@@ -186,8 +207,9 @@ class library {
     result.noise = pg::noise_multiplier{done_.sigma};
     result.sampling = pg::poisson_sampling{pg::sampling_probability{1}};
     result.divisor = pg::expected_batch_size{divisor()};
-    result.max_batch = pg::max_batch{128};
+    result.max_batch = pg::max_batch{done_.batch};
     result.learning_rate = pg::learning_rate{rate()};
+    if (way_ == route::momentum_steps) result.momentum = 0.9;
     if (way_ == route::adam_step) {
       result.optimizer = pg::optimizer_kind::adam;
       result.adam.stability = stability();
@@ -212,23 +234,49 @@ class library {
     if (way_ == route::trainer) return seen(trainer_->last_update().values());
     return parameters_say(std::as_const(net_).parameters());
   }
+  /// A trainer that has taken no step, with noise that nobody has seen.
+  [[nodiscard]] trainer new_trainer() {
+    if constexpr (Generator::is_private) {
+      return {executor_, net_, loss{}, options()};
+    } else {
+      return {executor_, net_, loss{}, options(), Generator{11, 8 * steps_++}};
+    }
+  }
   [[nodiscard]] observation of_adam(bool with) {
-    pg::dp_sgd trainer_of_one{executor_, net_, loss{}, options(), pg::seeded_generator{11, 8 * steps_++}};
-    trainer_of_one.step(data_.view(with));
+    trainer of_one = new_trainer();
+    of_one.step(data_.view(with));
     return parameters_say(std::as_const(net_).parameters());
   }
-  [[nodiscard]] observation of_momentum(bool with) {
-    if (!loop_) loop_ = std::make_unique<loop>(executor_, net_, loss{}, options(), std::move(generator_));
-    // Two steps from the same parameters, so that the sum is the same, too.
-    pg::sgd<Network> optimizer{pg::learning_rate{rate()}, 0.9};
-    optimizer.step(executor_, net_, finished(false));
-    const std::vector<scalar> first{net_.parameters().begin(), net_.parameters().end()};
+  /// Two steps from the same parameters, so that the sum is the same, too.
+  [[nodiscard]] observation of_two(const auto& step_without, const auto& step) {
+    step_without();
+    const auto now = std::as_const(net_).parameters();
+    const std::vector<scalar> first{now.begin(), now.end()};
     std::copy(start_.begin(), start_.end(), net_.parameters().begin());
-    optimizer.step(executor_, net_, finished(with));
+    step();
     return parameters_say(std::as_const(net_).parameters(), first);
   }
-  [[nodiscard]] observation of_loop(bool with) {
+  [[nodiscard]] observation of_momentum(bool with) {
+    trainer of_both = new_trainer();
+    return of_two([&] { of_both.step(data_.view(false)); }, [&] { of_both.step(data_.view(with)); });
+  }
+  void require_loop() {
     if (!loop_) loop_ = std::make_unique<loop>(executor_, net_, loss{}, options(), std::move(generator_));
+  }
+  [[nodiscard]] observation of_momentum_by_hand(bool with) {
+    require_loop();
+    pg::sgd<Network> optimizer{pg::learning_rate{rate()}, 0.9};
+    return of_two([&] { optimizer.step(executor_, net_, finished(false)); },
+                  [&] { optimizer.step(executor_, net_, finished(with)); });
+  }
+  [[nodiscard]] observation of_adam_by_hand(bool with) {
+    require_loop();
+    pg::adam<Network> optimizer{pg::learning_rate{rate()}, {.stability = stability()}};
+    optimizer.step(executor_, net_, finished(with));
+    return parameters_say(std::as_const(net_).parameters());
+  }
+  [[nodiscard]] observation of_loop(bool with) {
+    require_loop();
     released update{executor_};
     pg::evaluate_into(executor_, update, finished(with));
     return seen(update.values());
@@ -253,8 +301,8 @@ class library {
   }
   [[nodiscard]] observation of_totals(bool with) {
     pg::bounded_total<Network> total{executor_, pg::record_capacity{128}};  // so later chunks are integers
-    pg::tape<Network> tape{executor_, pg::max_batch{64}};
-    in_chunks(with, 64, [&](const auto& chunk) {
+    pg::tape<Network> tape{executor_, pg::max_batch{done_.batch / 2}};
+    in_chunks(with, done_.batch / 2, [&](const auto& chunk) {
       const auto g = pg::per_sample_gradients(net_, loss{}, chunk, tape);
       pg::evaluate_into(executor_, pg::accumulate(total, pg::sum(pg::clip(g, bound()))));
     });
@@ -307,7 +355,7 @@ class weak {
     if (!shows_parameters(of_.way())) return {released(with)};
     std::copy(of_.start().begin(), of_.start().end(), net_.parameters().begin());
     const pg::learning_rate rate{of_.rate()};
-    if (of_.way() == route::adam_step) {
+    if (is_of_adam(of_.way())) {
       pg::adam<Network> optimizer{rate, {.stability = of_.stability()}};
       step(optimizer, with);
       return of_.parameters_say(net_.parameters());
