@@ -80,8 +80,9 @@ using wide_network = pg::basic_network<double, pg::shape{16, 128, 128}, pg::conv
                                        pg::conv2d<130, 3, pg::padding<1>>, pg::tanh, pg::flatten, pg::linear<4>>;
 using wide_problem = problem<wide_network, pg::cross_entropy>;
 static_assert(table_of<wide_problem>.tile == 1 && table_of<wide_problem>.deferred_count == 1);
-static_assert(std::ranges::any_of(table_of<wide_problem>.outer,
-                                  [](const auto& leaf) { return leaf.late && leaf.in_workspace && leaf.node > 0; }));
+static_assert(std::ranges::any_of(table_of<wide_problem>.outer, [](const auto& leaf) {
+  return leaf.late && leaf.kept.in_workspace && leaf.node > 0;
+}));
 
 /// Norms and sums of many kinds against the rows of a problem's samples: in every way, or as planned alone.
 template <class Problem>

@@ -133,13 +133,25 @@ template <class Network>
 constexpr std::size_t lane_bytes = static_cast<std::size_t>(pg::on_host::program<Network>::table.lane_size) *
                                    sizeof(float);
 
+/// Elements that a tile's samples keep by plan, late gradients not.
+template <class Network>
+constexpr pg::on_host::index kept_of_tile() {
+  constexpr const auto& t = pg::on_host::program<Network>::table;
+  pg::on_host::index sum = 0;
+  const auto add = [&](const auto& leaf) {
+    if (leaf.use.first) sum += leaf.kept.step * (leaf.kept.for_tile ? t.tile : t.cache_tile);
+  };
+  for (std::size_t k = 0; k != t.outer_count; ++k) add(t.outer[k]);
+  for (std::size_t k = 0; k != t.elementwise_count; ++k) add(t.elementwise[k]);
+  return sum;
+}
+
 /// A step writes what its lanes, tiles and rows need, whatever the batch, and a private one what samples keep by plan
 /// besides. Late gradients cost nothing. A second thread writes at most what the first one does, apart from parameters
 /// and sum, and two lanes; how much of it depends on the tiles that it gets.
 template <class Network>
 void is_flat_and_hardly_larger_with_privacy(std::size_t grows) {
-  constexpr const auto& t = pg::on_host::program<Network>::table;
-  constexpr auto kept = static_cast<std::size_t>(t.cache_tile * t.kept_part + t.tile * t.kept_tile) * sizeof(float);
+  constexpr auto kept = static_cast<std::size_t>(kept_of_tile<Network>()) * sizeof(float);
   constexpr std::size_t shared = Network::parameter_count * 2 * sizeof(float);
   const std::size_t small = bytes_of_steps<Network, true>(16, 1);
   const std::size_t middle = bytes_of_steps<Network, true>(256, 1);
@@ -163,15 +175,15 @@ constexpr bool late_gradients_lie_apart() {
   std::size_t late = 0;
   for (std::size_t k = 0; k != t.outer_count; ++k) {
     const pg::on_host::outer_leaf& leaf = t.outer[k];
-    if (!leaf.late || !leaf.in_workspace) continue;
+    if (!leaf.late || !leaf.kept.in_workspace) continue;
     ++late;
     const auto apart = [&](const pg::on_host::place& where) {
-      return where.sample == 0 || where.offset >= leaf.kept + leaf.size() ||
-             where.offset + t.tile * where.sample <= leaf.kept;
+      return where.sample == 0 || where.offset >= leaf.kept.first + leaf.size() ||
+             where.offset + t.tile * where.sample <= leaf.kept.first;
     };
     for (std::size_t j = 0; j != t.outer_count; ++j) {
-      if (j != k && t.outer[j].in_workspace && t.outer[j].kept < leaf.kept + leaf.size() &&
-          leaf.kept < t.outer[j].kept + t.outer[j].size()) {
+      if (j != k && t.outer[j].kept.in_workspace && t.outer[j].kept.first < leaf.kept.first + leaf.size() &&
+          leaf.kept.first < t.outer[j].kept.first + t.outer[j].size()) {
         return false;
       }
     }

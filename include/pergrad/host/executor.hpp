@@ -13,9 +13,9 @@
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/thread_pool.hpp>
 #include <pergrad/gradients/request.hpp>
+#include <pergrad/host/norms/request.hpp>
 #include <pergrad/host/run/engine.hpp>
-#include <pergrad/host/run/every_way.hpp>
-#include <pergrad/host/run/rows.hpp>
+#include <pergrad/host/run/worker.hpp>
 #include <pergrad/host/run/working_memory.hpp>
 #include <pergrad/tape.hpp>
 
@@ -93,9 +93,9 @@ class host {
       const auto* all = static_cast<const source_type*>(self);
       return all->loss->evaluate(y, all->samples->targets(sample), dy);
     };
-    const on_host::other_ways<Network>* others = nullptr;
-    if constexpr (Needs.rows) source.write_rows = &on_host::write_rows<Network>;
-    if constexpr (Needs.every_algorithm) others = &on_host::every_way<Network>;
+    const on_host::other_norms<scalar>* others = nullptr;
+    if constexpr (Needs.rows) source.write_rows = &on_host::worker<Network>::write_rows;
+    if constexpr (Needs.every_algorithm) others = &on_host::every_norm<scalar>;
     on_host::engine<Network>::run(pool_, network, *memory, source, request, others);
   }
 

@@ -12,6 +12,7 @@
 #include <pergrad/graph/layout.hpp>
 #include <pergrad/host/norms/leaves.hpp>
 #include <pergrad/host/plan/tables.hpp>
+#include <pergrad/privacy/clip.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -19,6 +20,18 @@ using detail::run_request;
 using detail::sample_facts;
 using detail::strategy_kind;
 using detail::sum_request;
+
+/// Norms that a network's plan does not choose: an expression that asks for them brings them along (outer_way.hpp), a
+/// program without one does not compile them.
+template <class Scalar>
+struct other_norms {
+  norm_bound (*gram)(const leaf_kernel<Scalar>&, index sample);
+  norm_bound (*direct)(const leaf_kernel<Scalar>&, index sample);
+};
+template <class Scalar>
+inline constexpr other_norms<Scalar> every_norm{
+    [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.gram(sample); },
+    [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.direct(sample); }};
 
 /// Where samples come from and what their loss is.
 template <class Scalar>
@@ -28,8 +41,8 @@ struct sample_source {
   std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
   std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
   double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy) = nullptr;
-  /// Writes the rows of a tile, given the worker and its passes: only programs that want rows compile it (rows.hpp).
-  void (*write_rows)(void* worker, void* passes, std::size_t first, index begin, index end) = nullptr;
+  /// Writes the rows of some samples of a worker's tile: only programs that want rows compile it.
+  void (*write_rows)(void* worker, index begin, index end) = nullptr;
 };
 
 /// The most samples whose rounded shares an integer of a lane can add up.

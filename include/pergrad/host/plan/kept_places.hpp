@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/plan/kept_places.hpp - places of kept gradients, decided at compile time (kept_rooms.hpp), and what
-// they save: docs/internals/tricks.md
+// pergrad/host/plan/kept_places.hpp - places of kept gradients, decided at compile time
+//
+// Where the plan alone decides, samples keep what the plan instantiates, side by side. Gradients that come late
+// (leaf_tables.hpp) are formed when the backward pass is through and gone before the next tile comes: they lie over
+// what nobody reads in between, rooms for the time of one call and values and gradients of layers, so that a private
+// step takes no memory of its own for them. What this saves: docs/internals/tricks.md
 #pragma once
 
 #include <array>
@@ -43,54 +47,34 @@ constexpr void reserve_values(slot& here, bool has_gradient, bool lasts, bool la
   if (has_gradient && goes_here(here.gradient_layout)) here.gradient = reserve(here.gradient_layout.size);
 }
 
-/// Marks the leaves whose gradients are there before the last samples of their tile begin with the layers in front of
-/// `split`: those of the layers behind it, and of a tied block all if one is.
-template <class Leaves>
-constexpr void mark_kept_for_tile(Leaves& leaves, std::size_t count, std::size_t split) {
-  for (std::size_t k = 0; k != count; ++k) {
-    for (std::size_t other = 0; other != count; ++other) {
-      if (leaves[other].native == leaves[k].native && leaves[other].node >= split) leaves[k].kept_for_tile = true;
-    }
-  }
-}
-
-/// The first use of a tied block has the place, the others have the same.
-template <class Leaves>
-constexpr void place_kept(Leaves& leaves, std::size_t count, index& part, index& tile, const auto& is_kept) {
-  for (std::size_t k = 0; k != count; ++k) {
-    auto& leaf = leaves[k];
-    if (!is_kept(leaf)) continue;
-    if (leaf.use.first) {
-      index& next = leaf.kept_for_tile ? tile : part;
-      leaf.kept = next;
-      next += round_up(leaf.native_count());
-      continue;
-    }
-    for (std::size_t first = 0; first != k; ++first) {
-      if (leaves[first].use.first && leaves[first].native == leaf.native) leaf.kept = leaves[first].kept;
-    }
-  }
-}
-
-/// Places of all gradients that the plan keeps: side by side, those of a part's samples, then those of a tile's. Late
-/// ones lie in the first `room` elements of the workspace as far as they have room there.
+/// Places of all gradients that the plan keeps, block by block. Samples that go through the layers in front of `split`
+/// in parts share these layers' places, as a part is through with all of them before the next one begins; a block whose
+/// gradient, or one that is tied to it, is formed behind `split` has a place for each sample of the tile. A late block
+/// has one for all samples, in the first `room` elements of the workspace if it is not taken there.
 template <class Tables>
 constexpr void place_kept_gradients(Tables& t, index room) {
-  mark_kept_for_tile(t.elementwise, t.elementwise_count, t.split);
-  mark_kept_for_tile(t.outer, t.outer_count, t.split);
-  place_kept(t.elementwise, t.elementwise_count, t.kept_part, t.kept_tile,
-             [](const elementwise_leaf&) { return true; });
-  place_kept(t.outer, t.outer_count, t.kept_part, t.kept_tile,
-             [](const outer_leaf& leaf) { return leaf.method == norm_method::instantiate && !leaf.late; });
   index in_workspace = 0;
-  index in_room = t.cache_tile * t.kept_part + t.tile * t.kept_tile;
+  index in_memory = 0;
+  const auto place = [&](auto& leaves, std::size_t count, std::size_t k, bool late) {
+    kept_place& kept = leaves[k].kept;
+    for (std::size_t other = 0; other != count; ++other) {
+      if (leaves[other].native != leaves[k].native) continue;
+      if (other < k) {  // the first use of a tied block has the place, the others have the same
+        kept = leaves[other].kept;
+        return;
+      }
+      if (leaves[other].node >= t.split) kept.for_tile = true;
+    }
+    const index size = round_up(leaves[k].native_count());
+    kept.in_workspace = late && in_workspace + size <= room;
+    index& next = kept.in_workspace ? in_workspace : in_memory;
+    kept.first = next;
+    kept.step = late ? 0 : size;
+    next += size * (late ? 1 : kept.for_tile ? t.tile : t.cache_tile);
+  };
+  for (std::size_t k = 0; k != t.elementwise_count; ++k) place(t.elementwise, t.elementwise_count, k, false);
   for (std::size_t k = 0; k != t.outer_count; ++k) {
-    outer_leaf& leaf = t.outer[k];
-    if (!leaf.late) continue;
-    leaf.in_workspace = in_workspace + round_up(leaf.size()) <= room;
-    index& next = leaf.in_workspace ? in_workspace : in_room;
-    leaf.kept = next;
-    next += round_up(leaf.size());
+    if (t.outer[k].method == norm_method::instantiate) place(t.outer, t.outer_count, k, t.outer[k].late);
   }
 }
 

@@ -64,10 +64,9 @@ struct program {
     index deferred_delta = 0;  ///< and delta
     std::size_t split = 0;     ///< nodes before it take `cache_tile` samples at a time through the network
     index cache_tile = 1;
-    index kept_size = 0;                 ///< of it, what the plan instantiates
-    index kept_part = 0, kept_tile = 0;  ///< elements that a sample keeps by plan, late ones' not: kept_places.hpp
-    bool has_late = false;               ///< are gradients of some leaf formed late?
-    index scaled_size = 0;               ///< the largest delta of a sample
+    index kept_size = 0;    ///< of it, what the plan instantiates
+    bool has_late = false;  ///< are gradients of some leaf formed late?
+    index scaled_size = 0;  ///< the largest delta of a sample
     index panel_size = 0;
     index sample_size = 0;  ///< elements of one sample's slots and plain copies
     index tile = 1;

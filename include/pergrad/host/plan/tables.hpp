@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <utility>
 
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/gradients/plan.hpp>
@@ -75,7 +76,7 @@ struct node_row {
   index forward_panel = 0;    ///< affine: offset of its packed weights
   index backward_panel = 0;
   bool whole_view = false;  ///< affine: one position that sees every input once
-  bool deferred = false;    ///< affine: its sum is formed a chunk at a time, deferred.hpp
+  bool deferred = false;    ///< affine: its sum is formed a chunk at a time, deferred_way.hpp
   index row_x = 0;          ///< deferred: columns of x of such nodes before it
   index winograd_rows = 0;  ///< affine: rows of tiles that are filtered together; 0: direct products
   index winograd_dx_rows = 0;
@@ -106,6 +107,14 @@ struct step_axis {
   index delta = 0;
 };
 
+/// Where samples keep their gradients of a block, if what is kept is what the plan says (kept_places.hpp).
+struct kept_place {
+  index first = 0;
+  index step = 0;             ///< from sample to sample; 0: they take turns
+  bool for_tile = false;      ///< the gradient, or one that joins it, is formed before the tile is cut into parts
+  bool in_workspace = false;  ///< `first` counts from there, not in the memory for kept gradients
+};
+
 /// G_b = sum over positions of delta (x) x, stored natively as [group][view][output], presented as PyTorch orders it.
 struct outer_leaf {
   std::size_t node = 0;
@@ -127,10 +136,8 @@ struct outer_leaf {
   norm_method method = norm_method::instantiate;
   tied_use use;
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
-  index kept = 0;     ///< first element among what a sample keeps where the plan decides; late: see kept_rooms.hpp
-  bool kept_for_tile = false;  ///< its gradient, or one that joins it, is formed before the tile is cut into parts
-  bool in_workspace = false;   ///< late: `kept` counts from there
-  // Where the sum is formed a chunk at a time (deferred.hpp):
+  kept_place kept;
+  // Where the sum is formed a chunk at a time (deferred_way.hpp):
   bool deferred = false;
   std::size_t number = 0;    ///< among such leaves
   index row_x = 0;           ///< columns of such leaves before it
@@ -208,8 +215,7 @@ struct elementwise_leaf {
   index other_stride = 1;
   index parameters = 0;
   index native = 0;
-  index kept = 0;  ///< these two as of an outer_leaf
-  bool kept_for_tile = false;
+  kept_place kept;
   tied_use use;
 
   [[nodiscard]] constexpr index native_count() const noexcept { return count; }
@@ -242,6 +248,22 @@ struct sparse_leaf {
 
   [[nodiscard]] constexpr index size() const noexcept { return vocabulary * width; }
 };
+
+/// Work on leaves that is shared out in pieces: how many pieces there are, `pieces(leaf)` of each leaf.
+template <class Leaves>
+[[nodiscard]] constexpr index count_pieces(const Leaves& leaves, std::size_t count, auto pieces) noexcept {
+  index sum = 0;
+  for (std::size_t k = 0; k != count; ++k) sum += pieces(leaves[k]);
+  return sum;
+}
+/// The leaf that one of the pieces belongs to, and the piece's number there.
+template <class Leaves>
+[[nodiscard]] constexpr std::pair<std::size_t, index> find_piece(const Leaves& leaves, index piece,
+                                                                 auto pieces) noexcept {
+  std::size_t k = 0;
+  for (; piece >= pieces(leaves[k]); ++k) piece -= pieces(leaves[k]);
+  return {k, piece};
+}
 
 /// The first leaf of a node and the one behind its last.
 template <class Leaves>

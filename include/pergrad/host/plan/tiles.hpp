@@ -11,7 +11,8 @@ namespace pergrad::inline v0_1::on_host {
 
 // What these limits gain: docs/internals/tricks.md.
 
-/// The most samples of a tile; twice as many where they are columns of a product (deferred.hpp) and stay in the cache.
+/// The most samples of a tile; twice as many where they are columns of a product (deferred_way.hpp) and stay in the
+/// cache.
 inline constexpr index most_samples = 16;
 /// What a tile may take of a core's L2 cache.
 inline constexpr index tile_bytes = index{1} << 20;

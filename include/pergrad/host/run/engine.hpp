@@ -9,9 +9,8 @@
 // so are chunks, so the bits of a sum do not depend on the number of threads. Lanes that are done make room for others:
 // lane_ring.hpp.
 //
-// Of a table of which a sample uses few rows, no lane has a copy. Samples leave their segments (sparse.hpp) on the
-// tape; after a chunk of samples, buckets of rows are summed up in parallel, each sample after sample. So it is with
-// large blocks that have one position: see deferred.hpp.
+// Of a table of which a sample uses few rows, no lane has a copy; what samples leave on the tape is added up after a
+// chunk of samples (table_way.hpp). So it is with large blocks that have one position (deferred_way.hpp).
 //
 // A clipped sum has a proven bound of what its additions round (privacy/release.hpp), so the way of an addend to it is
 // short (tape.hpp, `way_of_additions`), or every sample's share is rounded to an integer by itself and lanes add those.
@@ -27,15 +26,11 @@
 #include <pergrad/detail/thread_pool.hpp>
 #include <pergrad/graph/layout.hpp>
 #include <pergrad/host/conv/panels.hpp>
-#include <pergrad/host/norms/leaves.hpp>
-#include <pergrad/host/norms/other_ways.hpp>
 #include <pergrad/host/norms/request.hpp>
-#include <pergrad/host/norms/sparse.hpp>
 #include <pergrad/host/plan/program.hpp>
-#include <pergrad/host/run/chunk_segments.hpp>
-#include <pergrad/host/run/deferred.hpp>
 #include <pergrad/host/run/gather.hpp>
 #include <pergrad/host/run/lane_ring.hpp>
+#include <pergrad/host/run/tile_state.hpp>
 #include <pergrad/host/run/worker.hpp>
 #include <pergrad/host/run/working_memory.hpp>
 #include <pergrad/simd/elements.hpp>
@@ -64,22 +59,20 @@ class engine {
 
   static void run(const detail::thread_pool& pool, const Network& network, tape_type& tape,
                   const sample_source<scalar>& source, const run_request<scalar>& request,
-                  const other_ways<Network>* others = nullptr) {
-    if (request.sum_count > tape.sum_capacity()) throw_too_many_sums(request.sum_count, tape.sum_capacity());
-    if (pool.thread_count() > tape.worker_count()) {
-      throw_too_many_threads(pool.thread_count(), tape.worker_count());
-    }
+                  const other_norms<scalar>* others = nullptr) {
+    if (request.sum_count > tape.max_sums) throw_too_many_sums(request.sum_count, tape.max_sums);
+    if (pool.thread_count() > tape.threads) throw_too_many_threads(pool.thread_count(), tape.threads);
     const auto count = static_cast<index>(request.count);
     const bool one_by_one = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi;
     // Gradients of large blocks that someone wants formed fill the memory: fewer samples at a time.
-    const index most = worker<Network>::forms_deferred(request) ? table.cache_tile : table.tile;
+    const index most = tile_state<Network>::forms_deferred(request) ? table.cache_tile : table.tile;
     const index tile = request.strategy == strategy_kind::naive ? 1 : std::min(most, tile_of_batch<Network>(count));
     const index chunk =
         std::max(tile, std::min(chunk_samples<Network>, most_samples_of_integers(request)) / tile * tile);
-    const lane_plan plan{request.sum_count > 0, request.has_weights(), tile, tape.capacity()};
+    const lane_plan plan{request.sum_count > 0, request.has_weights(), tile, tape.max_batch};
 
-    pack_panels(pool, network, tape_access::panels(tape), request.backward);
-    if (request.direction != nullptr) to_native(request.direction, tape_access::direction(tape));
+    pack_panels(pool, network, tape.panels.data(), request.backward);
+    if (request.direction != nullptr) to_native(request.direction, tape.direction.data());
 
     index chunk_first = 0;
     do {
@@ -87,12 +80,11 @@ class engine {
       ring lanes{plan.lanes(samples), lane_buffers(lane_count<Network>, pool.thread_count())};
       run_chunk(pool, network, tape, source, request, others, plan, lanes, chunk_first, samples, one_by_one);
       for (std::size_t k = 0; k < request.sum_count; ++k) gather(pool, tape, request, k, lanes, chunk_first > 0);
-      if constexpr (table.sparse_count > 0) {
-        sum_tables(pool, tape, request, chunk_first, samples);
-      }
-      if constexpr (table.deferred_count > 0) {
-        sum_deferred(pool, tape, request, chunk_first, samples);
-      }
+      for_each_way<Network>([&](auto way) {
+        if constexpr (requires { &decltype(way)::finish_chunk; }) {
+          way.finish_chunk(pool, tape, request, chunk_first, samples);
+        }
+      });
       chunk_first += samples;
     } while (chunk_first < count);
   }
@@ -119,19 +111,22 @@ class engine {
   /// The lanes' part of one chunk.
   static void run_chunk(const detail::thread_pool& pool, const Network& network, tape_type& tape,
                         const sample_source<scalar>& source, const run_request<scalar>& request,
-                        const other_ways<Network>* others, const lane_plan& plan, ring& ring_of_lanes,
+                        const other_norms<scalar>* others, const lane_plan& plan, ring& ring_of_lanes,
                         index chunk_first, index count, bool one_by_one) {
     const index lanes = plan.lanes(count);
     const index tiles = plan.tiles(count);
     pool.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t thread) {
       const auto lane = static_cast<index>(lane_number);
-      worker<Network> state{
-          network, tape, source, request, others, thread, static_cast<std::size_t>(chunk_first) + request.first};
       const auto process = [&](scalar* sums) {
         for (index t = lane * tiles / lanes; t < (lane + 1) * tiles / lanes; ++t) {
           const index first = t * plan.tile;
           const index samples = std::min(plan.tile, count - first);
-          state.process(static_cast<std::size_t>(chunk_first + first) + request.first, samples, one_by_one, sums);
+          worker<Network>{source,
+                          request,
+                          {network, tape, request, others, thread,
+                           static_cast<std::size_t>(chunk_first + first) + request.first, first},
+                          sums}
+              .process(samples, one_by_one);
         }
       };
       if (request.sum_count == 0) {
@@ -139,7 +134,7 @@ class engine {
         return;
       }
       const index stride = buffer_stride(request);
-      scalar* const buffers = tape_access::lanes(tape);
+      scalar* const buffers = tape.lanes.data();
       const auto finish = [&] {
         ring_of_lanes.finish(
             lane, [&](index to, index from) { move_lane(request, buffers + to * stride, buffers + from * stride); });
@@ -157,91 +152,6 @@ class engine {
     });
   }
 
-  /// Is the sum over tables formed in double, elsewhere, before it goes where it belongs? So it is where it is added to
-  /// something; and in a clipped sum, where a row may have as many addends as there are samples.
-  [[nodiscard]] static bool sums_in_double(const sum_request<scalar>& sum) { return sum.accumulate || !sum.is_plain; }
-  static double* sum_of_table(tape_type& tape, std::size_t which, std::size_t number) {
-    double* to = tape_access::additions(tape) + static_cast<index>(which) * table.sparse_size;
-    for (std::size_t k = 0; k < number; ++k) to += table.sparse[k].use.first ? table.sparse[k].size() : 0;
-    return to;
-  }
-  /// Sets the sums over tables to zero, in long stretches: row by row, as buckets have them, it takes longer than
-  /// all that follows (docs/internals/tricks.md).
-  static void clear_tables(const detail::thread_pool& pool, tape_type& tape, const run_request<scalar>& request) {
-    constexpr index stretch = (index{1} << 17) / static_cast<index>(sizeof(scalar));
-    constexpr auto stretches = [](const sparse_leaf& leaf) {
-      return leaf.use.first ? (leaf.size() + stretch - 1) / stretch : 0;
-    };
-    constexpr index tasks = [stretches] {
-      index count = 0;
-      for (std::size_t k = 0; k != table.sparse_count; ++k) count += stretches(table.sparse[k]);
-      return count;
-    }();
-    pool.parallel(request.sum_count * static_cast<std::size_t>(tasks), [&](std::size_t number, std::size_t) {
-      const std::size_t which = number / static_cast<std::size_t>(tasks);
-      auto task = static_cast<index>(number % static_cast<std::size_t>(tasks));
-      std::size_t k = 0;
-      for (; task >= stretches(table.sparse[k]); ++k) task -= stretches(table.sparse[k]);
-      const sum_request<scalar>& sum = request.sums[which];
-      const index first = task * stretch;
-      const index count = std::min(stretch, table.sparse[k].size() - first);
-      if (sum.integers != nullptr) return;
-      if (sums_in_double(sum)) {
-        std::fill_n(sum_of_table(tape, which, k) + first, count, 0.0);
-      } else {
-        std::fill_n(sum.out + table.sparse[k].parameters + first, count, scalar{0});
-      }
-    });
-  }
-
-  /// Adds the segments of a chunk's samples up, sample after sample, in buckets of rows.
-  static void sum_tables(const detail::thread_pool& pool, tape_type& tape, const run_request<scalar>& request,
-                         index chunk_first, index count) {
-    if (chunk_first == 0) clear_tables(pool, tape, request);
-    const bool is_last = chunk_first + count == static_cast<index>(request.count);
-    constexpr std::size_t tasks = table.sparse_count * static_cast<std::size_t>(sparse_buckets);
-    pool.parallel(request.sum_count * tasks, [&](std::size_t task, std::size_t) {
-      const sum_request<scalar>& sum = request.sums[task / tasks];
-      const std::size_t number = task % tasks / static_cast<std::size_t>(sparse_buckets);
-      const auto bucket = static_cast<index>(task % static_cast<std::size_t>(sparse_buckets));
-      const sparse_leaf& leaf = table.sparse[number];
-      if (!leaf.use.first) return;
-      const scalar* weights = segment_weights<Network>(tape, task / tasks, number);
-      const auto for_each_sample = [&](const auto& add) {
-        for (index b = 0; b < count; ++b) {
-          if (weights[b] == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-          const segments<scalar> here{leaf, tape_access::integers(tape) + b * table.sparse_integers,
-                                      tape_access::scalars(tape) + b * table.sparse_scalars};
-          add(here, here.first_of[bucket], here.first_of[bucket + 1], weights[b]);
-        }
-      };
-      if (sum.integers != nullptr) {
-        for_each_sample([&](const segments<scalar>& here, index first, index last, scalar weight) {
-          add_rounded_segments(leaf, here, first, last, static_cast<double>(weight) * sum.steps(),
-                               sum.integers + leaf.parameters);
-        });
-        return;
-      }
-      scalar* const out = sum.out + leaf.parameters;
-      const auto scale = static_cast<scalar>(sum.scale);
-      if (!sums_in_double(sum)) {
-        for_each_sample([&](const segments<scalar>& here, index first, index last, scalar weight) {
-          add_segments(leaf, here, first, last, scale * weight, sum.squares, out);
-        });
-        return;
-      }
-      double* const to = sum_of_table(tape, task / tasks, number);
-      for_each_sample([&](const segments<scalar>& here, index first, index last, scalar weight) {
-        add_segments(leaf, here, first, last, scale * weight, sum.squares, to);
-      });
-      if (!is_last) return;
-      for_each_stretch_of_bucket(leaf, bucket, [&](index at, index size) {
-        for (index i = at; i < at + size; ++i)
-          out[i] = (sum.accumulate ? out[i] : scalar{0}) + static_cast<scalar>(to[i]);
-      });
-    });
-  }
-
   static void to_native(const scalar* parameters, scalar* native) {
     for (std::size_t k = 0; k != table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
@@ -254,9 +164,9 @@ class engine {
     }
   }
 
-  static constexpr index chunk_elements = index{1} << 13;
-  [[nodiscard]] static index rows_per_chunk(const outer_leaf& leaf) {
-    return std::max<index>(1, chunk_elements / leaf.outputs);
+  /// Rows of a leaf that one task gathers.
+  [[nodiscard]] static index rows_of_piece(const outer_leaf& leaf) {
+    return std::max<index>(1, (index{1} << 13) / leaf.outputs);
   }
 
   /// From one buffer of a lane's sums to the next. They lie side by side, whatever more the tape has room for: pages
@@ -284,32 +194,27 @@ class engine {
     std::size_t used_count = 0;
     const auto use = [&](index buffer) {
       used[used_count++] =
-          tape_access::lanes(tape) + buffer * buffer_stride(request) + static_cast<index>(number) * table.lane_size;
+          tape.lanes.data() + buffer * buffer_stride(request) + static_cast<index>(number) * table.lane_size;
     };
     if (lanes.count() > 0) use(0);
     for (index lane = lanes.folded_in_the_end(); lane < lanes.count(); ++lane) use(lanes.buffer_of(lane));
     const lane_sum<scalar> lane_sum{std::span{used}.first(used_count), static_cast<scalar>(sum.scale), sum.out,
                                     sum.accumulate || onto};
     const lane_sum_of_integers<scalar> sum_of_integers{lane_sum.lanes, sum.integers};
-    index chunks = 0;
-    for (std::size_t k = 0; k != table.outer_count; ++k) chunks += chunks_of(table.outer[k]);
-    pool.parallel(static_cast<std::size_t>(chunks) + (table.elementwise_count > 0 ? 1 : 0),
+    const index pieces = count_pieces(table.outer, table.outer_count, pieces_of);
+    pool.parallel(static_cast<std::size_t>(pieces) + (table.elementwise_count > 0 ? 1 : 0),
                   [&](std::size_t task, std::size_t) {
-                    auto chunk = static_cast<index>(task);
-                    for (std::size_t k = 0; k != table.outer_count; ++k) {
+                    if (static_cast<index>(task) < pieces) {
+                      const auto [k, piece] = find_piece(table.outer, static_cast<index>(task), pieces_of);
                       const outer_leaf& leaf = table.outer[k];
-                      if (chunk < chunks_of(leaf)) {
-                        const index rows_count = leaf.groups * leaf.view_width();
-                        const index first = chunk * rows_per_chunk(leaf);
-                        const index last = std::min(rows_count, first + rows_per_chunk(leaf));
-                        if (sum.integers == nullptr) {
-                          gather_rows(leaf, first, last, lane_sum);
-                        } else {
-                          for_each_parameter(leaf, first, last, [&](index p, index n) { sum_of_integers.add(p, n); });
-                        }
-                        return;
+                      const index first = piece * rows_of_piece(leaf);
+                      const index last = std::min(leaf.groups * leaf.view_width(), first + rows_of_piece(leaf));
+                      if (sum.integers == nullptr) {
+                        gather_rows(leaf, first, last, lane_sum);
+                      } else {
+                        for_each_parameter(leaf, first, last, [&](index p, index n) { sum_of_integers.add(p, n); });
                       }
-                      chunk -= chunks_of(leaf);
+                      return;
                     }
                     for (std::size_t k = 0; k != table.elementwise_count; ++k) {
                       const elementwise_leaf& leaf = table.elementwise[k];
@@ -323,9 +228,9 @@ class engine {
                     }
                   });
   }
-  [[nodiscard, gnu::noinline]] static index chunks_of(const outer_leaf& leaf) {
+  [[nodiscard, gnu::noinline]] static index pieces_of(const outer_leaf& leaf) {
     if (!leaf.use.first || leaf.deferred) return 0;
-    return (leaf.groups * leaf.view_width() + rows_per_chunk(leaf) - 1) / rows_per_chunk(leaf);
+    return (leaf.groups * leaf.view_width() + rows_of_piece(leaf) - 1) / rows_of_piece(leaf);
   }
 };
 

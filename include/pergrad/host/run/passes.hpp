@@ -35,7 +35,7 @@ class passes : public tile_values<Network> {
   using base::size;
   using base::table;
 
-  /// `rows`: the rows of the tile's samples (deferred.hpp).
+  /// `rows`: the rows of the tile's samples (deferred_way.hpp).
   passes(const Network& network, const scalar* panels, scalar* workspace, deferred_rows<scalar> rows,
          layer_randomness randomness = {})
       : base{network, workspace}, panels_{panels}, rows_{rows}, randomness_{randomness} {}

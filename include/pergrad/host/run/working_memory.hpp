@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/detail/executors.hpp>
@@ -21,12 +20,6 @@
 #include <pergrad/privacy/clip.hpp>
 
 namespace pergrad::inline v0_1::on_host {
-
-template <class Network>
-struct worker;
-template <class Network>
-struct chunk_segments;
-struct tape_access;
 
 /// Lanes: stretches of the batch that are summed one after the other, and then with each other in order. Their number
 /// depends on the network alone, so that results do not depend on the number of threads.
@@ -123,63 +116,11 @@ inline constexpr std::size_t usual_sums = lane_count<Network>* program<Network>:
 
 /// What a tape is on the host.
 template <class Network>
-class working_memory {
- public:
+struct working_memory {
   using scalar = typename Network::scalar;
-  using program = on_host::program<Network>;
-
-  /// Reserves everything. Throws std::runtime_error if there is no memory.
-  [[gnu::noinline]] working_memory(std::size_t threads, std::size_t max_batch, std::size_t max_sums)
-      : max_batch_{max_batch}, max_sums_{max_sums}, workers_{threads} {
-    const auto total = [](index each, std::size_t count) { return static_cast<std::size_t>(each) * count; };
-    workspaces_ = {total(workspace_stride, workers_), "a tape's workspaces"};
-    kept_ = {total(kept_stride, workers_), "a tape's per-sample gradients", detail::uninitialised};
-    rooms_ = {total(room_stride, workers_), "a tape's room for a gradient", detail::uninitialised};
-    parts_ = {total(parts_stride, workers_), "a tape's norms"};
-    panels_ = {total(program::table.panel_size + line, 1), "a tape's packed weights"};
-    const auto buffers = static_cast<std::size_t>(lane_buffers(lane_count<Network>, workers_));
-    lanes_ = {total(program::table.lane_size, buffers * max_sums), "a tape's sums", detail::uninitialised,
-              static_cast<std::size_t>(program::table.lane_size)};
-    if constexpr (program::table.sparse_count > 0) {
-      const auto chunk = std::min(max_batch, static_cast<std::size_t>(chunk_samples<Network>));
-      finders_ = {total(finder_stride, workers_), "a tape's hash tables"};
-      integers_ = {total(program::table.sparse_integers, chunk), "a tape's segments", detail::uninitialised};
-      scalars_ = {total(program::table.sparse_scalars, chunk), "a tape's segments", detail::uninitialised};
-      weights_ = {total(chunk_samples<Network>, program::table.sparse_count * max_sums), "a tape's weights"};
-      additions_ = {total(program::table.sparse_size, max_sums), "a tape's sums over tables", detail::uninitialised};
-    }
-    if constexpr (program::table.deferred_count > 0) {
-      const auto chunk = std::min(max_batch, static_cast<std::size_t>(chunk_samples<Network>));
-      row_capacity_ = static_cast<index>(chunk);
-      rows_ = {total(table.deferred_x + table.deferred_delta, chunk), "a tape's rows", detail::uninitialised};
-      row_weights_ = {total(chunk_samples<Network>, program::table.deferred_count * max_sums), "a tape's weights",
-                      detail::uninitialised};
-    }
-    direction_ = {total(program::table.native_size, 1), "a tape's direction", detail::uninitialised};
-  }
-
-  /// The largest batch of one evaluation.
-  [[nodiscard]] std::size_t capacity() const noexcept { return max_batch_; }
-  /// Sums that one evaluation may form.
-  [[nodiscard]] std::size_t sum_capacity() const noexcept { return max_sums_; }
-  /// Bytes reserved. Those for gradients that the plan never forms are reserved but not touched, so they cost no
-  /// memory.
-  [[nodiscard]] std::size_t bytes() const noexcept {
-    return sizeof(scalar) *
-               (workspaces_.size() + kept_.size() + rooms_.size() + panels_.size() + lanes_.size() + direction_.size() +
-                scalars_.size() + weights_.size() + rows_.size() + row_weights_.size()) +
-           sizeof(double) * additions_.size() + sizeof(std::int32_t) * (finders_.size() + integers_.size()) +
-           sizeof(norm_bound) * parts_.size();
-  }
-
-  /// Threads that there are workspaces for.
-  [[nodiscard]] std::size_t worker_count() const noexcept { return workers_; }
-
- private:
-  friend struct tape_access;
-  friend struct worker<Network>;
-  friend struct chunk_segments<Network>;
-  static constexpr const auto& table = program::table;
+  template <class Value>
+  using buffer = detail::aligned_buffer<Value>;
+  static constexpr const auto& table = program<Network>::table;
   static constexpr index workspace_stride = round_up(table.workspace);
   static constexpr index kept_stride = std::max(table.cache_tile * table.native_size, table.tile* table.lane_size);
   /// Between chunks, rooms for the time of one call are free: weighted deltas of a stretch of outputs lie there, if
@@ -194,58 +135,64 @@ class working_memory {
   static constexpr index parts_stride =
       round_up(table.tile * static_cast<index>(std::max<std::size_t>(1, table.layer_groups)));
 
-  std::size_t max_batch_;
-  std::size_t max_sums_;
-  std::size_t workers_;
-  detail::aligned_buffer<scalar> workspaces_;
-  detail::aligned_buffer<scalar> kept_;
-  detail::aligned_buffer<scalar> rooms_;
-  detail::aligned_buffer<norm_bound> parts_;
-  detail::aligned_buffer<scalar> panels_;
-  detail::aligned_buffer<scalar> lanes_;
-  detail::aligned_buffer<scalar> direction_;
-  // Of networks with tables of which a sample uses few rows:
-  detail::aligned_buffer<std::int32_t> finders_;
-  detail::aligned_buffer<std::int32_t> integers_;
-  detail::aligned_buffer<scalar> scalars_;
-  detail::aligned_buffer<scalar> weights_;    ///< [sum][table][sample of the chunk]
-  detail::aligned_buffer<double> additions_;  ///< sums over tables that go where they belong once they are whole
-  // Of networks with large blocks whose sums are formed a chunk at a time:
-  detail::aligned_buffer<scalar> rows_;         ///< see host/plan/deferred_rows.hpp
-  index row_capacity_ = 0;                      ///< samples that have room there
-  detail::aligned_buffer<scalar> row_weights_;  ///< [sum][block][sample of the chunk]
-};
+  /// Reserves everything. Throws std::runtime_error if there is no memory.
+  [[gnu::noinline]] working_memory(std::size_t of_threads, std::size_t of_batch, std::size_t of_sums)
+      : threads{of_threads}, max_batch{of_batch}, max_sums{of_sums} {}
 
-/// The engine's way to a tape's memory.
-struct tape_access {
-  // clang-format off
-  [[nodiscard]] static auto* workspace(auto& tape) noexcept { return tape.workspaces_.data(); }
-  [[nodiscard]] static auto* kept(auto& tape) noexcept { return tape.kept_.data(); }
-  [[nodiscard]] static auto* room(auto& tape) noexcept { return tape.rooms_.data(); }
-  [[nodiscard]] static auto* parts(auto& tape) noexcept { return tape.parts_.data(); }
-  [[nodiscard]] static auto* panels(auto& tape) noexcept { return tape.panels_.data(); }
-  [[nodiscard]] static auto* lanes(auto& tape) noexcept { return tape.lanes_.data(); }
-  [[nodiscard]] static auto* direction(auto& tape) noexcept { return tape.direction_.data(); }
-  [[nodiscard]] static auto* finder(auto& tape) noexcept { return tape.finders_.data(); }
-  [[nodiscard]] static auto* integers(auto& tape) noexcept { return tape.integers_.data(); }
-  [[nodiscard]] static auto* scalars(auto& tape) noexcept { return tape.scalars_.data(); }
-  [[nodiscard]] static auto* weights(auto& tape) noexcept { return tape.weights_.data(); }
-  [[nodiscard]] static auto* additions(auto& tape) noexcept { return tape.additions_.data(); }
+  std::size_t threads;    ///< that there are workspaces for
+  std::size_t max_batch;  ///< of one evaluation
+  std::size_t max_sums;   ///< that one evaluation may form
+  buffer<scalar> workspaces{total(workspace_stride, threads), "a tape's workspaces"};
+  buffer<scalar> kept{total(kept_stride, threads), "a tape's per-sample gradients", detail::uninitialised};
+  buffer<scalar> rooms{total(room_stride, threads), "a tape's room for a gradient", detail::uninitialised};
+  buffer<norm_bound> parts{total(parts_stride, threads), "a tape's norms"};
+  buffer<scalar> panels{total(table.panel_size + line, 1), "a tape's packed weights"};
+  buffer<scalar> lanes{total(table.lane_size * lane_buffers(lane_count<Network>, threads), max_sums), "a tape's sums",
+                       detail::uninitialised, static_cast<std::size_t>(table.lane_size)};
+  buffer<scalar> direction{total(table.native_size, 1), "a tape's direction", detail::uninitialised};
+  // What samples of a chunk leave of tables of which they use few rows (table_way.hpp), and what finds it:
+  index chunk = std::min(static_cast<index>(max_batch), chunk_samples<Network>);  ///< samples that have room
+  buffer<std::int32_t> finders{total(finder_stride, threads), "a tape's hash tables"};
+  buffer<std::int32_t> integers{total(table.sparse_integers, chunk), "a tape's segments", detail::uninitialised};
+  buffer<scalar> scalars{total(table.sparse_scalars, chunk), "a tape's segments", detail::uninitialised};
+  buffer<scalar> table_weights{total(chunk_samples<Network>, table.sparse_count* max_sums), "a tape's weights"};
+  buffer<double> additions{total(table.sparse_size, max_sums), "a tape's sums over tables", detail::uninitialised};
+  // And of large blocks (deferred_way.hpp, host/plan/deferred_rows.hpp):
+  buffer<scalar> rows{total(table.deferred_x + table.deferred_delta, chunk), "a tape's rows", detail::uninitialised};
+  buffer<scalar> deferred_weights{total(chunk_samples<Network>, table.deferred_count* max_sums), "a tape's weights",
+                                  detail::uninitialised};
+
+  /// Weights of one sum and of one table, or one deferred block, one a sample of the chunk.
+  [[nodiscard]] scalar* weights_of_table(std::size_t sum, std::size_t number) noexcept {
+    return table_weights.data() + static_cast<index>(sum * table.sparse_count + number) * chunk_samples<Network>;
+  }
+  [[nodiscard]] scalar* weights_of_deferred(std::size_t sum, std::size_t number) noexcept {
+    return deferred_weights.data() + static_cast<index>(sum * table.deferred_count + number) * chunk_samples<Network>;
+  }
+  /// Bytes reserved. Those for gradients that the plan never forms are reserved but not touched, so they cost no
+  /// memory.
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return sizeof(scalar) *
+               (workspaces.size() + kept.size() + rooms.size() + panels.size() + lanes.size() + direction.size() +
+                scalars.size() + table_weights.size() + rows.size() + deferred_weights.size()) +
+           sizeof(double) * additions.size() + sizeof(std::int32_t) * (finders.size() + integers.size()) +
+           sizeof(norm_bound) * parts.size();
+  }
+
   /// Where a chunk's samples leave what deferred sums are formed from.
-  [[nodiscard]] static auto rows(auto& tape) noexcept {
-    const index samples = tape.row_capacity_;
-    auto* const first = tape.rows_.data();
-    return deferred_rows<std::remove_pointer_t<decltype(first)>>{first, first + samples * tape.table.deferred_x, samples,
-                                                                 tape.table.deferred_delta, 0};
+  [[nodiscard]] deferred_rows<scalar> deferred() noexcept {
+    return {rows.data(), rows.data() + chunk * table.deferred_x, chunk, table.deferred_delta, 0};
   }
-  [[nodiscard]] static auto* row_weights(auto& tape) noexcept { return tape.row_weights_.data(); }
   /// A thread's room for weighted deltas of a stretch of outputs.
-  [[nodiscard]] static auto* weighted_room(auto& tape, std::size_t worker) noexcept {
-    const auto number = static_cast<index>(worker);
-    return tape.weighted_in_workspace ? tape.workspaces_.data() + number * tape.workspace_stride
-                                      : tape.rooms_.data() + number * tape.room_stride;
+  [[nodiscard]] scalar* weighted_room(std::size_t thread) noexcept {
+    const auto number = static_cast<index>(thread);
+    return weighted_in_workspace ? workspaces.data() + number * workspace_stride : rooms.data() + number * room_stride;
   }
-  // clang-format on
+
+ private:
+  [[nodiscard]] static std::size_t total(index each, auto count) {
+    return static_cast<std::size_t>(each) * static_cast<std::size_t>(count);
+  }
 };
 
 }  // namespace pergrad::inline v0_1::on_host

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/run/deferred.hpp - sums of large blocks, formed from what a chunk of samples leaves on the tape
+// pergrad/host/run/deferred_way.hpp - sums of large blocks, formed from what a chunk of samples leaves on the tape
 //
 // Of a block with one position, G_b = delta_b (x) x_b. A sample leaves x in PyTorch's order and delta, of all
 // such blocks (deferred_rows.hpp). After a chunk the sum over its samples is one product, (diag(w) Delta)^T X, that is
@@ -24,36 +24,13 @@
 #include <pergrad/host/plan/deferred_rows.hpp>
 #include <pergrad/host/plan/program.hpp>
 #include <pergrad/host/plan/tables.hpp>
+#include <pergrad/host/run/outer_way.hpp>
+#include <pergrad/host/run/tile_state.hpp>
 #include <pergrad/host/run/working_memory.hpp>
 #include <pergrad/simd/elements.hpp>
 #include <pergrad/simd/vector.hpp>
 
 namespace pergrad::inline v0_1::on_host {
-
-/// Puts the deltas of a node's blocks into their samples' rows, from `first` of the chunk on, for samples [begin, end)
-/// of a tile: the forward pass has left x there.
-template <class Network>
-void keep_deltas(working_memory<Network>& tape, const typename Network::scalar* workspace, std::size_t node,
-                 index first, index begin, index end) noexcept {
-  constexpr const auto& table = program<Network>::table;
-  if constexpr (table.deferred_count > 0) {
-    if (!table.nodes[node].deferred) return;
-    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
-    for (std::size_t k = outer_first; k < outer_last; ++k) {
-      const outer_leaf& leaf = table.outer[k];
-      const leaf_kernel<typename Network::scalar> kernel{leaf, workspace};
-      for (index b = begin; b < end; ++b) {
-        std::copy_n(kernel.delta(b, 0), leaf.outputs, tape_access::rows(tape).delta(leaf.row_delta, first + b));
-      }
-    }
-  }
-}
-/// Where the weights of one sum and one block lie, one a sample of the chunk. `number` counts deferred blocks.
-template <class Network>
-[[nodiscard]] auto* deferred_weights(working_memory<Network>& tape, std::size_t sum, std::size_t number) noexcept {
-  return tape_access::row_weights(tape) +
-         static_cast<index>(sum * program<Network>::table.deferred_count + number) * chunk_samples<Network>;
-}
 
 /// The sum over one chunk of one block.
 template <class Scalar>
@@ -182,57 +159,92 @@ inline void clear_left_out(const outer_leaf& leaf, const deferred_rows<Scalar>& 
   }
 }
 
-/// Adds the rows of a chunk's samples to all sums.
+/// See ways.hpp.
 template <class Network>
-void sum_deferred(const detail::thread_pool& pool, working_memory<Network>& tape,
-                  const run_request<typename Network::scalar>& request, index chunk_first, index samples) {
+struct deferred_way {
   using scalar = typename Network::scalar;
-  constexpr const auto& table = program<Network>::table;
-  constexpr auto stretches = [](const outer_leaf& leaf) {
-    return leaf.deferred ? (leaf.outputs + stretch_of(leaf) - 1) / stretch_of(leaf) : 0;
-  };
-  constexpr index tasks = [stretches] {
-    index count = 0;
-    for (std::size_t k = 0; k != table.outer_count; ++k) count += stretches(table.outer[k]);
-    return count;
-  }();
-  const deferred_rows<scalar> rows = tape_access::rows(tape);
-  // Sums with weight 1 first: they want what others leave out.
-  for (const bool unit : {true, false}) {
-    for (std::size_t s = 0; s < request.sum_count; ++s) {
-      const sum_request<scalar>& sum = request.sums[s];
-      if (sum.is_plain != unit) continue;
-      for (std::size_t k = 0; !unit && k != table.outer_count; ++k) {
-        const outer_leaf& leaf = table.outer[k];
-        if (!leaf.deferred) continue;
-        clear_left_out(leaf, rows, samples, static_cast<const scalar*>(deferred_weights(tape, s, leaf.number)));
-      }
-      pool.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t worker) {
-        auto task = static_cast<index>(task_number);
-        std::size_t k = 0;
-        for (; task >= stretches(table.outer[k]); ++k) task -= stretches(table.outer[k]);
-        const outer_leaf& leaf = table.outer[k];
-        const index first = task * stretch_of(leaf);
-        const index count = std::min(stretch_of(leaf), leaf.outputs - first);
-        const deferred_sum<scalar> form{leaf,
-                                        rows,
-                                        samples,
-                                        unit ? samples : part_samples<Network>(tape.capacity()),
-                                        unit ? nullptr : deferred_weights(tape, s, leaf.number),
-                                        static_cast<scalar>(sum.scale),
-                                        sum.accumulate || chunk_first > 0,
-                                        sum.out == nullptr ? nullptr : sum.out + leaf.parameters,
-                                        tape_access::weighted_room(tape, worker)};
-        if (sum.integers != nullptr) {
-          form.add_rounded(first, count, sum.steps(), sum.integers + leaf.parameters);
-        } else if (sum.squares) {
-          form.form_squares(first, count);
-        } else {
-          form.form(first, count);
-        }
-      });
+  using state = tile_state<Network>;
+  static constexpr const auto& table = program<Network>::table;
+  static constexpr bool exists = table.deferred_count > 0;
+
+  static void collect(state& tile, std::size_t node, index begin, index end) {
+    for_each_leaf(node, [&](const outer_leaf& leaf) {
+      keep_deltas(tile, leaf, begin, end);
+      outer_way<Network>::collect_block(tile, leaf, begin, end);
+    });
+  }
+  static void add_unit(state& tile, std::size_t node, index begin, index end, scalar* /*sums*/) {
+    for_each_leaf(node, [&](const outer_leaf& leaf) { keep_deltas(tile, leaf, begin, end); });
+  }
+  static void add_weighted(state& tile, std::size_t sum, const typename state::weights& weights, index begin, index end,
+                           scalar* /*to*/) {
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      if (!leaf.deferred) continue;
+      std::copy(weights.of(leaf.node) + begin, weights.of(leaf.node) + end,
+                tile.tape.weights_of_deferred(sum, leaf.number) + tile.in_chunk + begin);
     }
   }
-}
+  /// Those of all outer products are written together.
+  static void write_row(state& /*tile*/, index /*b*/, const typename state::weights& /*weights*/, scalar* /*row*/) {}
+
+  /// Adds the rows of a chunk's samples to all sums.
+  static void finish_chunk(const detail::thread_pool& pool, working_memory<Network>& tape,
+                           const run_request<scalar>& request, index chunk_first, index samples) {
+    constexpr auto stretches = [](const outer_leaf& leaf) {
+      return leaf.deferred ? (leaf.outputs + stretch_of(leaf) - 1) / stretch_of(leaf) : 0;
+    };
+    constexpr index tasks = count_pieces(table.outer, table.outer_count, stretches);
+    const deferred_rows<scalar> rows = tape.deferred();
+    // Sums with weight 1 first: they want what others leave out.
+    for (const bool unit : {true, false}) {
+      for (std::size_t s = 0; s < request.sum_count; ++s) {
+        const sum_request<scalar>& sum = request.sums[s];
+        if (sum.is_plain != unit) continue;
+        for (std::size_t k = 0; !unit && k != table.outer_count; ++k) {
+          const outer_leaf& leaf = table.outer[k];
+          if (!leaf.deferred) continue;
+          clear_left_out<scalar>(leaf, rows, samples, tape.weights_of_deferred(s, leaf.number));
+        }
+        pool.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task, std::size_t worker) {
+          const auto [k, piece] = find_piece(table.outer, static_cast<index>(task), stretches);
+          const outer_leaf& leaf = table.outer[k];
+          const index first = piece * stretch_of(leaf);
+          const index count = std::min(stretch_of(leaf), leaf.outputs - first);
+          const deferred_sum<scalar> form{leaf,
+                                          rows,
+                                          samples,
+                                          unit ? samples : part_samples<Network>(tape.max_batch),
+                                          unit ? nullptr : tape.weights_of_deferred(s, leaf.number),
+                                          static_cast<scalar>(sum.scale),
+                                          sum.accumulate || chunk_first > 0,
+                                          sum.out == nullptr ? nullptr : sum.out + leaf.parameters,
+                                          tape.weighted_room(worker)};
+          if (sum.integers != nullptr) {
+            form.add_rounded(first, count, sum.steps(), sum.integers + leaf.parameters);
+          } else if (sum.squares) {
+            form.form_squares(first, count);
+          } else {
+            form.form(first, count);
+          }
+        });
+      }
+    }
+  }
+
+ private:
+  static void for_each_leaf(std::size_t node, auto&& f) {
+    if (!table.nodes[node].deferred) return;
+    const auto [first, last] = leaves_of(table.outer, table.outer_count, node);
+    for (std::size_t k = first; k < last; ++k) f(table.outer[k]);
+  }
+  /// Puts the deltas of a block into their samples' rows: the forward pass has left x there.
+  static void keep_deltas(state& tile, const outer_leaf& leaf, index begin, index end) noexcept {
+    const leaf_kernel<scalar> kernel{leaf, tile.workspace};
+    for (index b = begin; b < end; ++b) {
+      std::copy_n(kernel.delta(b, 0), leaf.outputs, tile.tape.deferred().delta(leaf.row_delta, tile.in_chunk + b));
+    }
+  }
+};
 
 }  // namespace pergrad::inline v0_1::on_host

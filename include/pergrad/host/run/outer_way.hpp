@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/run/outer_way.hpp - outer-product blocks: their gradients are kept and added with their weights, or
+// their norms are found without, and x and weighted deltas make the sum
+//
+// Late blocks (leaf_tables.hpp) wait until the backward pass is through. All other norms are known by then, so samples
+// take turns: one's gradients are formed and added up before the next one's take their place (`take_turns`).
+#pragma once
+
+#include <cstddef>
+
+#include <pergrad/gradients/plan.hpp>
+#include <pergrad/graph/layout.hpp>
+#include <pergrad/host/norms/leaves.hpp>
+#include <pergrad/host/norms/request.hpp>
+#include <pergrad/host/plan/program.hpp>
+#include <pergrad/host/plan/tables.hpp>
+#include <pergrad/host/run/tile_state.hpp>
+#include <pergrad/privacy/clip.hpp>
+
+namespace pergrad::inline v0_1::on_host {
+
+/// See ways.hpp.
+template <class Network>
+struct outer_way {
+  using scalar = typename Network::scalar;
+  using state = tile_state<Network>;
+  using kernel_type = leaf_kernel<scalar>;
+  static constexpr const auto& table = program<Network>::table;
+  static constexpr bool exists = table.outer_count > 0;
+
+  static void collect(state& tile, std::size_t node, index begin, index end) {
+    const auto [first, last] = leaves_of(table.outer, table.outer_count, node);
+    for (std::size_t k = first; k < last; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      if (!leaf.deferred && !(tile.takes_turns && leaf.late)) collect_block(tile, leaf, begin, end);
+    }
+  }
+
+  /// The ordinary gradient: one product a block, nothing kept.
+  static void add_unit(state& tile, std::size_t node, index begin, index end, scalar* sums) {
+    const auto [first, last] = leaves_of(table.outer, table.outer_count, node);
+    for (std::size_t s = 0; s < tile.request.sum_count; ++s, sums += table.lane_size) {
+      for (std::size_t k = first; k < last; ++k) {
+        if (table.outer[k].deferred) continue;
+        const kernel_type kernel{table.outer[k], tile.workspace, begin};
+        kernel.add_sum(end - begin, sums + table.outer[k].native, tile.room);
+      }
+    }
+  }
+
+  static void add_weighted(state& tile, std::size_t sum, const typename state::weights& weights, index begin, index end,
+                           scalar* to) {
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      if (!leaf.use.first || leaf.deferred || (tile.takes_turns && leaf.late && is_kept(tile, sum, leaf))) continue;
+      add_block(tile, sum, leaf, weights.of(leaf.node), begin, end, to);
+    }
+  }
+
+  static void write_row(state& tile, index b, const typename state::weights& weights, scalar* row) {
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      if (!leaf.use.first) continue;
+      const scalar weight = weights.of(leaf.node)[b];
+      const scalar* const gradient = tile.gradient(b, leaf);
+      for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(), [&](index p, index n) {
+        row[p] = weight == 0 ? scalar{0} : weight * gradient[n - leaf.native];
+      });
+    }
+  }
+
+  /// The late blocks of some samples, one sample after the other.
+  static void take_turns(state& tile, index begin, index end, scalar* sums) {
+    if constexpr (table.has_late) {
+      for (index b = begin; tile.takes_turns && b < end; ++b) {
+        for (std::size_t k = 0; k != table.outer_count; ++k) {
+          if (table.outer[k].late) collect_block(tile, table.outer[k], b, b + 1);
+        }
+        for (std::size_t s = 0; s < tile.request.sum_count; ++s) {
+          const auto weights = tile.weights_of(tile.request.sums[s], b, b + 1);
+          for (std::size_t k = 0; k != table.outer_count; ++k) {
+            const outer_leaf& leaf = table.outer[k];
+            if (!leaf.late || !is_kept(tile, s, leaf)) continue;
+            add_block(tile, s, leaf, weights.of(leaf.node), b, b + 1, sums + static_cast<index>(s) * table.lane_size);
+          }
+        }
+      }
+    }
+  }
+
+  /// Norms of one block and, where kept, gradients.
+  static void collect_block(state& tile, const outer_leaf& leaf, index begin, index end) {
+    const kernel_type kernel{leaf, tile.workspace, 0, tile.pass.inputs_of(table.nodes[leaf.node], 0)};
+    const norm_method method = method_of(tile.request, leaf, tile.every_gradient);
+    for (index b = begin; b < end; ++b) {
+      norm_bound& to = tile.part(b, leaf.node);
+      switch (method) {
+        case norm_method::product:
+          to += kernel.by_product(b);
+          break;
+        case norm_method::gram:
+          if constexpr (any([](const outer_leaf& each) { return each.method == norm_method::gram; })) {
+            to += kernel.gram(b);
+          } else {
+            to += tile.others->gram(kernel, b);
+          }
+          break;
+        case norm_method::direct:
+          if constexpr (any([](const outer_leaf& each) { return each.method == norm_method::direct; })) {
+            to += kernel.direct(b);
+          } else {
+            to += tile.others->direct(kernel, b);
+          }
+          break;
+        default: {
+          const double squared = form(kernel, b, tile.gradient(b, leaf), tile.room);
+          if (leaf.use.first) to.squared += squared;
+          if constexpr (table.deferred_count > 0) {
+            if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
+          }
+          if (leaf.use.first) tile.project(b, leaf);
+          break;
+        }
+      }
+    }
+  }
+
+ private:
+  /// Has the network such a block?
+  static constexpr bool any(auto wanted) {
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
+      if (wanted(table.outer[k])) return true;
+    }
+    return false;
+  }
+  /// Forms a block's gradient; that of shared parameters is added to that of later uses. Returns its squared norm.
+  /// `room` holds a gradient.
+  static double form(const kernel_type& kernel, index sample, scalar* gradient, [[maybe_unused]] scalar* room) {
+    if constexpr (any([](const outer_leaf& leaf) { return leaf.use.shared(); })) {
+      if (!kernel.leaf.use.last) return kernel.instantiate_onto(sample, gradient, room);
+    }
+    return kernel.instantiate(sample, gradient);
+  }
+
+  static bool is_kept(const state& tile, std::size_t sum, const outer_leaf& leaf) {
+    return tile.request.sums[sum].squares ||
+           method_of(tile.request, leaf, tile.every_gradient) == norm_method::instantiate;
+  }
+  /// Adds some samples' gradients of one block to a sum.
+  static void add_block(state& tile, std::size_t sum, const outer_leaf& leaf, const scalar* weight, index begin,
+                        index end, scalar* to) {
+    const sum_request<scalar>& asked = tile.request.sums[sum];
+    const kernel_type kernel{leaf, tile.workspace, begin};
+    if (is_kept(tile, sum, leaf)) {
+      tile.add_kept(asked, leaf, weight, begin, end, to);
+    } else if (asked.integers != nullptr) {
+      for (index b = begin; b < end; ++b) {
+        if (weight[b] == 0) continue;
+        kernel.instantiate(b - begin, tile.room);
+        tile.add_rounded(asked, weight[b], tile.room, leaf.size(), to + leaf.native);
+      }
+    } else if (asked.is_plain) {
+      kernel.add_sum(end - begin, to + leaf.native, tile.room);
+    } else {
+      for (index b = begin; b < end; ++b) {
+        if (weight[b] == 0 && !tile.finite(b)) tile.pass.erase(leaf.node, b);
+      }
+      kernel.add_weighted_sum(end - begin, weight + begin, to + leaf.native, tile.room);
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
