@@ -131,19 +131,9 @@ concept has_windows = requires(shape in, std::size_t i, float x) {
   { Layer::combine(x, x) } -> std::convertible_to<float>;
 };
 template <class Layer, class Scalar = float>
-concept has_plain_forward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
-                                     std::span<Scalar> y) {
-  Layer::forward(in, w, x, y);
-};
-template <class Layer, class Scalar = float>
 concept has_saving_forward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
                                       std::span<Scalar> y) {
   Layer::forward(in, w, x, y, y);
-};
-template <class Layer, class Scalar = float>
-concept has_plain_backward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
-                                      std::span<Scalar> dx) {
-  Layer::backward(in, w, x, x, dx);
 };
 template <class Layer, class Scalar = float>
 concept has_saving_backward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
@@ -151,9 +141,15 @@ concept has_saving_backward = requires(shape in, std::span<const Scalar> w, std:
   Layer::backward(in, w, x, x, dx, dx);
 };
 template <class Layer>
-concept has_general_forward = has_plain_forward<Layer> || has_saving_forward<Layer>;
+concept has_general_forward = has_saving_forward<Layer> ||
+    requires(shape in, std::span<const float> x, std::span<float> y) {
+  Layer::forward(in, x, x, y);
+};
 template <class Layer>
-concept has_general_backward = has_plain_backward<Layer> || has_saving_backward<Layer>;
+concept has_general_backward = has_saving_backward<Layer> ||
+    requires(shape in, std::span<const float> x, std::span<float> dx) {
+  Layer::backward(in, x, x, x, dx);
+};
 
 /// Parameters of any kind of layer; parameter-free kinds need not say so.
 template <class Layer>

@@ -28,20 +28,8 @@ enum class norm_method {
 };
 
 [[nodiscard]] constexpr std::string_view name_of(norm_method method) noexcept {
-  switch (method) {
-    case norm_method::automatic:
-      return "automatic";
-    case norm_method::product:
-      return "product";
-    case norm_method::gram:
-      return "gram";
-    case norm_method::direct:
-      return "direct";
-    case norm_method::instantiate:
-      return "instantiate";
-    default:
-      return "elementwise";
-  }
+  constexpr std::string_view names[] = {"automatic", "product", "gram", "direct", "instantiate", "elementwise"};
+  return names[static_cast<std::size_t>(method)];
 }
 
 /// Sizes of one outer-product block, per group.

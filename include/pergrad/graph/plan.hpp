@@ -68,6 +68,7 @@ struct plan_factor {
   factor what;
   std::size_t node = 0;
   std::size_t parameters = 0;  ///< the first of the block
+  std::size_t first_use = 0;   ///< of the block: its number among the outer, the elementwise or the row sums
 };
 
 /// What the type of a layer says of a node.
@@ -158,11 +159,21 @@ struct network_plan {
   }();
   static constexpr std::array<plan_factor, factor_count> list_factors() {
     std::array<plan_factor, factor_count> list{};
+    std::array<std::size_t, size> first_of{};
     std::size_t count = 0;
+    std::size_t outer = 0;
+    std::size_t elementwise = 0;
+    std::size_t sparse = 0;
     for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       if (Structure::trained_counts[i] == 0) return;
       list_factors_of<Layer>(in_of(i), second_of(i), i, Structure::parameter_offsets[i], list.data() + count);
-      count += nodes[i].factor_count;
+      first_of[i] = count;
+      for (std::size_t k = 0; k < nodes[i].factor_count; ++k) {
+        plan_factor& each = list[count++];
+        std::size_t& number = each.what.sparse ? sparse : each.what.outer ? outer : elementwise;
+        each.first_use = nodes[i].use.first ? number : list[first_of[Structure::owners[i]] + k].first_use;
+        ++number;
+      }
     });
     return list;
   }

@@ -10,11 +10,9 @@
 #include <cstddef>
 #include <type_traits>
 
-#include <pergrad/concepts.hpp>
 #include <pergrad/expressions/noise.hpp>
 #include <pergrad/gradients/factors.hpp>
-#include <pergrad/graph/graph.hpp>
-#include <pergrad/shape.hpp>
+#include <pergrad/graph/plan.hpp>
 
 namespace pergrad::inline v0_1::detail {
 
@@ -26,21 +24,13 @@ struct parameter_range {
 /// Calls visit(range) for the rows of padding ids among the trained parameters.
 template <class Network, class Visitor>
 constexpr void for_each_held(Visitor&& visit) {
-  using structure = typename Network::structure;
-  for_each_index<structure::size>([&](auto index) {
-    constexpr std::size_t i = index;
-    using layer = typename structure::template layer_at<i>;
-    if constexpr (takes_ids<layer> && structure::trained_counts[i] > 0 && structure::owners[i] == i) {
-      std::size_t block = structure::parameter_offsets[i];
-      for (const factor& each : factors_of<layer>(structure::shapes[structure::inputs[i]], shape{})) {
-        if (each.sparse && each.skipped_id < each.rows) {
-          const std::size_t row = block + each.skipped_id * each.columns;
-          visit(parameter_range{row, row + each.columns});
-        }
-        block += each.size();
-      }
-    }
-  });
+  using plan = network_plan<typename Network::structure>;
+  for (const plan_factor& each : plan::factors) {
+    const factor& table = each.what;
+    if (!table.sparse || table.skipped_id >= table.rows || !plan::nodes[each.node].use.first) continue;
+    const std::size_t row = each.parameters + table.skipped_id * table.columns;
+    visit(parameter_range{row, row + table.columns});
+  }
 }
 
 /// In the order of the parameters.

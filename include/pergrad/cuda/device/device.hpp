@@ -100,7 +100,7 @@ class emulated_device {
     friend class emulated_device;
     /// A launch or a fill. Not a std::function: <functional> would cost every program that nvcc compiles.
     struct node {
-      std::unique_ptr<void, void (*)(void*)> closure;
+      std::shared_ptr<void> closure;
       void (*run)(void* closure);
     };
     std::vector<node> nodes_;
@@ -199,8 +199,6 @@ class emulated_device {
   /// One of the next calls that hand work to the device throws std::runtime_error: 1 is the very next upload, launch or
   /// replay. Nothing of it is done then.
   void fail_after(std::size_t calls) noexcept { calls_to_failure_ = calls; }
-  /// In which order threads and blocks are played from now on.
-  void play_in(play_order order) noexcept { order_ = order; }
   [[nodiscard]] const statistics& counted() const noexcept { return statistics_; }
 
  private:
@@ -214,9 +212,8 @@ class emulated_device {
   void submit(Function&& node) {
     if (capturing_ != nullptr) {
       using closure = std::remove_cvref_t<Function>;
-      capturing_->nodes_.push_back(
-          {{new closure{std::forward<Function>(node)}, [](void* self) { delete static_cast<closure*>(self); }},
-           [](void* self) { (*static_cast<closure*>(self))(); }});
+      capturing_->nodes_.push_back({std::make_shared<closure>(std::forward<Function>(node)),
+                                    [](void* self) { (*static_cast<closure*>(self))(); }});
     } else {
       node();
     }

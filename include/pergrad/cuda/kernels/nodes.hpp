@@ -171,9 +171,7 @@ struct node_worker {
       const int channel = inner ? i % channels : i / pixels;
       const int pixel = inner ? i / channels : i % pixels;
       const int group = channel / view.channels;
-      const int pd = pixel / (view.in[1] * view.in[2]);
-      const int ph = pixel / view.in[2] % view.in[1];
-      const int pw = pixel % view.in[2];
+      const auto [pd, ph, pw] = index_in(view.in, pixel);
       const Scalar* weight = weights + group * view.outputs * width + channel % view.channels * taps;
       const Scalar* from = dy + group * view.y_group;
       Scalar sum = 0;

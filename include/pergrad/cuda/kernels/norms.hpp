@@ -238,8 +238,9 @@ struct norm_worker {
   /// Of what positions t and s see; taps outside the input are zero.
   [[nodiscard]] PERGRAD_HD double view_dot(const outer_leaf& leaf, int group, int t, int s) const noexcept {
     const affine_view& view = leaf.view;
-    const int at[2][axes] = {{t / (view.out[1] * view.out[2]), t / view.out[2] % view.out[1], t % view.out[2]},
-                             {s / (view.out[1] * view.out[2]), s / view.out[2] % view.out[1], s % view.out[2]}};
+    const box_index of_t = index_in(view.out, t);
+    const box_index of_s = index_in(view.out, s);
+    const int at[2][axes] = {{of_t.d, of_t.h, of_t.w}, {of_s.d, of_s.h, of_s.w}};
     span_of_taps taps[axes];
     int apart = 0;
     int start = 0;

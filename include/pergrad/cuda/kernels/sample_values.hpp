@@ -47,6 +47,14 @@ struct batch_view {
   }
 };
 
+/// Where the i-th of a box' pixels, positions or taps lies.
+struct box_index {
+  int d, h, w;
+};
+[[nodiscard]] PERGRAD_HD constexpr box_index index_in(const int (&box)[axes], int i) noexcept {
+  return {i / (box[1] * box[2]), i / box[2] % box[1], i % box[2]};
+}
+
 /// begin .. end - 1
 struct span_of_taps {
   int begin = 0;
@@ -75,9 +83,7 @@ struct span_of_taps {
 /// Calls f(tap, offset in a channel of x) for the taps of a position that lie inside the input, in order.
 template <class Function>
 PERGRAD_HD void for_each_tap(const affine_view& view, int position, Function&& f) {
-  const int od = position / (view.out[1] * view.out[2]);
-  const int oh = position / view.out[2] % view.out[1];
-  const int ow = position % view.out[2];
+  const auto [od, oh, ow] = index_in(view.out, position);
   const span_of_taps planes = taps_of(view, 0, od);
   const span_of_taps rows = taps_of(view, 1, oh);
   const span_of_taps columns = taps_of(view, 2, ow);
@@ -94,8 +100,8 @@ PERGRAD_HD void for_each_tap(const affine_view& view, int position, Function&& f
 }
 /// Offset of a position in y.
 [[nodiscard]] PERGRAD_HD inline int position_in_y(const affine_view& view, int position) noexcept {
-  return position / (view.out[1] * view.out[2]) * view.y_step[0] +
-         position / view.out[2] % view.out[1] * view.y_step[1] + position % view.out[2] * view.y_step[2];
+  const box_index at = index_in(view.out, position);
+  return at.d * view.y_step[0] + at.h * view.y_step[1] + at.w * view.y_step[2];
 }
 
 /// One weight of a view: its group, its output and channel within the group, its tap.
@@ -118,9 +124,7 @@ template <class Scalar>
   const weight_index at = weight_at(view, e);
   const Scalar* x = values.at(leaf.x) + at.group * view.x_group + at.channel * view.x_channel;
   const Scalar* delta = values.at(leaf.delta) + at.group * view.y_group + at.output * view.y_output;
-  const int kd = at.tap / (view.kernel[1] * view.kernel[2]);
-  const int kh = at.tap / view.kernel[2] % view.kernel[1];
-  const int kw = at.tap % view.kernel[2];
+  const auto [kd, kh, kw] = index_in(view.kernel, at.tap);
   const span_of_taps planes = positions_of(view, 0, kd);
   const span_of_taps rows = positions_of(view, 1, kh);
   const span_of_taps columns = positions_of(view, 2, kw);
@@ -153,8 +157,8 @@ template <class Scalar>
   const weight_index at = weight_at(view, e);
   const Scalar* x = values.at(leaf.x) + at.group * view.x_group + at.channel * view.x_channel;
   const Scalar delta = values.at(leaf.delta)[at.group * view.y_group + at.output * view.y_output];
-  const int tap[axes] = {at.tap / (view.kernel[1] * view.kernel[2]), at.tap / view.kernel[2] % view.kernel[1],
-                         at.tap % view.kernel[2]};
+  const box_index of_kernel = index_in(view.kernel, at.tap);
+  const int tap[axes] = {of_kernel.d, of_kernel.h, of_kernel.w};
   int offset = 0;
   for (int axis = 0; axis < axes; ++axis) {
     const int pixel = tap[axis] * view.dilation[axis] - view.padding[axis];
@@ -173,9 +177,7 @@ template <class Scalar>
   const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
   Scalar sum = 0;
   for (int t = part; t < positions; t += parts) {
-    const int d = t / (leaf.out[1] * leaf.out[2]);
-    const int h = t / leaf.out[2] % leaf.out[1];
-    const int w = t % leaf.out[2];
+    const auto [d, h, w] = index_in(leaf.out, t);
     const Scalar value = delta[d * leaf.delta_step[0] + h * leaf.delta_step[1] + w * leaf.delta_step[2]];
     sum = leaf.ones != 0
               ? sum + value

@@ -136,7 +136,6 @@ struct table_view {
   const elementwise_leaf* elementwise = nullptr;
   const int* integers = nullptr;
   const Scalar* scalars = nullptr;
-  int op_count = 0;
   int outer_count = 0;
   int elementwise_count = 0;
   int layers = 0;           ///< with parameters

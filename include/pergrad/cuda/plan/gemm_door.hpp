@@ -12,6 +12,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 
 #include <pergrad/cuda/kernels/gemm.hpp>
@@ -38,16 +39,9 @@ enum class gemm_way : int { narrow, square, large, library };
 enum class gemm_product : int { forward, adjoint, sums, squares };
 
 [[nodiscard]] constexpr const char* name_of(gemm_way way) noexcept {
-  switch (way) {
-    case gemm_way::narrow:
-      return "own kernel, 32 x 128 tiles";
-    case gemm_way::square:
-      return "own kernel, 64 x 64 tiles";
-    case gemm_way::large:
-      return "own kernel, 128 x 128 tiles";
-    default:
-      return "cuBLAS";
-  }
+  constexpr const char* names[] = {"own kernel, 32 x 128 tiles", "own kernel, 64 x 64 tiles",
+                                   "own kernel, 128 x 128 tiles", "cuBLAS"};
+  return names[static_cast<std::size_t>(way)];
 }
 
 /// The plan. `x_in_workspace`: cuBLAS cannot gather records by their ids.

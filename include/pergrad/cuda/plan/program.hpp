@@ -17,7 +17,6 @@
 #include <pergrad/cuda/kernels/functions.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
 #include <pergrad/cuda/plan/build.hpp>
-#include <pergrad/cuda/plan/plan.hpp>
 #include <pergrad/expressions/clip.hpp>
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/graph/graph.hpp>

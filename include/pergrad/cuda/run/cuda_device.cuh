@@ -15,11 +15,16 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include <pergrad/cuda/device/device.hpp>
 #include <pergrad/cuda/device/kernel.cuh>
-#include <pergrad/cuda/run/cublas.cuh>
+#include <pergrad/cuda/plan/gemm_door.hpp>
+
+#if PERGRAD_CUBLAS
+#include <cublas_v2.h>
+#endif
 
 #ifdef PERGRAD_PLAYED_KERNELS  // for tests with a CUDA runtime that has no device: how the host plays a kernel
 extern "C" void pergrad_played_kernel(const void* stub, std::size_t bytes, std::size_t shared_bytes, int threads,
@@ -179,6 +184,44 @@ class staging {
   std::size_t used_ = 0;  ///< bytes of the current segment
 };
 
+#if PERGRAD_CUBLAS
+/// Device memory that cuBLAS wants: NVIDIA's recommendation for Hopper.
+inline constexpr std::size_t cublas_workspace_bytes = std::size_t{32} << 20U;
+
+/// A cuBLAS handle bound to a stream. FP32 unless a call asks for TF32. The workspace is given by the caller, so that
+/// nothing is allocated in a capture.
+class cublas_library {
+ public:
+  /// `workspace` has `cublas_workspace_bytes` bytes and outlives this. Throws std::runtime_error.
+  cublas_library(cudaStream_t stream, void* workspace) {
+    cublasHandle_t made = nullptr;
+    check(cublasCreate(&made), "cublasCreate");
+    handle_.reset(made);
+    check(cublasSetStream(made, stream), "cublasSetStream");
+    check(cublasSetWorkspace(made, workspace, cublas_workspace_bytes), "cublasSetWorkspace");
+  }
+
+  /// Puts the product into the stream.
+  void gemm(const gemm_call& call) {
+    const float alpha = 1;
+    check(cublasSetMathMode(handle_.get(), call.tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH),
+          "cublasSetMathMode");
+    check(cublasSgemm(handle_.get(), call.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, call.m, call.n, call.k,
+                      &alpha, call.a, call.lda, call.b, call.ldb, &call.beta, call.c, call.ldc),
+          "cublasSgemm");
+  }
+
+ private:
+  static void check(cublasStatus_t status, const char* call) {
+    if (status == CUBLAS_STATUS_SUCCESS) return;
+    throw std::runtime_error{std::string{"pergrad: cuda: "} + call + ": " + cublasGetStatusString(status) +
+                             " (status " + std::to_string(static_cast<int>(status)) + ")"};
+  }
+
+  owner<cublasHandle_t, cublasDestroy> handle_;
+};
+#endif
+
 /// More shared memory than this a block must ask for.
 inline constexpr std::size_t usual_shared_bytes = 48 * 1024;
 
@@ -221,10 +264,6 @@ class cuda_device {
   cuda_device& operator=(const cuda_device&) = delete;
   ~cuda_device() {
     if (staging_ != nullptr) static_cast<void>(cudaStreamSynchronize(stream_));
-#if PERGRAD_CUBLAS
-    library_.reset();
-    if (library_workspace_ != nullptr) release(library_workspace_);
-#endif
   }
 
   [[nodiscard]] static constexpr const char* name() noexcept { return "CUDA device"; }
@@ -323,8 +362,8 @@ class cuda_device {
   void open() {
     staging_ = std::make_unique<cuda_detail::staging>();
 #if PERGRAD_CUBLAS
-    library_workspace_ = allocate(cublas_workspace_bytes);
-    library_ = std::make_unique<cublas_library>(stream_, library_workspace_);
+    library_workspace_.reset(allocate(cuda_detail::cublas_workspace_bytes));
+    library_ = std::make_unique<cuda_detail::cublas_library>(stream_, library_workspace_.get());
 #endif
   }
 
@@ -332,8 +371,8 @@ class cuda_device {
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<cuda_detail::staging> staging_;
 #if PERGRAD_CUBLAS
-  void* library_workspace_ = nullptr;
-  std::unique_ptr<cublas_library> library_;
+  cuda_detail::owner<void*, cudaFree> library_workspace_;
+  std::unique_ptr<cuda_detail::cublas_library> library_;
 #endif
 };
 

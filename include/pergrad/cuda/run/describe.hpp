@@ -10,9 +10,9 @@
 #include <string_view>
 
 #include <pergrad/concepts.hpp>
+#include <pergrad/cuda/plan/build.hpp>
 #include <pergrad/cuda/plan/gemm_door.hpp>
 #include <pergrad/cuda/plan/layout.hpp>
-#include <pergrad/cuda/plan/plan.hpp>
 #include <pergrad/cuda/plan/program.hpp>
 #include <pergrad/cuda/run/executor.hpp>
 #include <pergrad/errors.hpp>

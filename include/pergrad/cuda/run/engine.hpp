@@ -25,16 +25,6 @@
 
 namespace pergrad::inline v0_1::on_device {
 
-/// The samples of one evaluation, and the kernel that they go through.
-template <class Device, class Scalar, class Target>
-struct sample_feed {
-  const void* context = nullptr;  ///< of the functions
-  const Scalar* (*input)(const void* context, std::size_t sample) = nullptr;
-  std::span<const Target> (*targets)(const void* context, std::size_t sample) = nullptr;
-  std::size_t target_count = 0;  ///< a sample
-  sample_launcher<Device, Scalar, Target> launch = nullptr;
-};
-
 /// The tape of one network on a device: its memory there and what an evaluation needs on the host.
 template <class Scalar, class Device>
 class engine {
@@ -58,32 +48,29 @@ class engine {
   [[nodiscard]] network_memory<Scalar, Device>& memory() noexcept { return memory_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
 
-  /// `Backward`: whether any expression may ask for gradients; else their kernels are not compiled. `Layered`: as of
-  /// the launcher.
+  /// Takes over sample `b` of the next evaluation.
+  template <class Target>
+  void take(std::size_t b, const Scalar* input, std::span<const Target> targets) {
+    Scalar* const to = inputs_.data() + b * net().input_size;
+    for (std::size_t i = 0; i < net().input_size; ++i) to[i] = memory_.tf32() ? round_to_tf32(input[i]) : input[i];
+    std::memcpy(targets_.data() + b * targets.size_bytes(), targets.data(), targets.size_bytes());
+  }
+  /// Evaluates them; `launch_samples`: the kernel that they go through. `Backward`: whether any expression may ask for
+  /// gradients; else their kernels are not compiled. `Layered`: as of the launcher.
   template <bool Backward, int Layered, class Target>
-  void run(std::span<const Scalar> parameters, const sample_feed<Device, Scalar, Target>& feed,
-           const request_type& request) {
+  void run(std::span<const Scalar> parameters, std::size_t target_count,
+           sample_launcher<Device, Scalar, Target> launch_samples, const request_type& request) {
     const arena_layout& places = memory_.places();
     Device& device = memory_.device();
-    const std::size_t input_size = net().input_size;
-    for (std::size_t b = 0; b < request.count; ++b) {
-      const std::size_t sample = request.first + b;
-      std::copy_n(feed.input(feed.context, sample), input_size, inputs_.data() + b * input_size);
-      const std::span<const Target> targets = feed.targets(feed.context, sample);
-      std::memcpy(targets_.data() + b * targets.size_bytes(), targets.data(), targets.size_bytes());
-    }
-    if (memory_.tf32()) {
-      for (std::size_t i = 0; i < request.count * input_size; ++i) inputs_[i] = round_to_tf32(inputs_[i]);
-    }
     memory_.put(places.parameters, parameters.data(), parameters.size());
-    memory_.put(places.inputs, inputs_.data(), request.count * input_size);
-    memory_.put(places.targets, targets_.data(), request.count * feed.target_count * sizeof(Target));
+    memory_.put(places.inputs, inputs_.data(), request.count * net().input_size);
+    memory_.put(places.targets, targets_.data(), request.count * target_count * sizeof(Target));
     memory_.announce({.count = static_cast<std::uint32_t>(request.count)}, records_.data());
 
     const auto view = memory_.samples(memory_.template at<const Scalar>(places.inputs),
-                                      memory_.template at<const Target>(places.targets), feed.target_count);
+                                      memory_.template at<const Target>(places.targets), target_count);
     const method_choice method{request.method, request.method_layers};
-    const launcher<Device, Scalar, Target, Layered> launch{memory_, view, feed.launch};
+    const launcher<Device, Scalar, Target, Layered> launch{memory_, view, launch_samples};
     launch.samples({.rule = {},
                     .method = method,
                     .backward = request.backward,

@@ -34,7 +34,6 @@ class basic_device_executor {
  public:
   static constexpr bool is_executor = true;
   static constexpr bool has_random_layers = false;
-  using device_type = Device;
 
   /// Throws what the device throws where there is none.
   explicit basic_device_executor(const device_options& options = {})
@@ -90,7 +89,6 @@ class basic_device_executor {
            const detail::run_request<typename Network::scalar>& request) const {
     using scalar = typename Network::scalar;
     using target = target_of<Loss, scalar>;
-    using samples_type = batch<Network, Loss>;
     if (request.strategy != detail::strategy_kind::book_keeping) {
       throw std::invalid_argument("pergrad: a device evaluates with the strategy book_keeping, not with another one");
     }
@@ -100,18 +98,12 @@ class basic_device_executor {
     constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
     static_assert(sizeof(target) <= on_device::target_bytes && target_count <= Network::output_shape.size(),
                   "pergrad: a loss on a device takes at most one target of up to 8 bytes an output");
-    on_device::sample_feed<Device, scalar, target> feed;
-    feed.context = &samples;
-    feed.input = [](const void* self, std::size_t sample) {
-      return static_cast<const samples_type*>(self)->input(sample);
-    };
-    feed.targets = [](const void* self, std::size_t sample) {
-      return static_cast<const samples_type*>(self)->targets(sample);
-    };
-    feed.target_count = target_count;
-    feed.launch = on_device::sample_launcher_of<Device, Network, Loss>;
-    engine_of(tape).template run<Needs.backward, on_device::layered_of<Network>>(network.all_parameters(), feed,
-                                                                                 request);
+    auto& engine = engine_of(tape);
+    for (std::size_t b = 0; b < request.count; ++b) {
+      engine.take(b, samples.input(request.first + b), samples.targets(request.first + b));
+    }
+    engine.template run<Needs.backward, on_device::layered_of<Network>>(
+        network.all_parameters(), target_count, on_device::sample_launcher_of<Device, Network, Loss>, request);
   }
   /// The library's own: what a tape is on this device.
   template <class Network>

@@ -86,7 +86,6 @@ class network_memory {
             .elementwise = at<const elementwise_leaf>(places_.elementwise),
             .integers = at<const int>(places_.integers),
             .scalars = at<const Scalar>(places_.scalars),
-            .op_count = static_cast<int>(net_->ops.size()),
             .outer_count = static_cast<int>(net_->outer.size()),
             .elementwise_count = static_cast<int>(net_->elementwise.size()),
             .layers = static_cast<int>(net_->layers()),

@@ -47,26 +47,20 @@ struct leaf_tables {
     for (const detail::plan_factor& each : plan::factors) {
       const node_row& row = t.nodes[each.node];
       const factor& what = each.what;
-      const auto parameters = static_cast<index>(each.parameters);
-      const auto positions = static_cast<index>(what.positions);
       if (what.sparse) {
-        sparse_leaf leaf;
-        leaf.node = each.node;
+        auto leaf = leaf_of<sparse_leaf>(each);
         leaf.slot = row.in;
-        leaf.positions = positions;
+        leaf.positions = static_cast<index>(what.positions);
         leaf.delta_step = static_cast<index>(what.delta.position_stride);
         leaf.delta_stride = static_cast<index>(what.delta.stride);
         leaf.width = static_cast<index>(what.columns);
         leaf.vocabulary = static_cast<index>(what.rows);
         leaf.skipped = what.skipped_id < what.rows ? static_cast<index>(what.skipped_id) : -1;
-        leaf.parameters = parameters;
-        add_leaf(t, leaf);
+        add_leaf(t, each, leaf);
       } else if (what.outer) {
-        outer_leaf leaf;
-        leaf.node = each.node;
+        auto leaf = leaf_of<outer_leaf>(each);
         leaf.outputs = static_cast<index>(what.rows);
         leaf.parameter_output = static_cast<index>(what.columns);
-        leaf.parameters = parameters;
         if (row.kind == node_kind::affine) {
           const affine_map& map = row.map;
           const auto taps = static_cast<index>(map.kernel.size());
@@ -83,12 +77,10 @@ struct leaf_tables {
           leaf.delta_stride = static_cast<index>(what.delta.stride);
           set_steps(leaf, what);
         }
-        add_leaf(t, leaf);
+        add_leaf(t, each, leaf);
       } else {
-        elementwise_leaf leaf;
-        leaf.node = each.node;
+        auto leaf = leaf_of<elementwise_leaf>(each);
         leaf.count = static_cast<index>(what.rows);
-        leaf.parameters = parameters;
         if (row.kind == node_kind::affine) {
           set_positions(leaf, row.map.adjoint ? row.map.in_size : row.map.out_size);
         } else {
@@ -97,7 +89,7 @@ struct leaf_tables {
           leaf.other_stride = static_cast<index>(what.other.stride);
           set_steps(leaf, what);
         }
-        add_leaf(t, leaf);
+        add_leaf(t, each, leaf);
       }
     }
     arrange_segments(t);
@@ -169,6 +161,14 @@ struct leaf_tables {
   }
 
  private:
+  template <class Leaf>
+  static constexpr Leaf leaf_of(const detail::plan_factor& each) {
+    Leaf leaf;
+    leaf.node = each.node;
+    leaf.parameters = static_cast<index>(each.parameters);
+    leaf.use = plan::nodes[each.node].use;
+    return leaf;
+  }
   static constexpr void set_positions(auto& leaf, extent positions) {
     leaf.step_plane.extent = static_cast<index>(positions.depth);
     leaf.step[0].extent = static_cast<index>(positions.height);
@@ -199,12 +199,8 @@ struct leaf_tables {
     leaf.step[0] = {leaf.step[0].extent, static_cast<index>(map.stride.height) * x.row, delta.row};
     leaf.step[1] = {leaf.step[1].extent, static_cast<index>(map.stride.width) * x.column, delta.column};
   }
-  static constexpr void add_leaf(tables& t, sparse_leaf leaf) {
-    leaf.use = plan::nodes[leaf.node].use;
-    leaf.owner = t.sparse_count;
-    for (std::size_t k = 0; k < t.sparse_count && !leaf.use.first; ++k) {
-      if (t.sparse[k].parameters == leaf.parameters && t.sparse[k].use.first) leaf.owner = k;
-    }
+  static constexpr void add_leaf(tables& t, const detail::plan_factor& each, sparse_leaf leaf) {
+    leaf.owner = each.first_use;
     t.sparse[t.sparse_count++] = leaf;
   }
   /// Where the segments of a sample lie.
@@ -240,45 +236,29 @@ struct leaf_tables {
     // An odd number of lines, lest the rows of a chunk push each other out of the cache.
     if (t.deferred_count > 0 && t.deferred_delta / line % 2 == 0) t.deferred_delta += line;
   }
-  static constexpr void add_leaf(tables& t, outer_leaf leaf) {
-    leaf.use = plan::nodes[leaf.node].use;
+  static constexpr void add_leaf(tables& t, const detail::plan_factor& each, outer_leaf leaf) {
     leaf.deferred = t.nodes[leaf.node].deferred;
     if (leaf.deferred) {
       leaf.method = norm_method::product;
-      t.outer[t.outer_count++] = leaf;
-      return;
-    }
-    const bool automatic = leaf.delta_stride == 1 && !leaf.use.shared();
-    leaf.method =
-        automatic ? cheapest_method(leaf.block(), sizeof(typename Program::scalar)) : norm_method::instantiate;
-    t.scaled_size = std::max(t.scaled_size, leaf.positions() * leaf.groups * leaf.outputs);
-    if (leaf.use.first) {
-      if (leaf.method == norm_method::instantiate) t.kept_size += round_up(leaf.size());
-      leaf.native = t.native_size;
-      t.native_size += round_up(leaf.size());
     } else {
-      leaf.native = native_of_first_use(t.outer, t.outer_count, leaf);
+      const bool automatic = leaf.delta_stride == 1 && !leaf.use.shared();
+      leaf.method =
+          automatic ? cheapest_method(leaf.block(), sizeof(typename Program::scalar)) : norm_method::instantiate;
+      t.scaled_size = std::max(t.scaled_size, leaf.positions() * leaf.groups * leaf.outputs);
+      if (leaf.use.first && leaf.method == norm_method::instantiate) t.kept_size += round_up(leaf.size());
+      place_native(t, t.outer[each.first_use], leaf);
     }
     t.outer[t.outer_count++] = leaf;
   }
-  static constexpr void add_leaf(tables& t, elementwise_leaf leaf) {
-    leaf.use = plan::nodes[leaf.node].use;
-    if (leaf.use.first) {
-      leaf.native = t.native_size;
-      t.native_size += round_up(leaf.count);
-    } else {
-      leaf.native = native_of_first_use(t.elementwise, t.elementwise_count, leaf);
-    }
+  static constexpr void add_leaf(tables& t, const detail::plan_factor& each, elementwise_leaf leaf) {
+    place_native(t, t.elementwise[each.first_use], leaf);
     t.elementwise[t.elementwise_count++] = leaf;
   }
-  template <class Leaves>
-  static constexpr index native_of_first_use(const Leaves& leaves, std::size_t count, const auto& leaf) {
-    for (std::size_t k = 0; k < count; ++k) {
-      if (leaves[k].node == structure::owners[leaf.node] && leaves[k].parameters == leaf.parameters) {
-        return leaves[k].native;
-      }
-    }
-    return 0;  // not reached: the first use is listed before
+  /// All uses of a block have one place in the native order.
+  template <class Leaf>
+  static constexpr void place_native(tables& t, const Leaf& first_use, Leaf& leaf) {
+    leaf.native = leaf.use.first ? t.native_size : first_use.native;
+    if (leaf.use.first) t.native_size += round_up(leaf.native_count());
   }
 
   static constexpr place place_of(const node_row& row, operand from) {
