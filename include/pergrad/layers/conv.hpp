@@ -35,10 +35,21 @@ struct convolution {
     return window_count(length, kernel.height, options.stride.height, options.padding.height, options.dilation.height);
   }
   [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
-    return {.in_channels = in.e0,
-            .in_size = image_size(in),
-            .out_channels = Channels,
-            .out_size = output_size(in),
+    return map_between(in.e0, image_size(in), Channels, output_size(in));
+  }
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (options.output_padding_given) return mistake::option_not_offered;
+    const mistake wrong = check_options(in);
+    return wrong == mistake::none && has_zero(output_size(in)) ? mistake::kernel_too_large : wrong;
+  }
+
+ protected:
+  [[nodiscard]] static constexpr affine_map map_between(std::size_t in_channels, extent in_size,
+                                                        std::size_t out_channels, extent out_size) noexcept {
+    return {.in_channels = in_channels,
+            .in_size = in_size,
+            .out_channels = out_channels,
+            .out_size = out_size,
             .kernel = kernel,
             .stride = options.stride,
             .padding = options.padding,
@@ -46,17 +57,15 @@ struct convolution {
             .groups = options.groups,
             .bias = options.bias};
   }
-  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
-    if (options.unknown_given || options.output_padding_given || !fits_axes(GivenKernel, Axes)) {
-      return mistake::option_not_offered;
-    }
+  [[nodiscard]] static constexpr mistake check_options(shape in) noexcept {
+    if (options.unknown_given || !fits_axes(GivenKernel, Axes)) return mistake::option_not_offered;
     if (in.rank() != Axes + 1) return wrong_rank(Axes);
     if (Channels == 0 || has_zero(kernel) || has_zero(options.stride) || has_zero(options.dilation) ||
         options.groups == 0) {
       return mistake::zero_is_no_size;
     }
-    if (in.e0 % options.groups != 0 || Channels % options.groups != 0) return mistake::groups_do_not_divide;
-    return has_zero(output_size(in)) ? mistake::kernel_too_large : mistake::none;
+    const bool divide = in.e0 % options.groups == 0 && Channels % options.groups == 0;
+    return divide ? mistake::none : mistake::groups_do_not_divide;
   }
 
  private:

@@ -13,6 +13,7 @@
 
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/graph/mistakes.hpp>
+#include <pergrad/layers/conv.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -22,37 +23,23 @@ namespace pergrad::inline v0_1 {
 /// `output_padding<>` (smaller than the stride or the dilation), `dilation<>`, `groups<>`, `no_bias`. PyTorch:
 /// `nn.ConvTranspose2d`; parameters: weight `[channels, Channels / groups, height, width]`, then bias `[Channels]`.
 template <std::size_t Channels, extent Kernel, class... Options>
-struct conv_transpose2d {
+struct conv_transpose2d : detail::convolution<2, Channels, Kernel, Options...> {
+  using frame = detail::convolution<2, Channels, Kernel, Options...>;
   static constexpr const char* name = "conv_transpose2d";
-  static constexpr detail::window_options options = detail::gather<detail::window_options, Options...>().on(2);
-  static constexpr extent kernel = detail::on_axes(Kernel, 2, 1);
-  static constexpr std::size_t kernel_axes = 2;
+  using frame::kernel;
+  using frame::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
-    const extent out = output_size(in);
-    return {Channels, out.height, out.width};
+    return detail::image_shape(Channels, output_size(in), 2);
   }
   [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
-    return {.in_channels = Channels,
-            .in_size = output_size(in),
-            .out_channels = in.e0,
-            .out_size = {in.e1, in.e2},
-            .kernel = kernel,
-            .stride = options.stride,
-            .padding = options.padding,
-            .dilation = options.dilation,
-            .groups = options.groups,
-            .bias = options.bias,
-            .adjoint = true};
+    affine_map map = frame::map_between(Channels, output_size(in), in.e0, detail::image_size(in));
+    map.adjoint = true;
+    return map;
   }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    if (options.unknown_given || !detail::fits_axes(Kernel, 2)) return detail::mistake::option_not_offered;
-    if (in.rank() != 3) return detail::mistake::needs_an_image;
-    if (Channels == 0 || detail::has_zero(kernel) || detail::has_zero(options.stride) ||
-        detail::has_zero(options.dilation) || options.groups == 0) {
-      return detail::mistake::zero_is_no_size;
-    }
-    if (in.e0 % options.groups != 0 || Channels % options.groups != 0) return detail::mistake::groups_do_not_divide;
+    const detail::mistake wrong = frame::check_options(in);
+    if (wrong != detail::mistake::none) return wrong;
     if (too_much(options.output_padding.height, options.stride.height, options.dilation.height) ||
         too_much(options.output_padding.width, options.stride.width, options.dilation.width)) {
       return detail::mistake::output_padding_too_large;

@@ -31,32 +31,17 @@ namespace detail {
 
 /// The node in which the branches of a `cross_attention` meet: `{positions, features}` and `{positions, features}`.
 template <std::size_t Heads, class... Options>
-struct attention_to_memory {
+struct attention_to_memory : attention_layer<Heads, Options...> {
   static constexpr const char* name = "cross_attention";
-  static constexpr bool on_tiles = true;
-  static constexpr attention_options options = gather<attention_options, Options...>();
+  using attention_layer<Heads, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in, shape /*second*/) noexcept { return {in.e0, in.e1}; }
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in, shape second) noexcept {
     return lay_out(in, second).parameter_count;
   }
-  [[nodiscard]] static constexpr block_list<9> blocks(shape in, shape second) noexcept {
-    const std::size_t biases = options.bias ? in.e1 : 0;
-    const std::size_t learned = options.kv_bias ? 1 : 0;
-    const std::size_t packed = in.e1 == second.e1 ? in.e1 : 0;
-    const std::size_t apart = in.e1 - packed;
-    return {{{"in_proj_weight", {3 * packed, in.e1}},
-             {"q_proj_weight", {apart, in.e1}},
-             {"k_proj_weight", {apart, second.e1}},
-             {"v_proj_weight", {apart, second.e1}},
-             {"in_proj_bias", {3 * biases}},
-             {"bias_k", {learned, 1, in.e1}},
-             {"bias_v", {learned, 1, in.e1}},
-             {"out_proj.weight", {in.e1, in.e1}},
-             {"out_proj.bias", {biases}}}};
+  [[nodiscard]] static constexpr auto blocks(shape in, shape second) noexcept {
+    return attention_to_memory::blocks_of(in, second);
   }
-  [[nodiscard]] static constexpr auto settings() noexcept { return options.settings(Heads); }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in, shape second) noexcept {
     return lay_out(in, second).saved_count;
   }
@@ -64,12 +49,7 @@ struct attention_to_memory {
     return lay_out(in, second).scratch_count;
   }
   [[nodiscard]] static constexpr mistake check(shape in, shape second) noexcept {
-    if (options.unknown_given) return mistake::option_not_offered;
-    if (second.ids != 0) return mistake::ids_into_a_float_layer;
-    if (in.rank() != 2) return mistake::needs_a_sequence;
-    if (second.rank() != 2) return mistake::branches_do_not_fit;
-    if (Heads == 0) return mistake::zero_is_no_size;
-    return in.e1 % Heads != 0 ? mistake::heads_do_not_divide : mistake::none;
+    return attention_to_memory::check_inputs(in, second);
   }
   [[nodiscard]] static constexpr std::array<matrix, 3> matrices(shape in, shape second) noexcept {
     const std::size_t features = in.e1;

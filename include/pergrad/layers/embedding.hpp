@@ -43,51 +43,47 @@ constexpr void apply(table_options& options, padding_idx<Id> option) noexcept {
 }
 constexpr void apply(table_options& options, bag_sum) noexcept { options.sum = true; }
 
-[[nodiscard]] constexpr mistake check_table(shape in, std::size_t width, const table_options& options) noexcept {
-  if (in.ids == 0 || in.rank() != 1) return mistake::needs_ids;
-  if (width == 0) return mistake::zero_is_no_size;
-  const bool padding_is_an_id = options.padding == ~std::size_t{0} || options.padding < in.ids;
-  return options.unknown_given || !padding_is_an_id ? mistake::option_not_offered : mistake::none;
-}
+/// What layers with a table `[vocabulary][Dim]` have in common.
+template <std::size_t Dim, class... Options>
+struct table_layer {
+  static constexpr bool on_tiles = true;
+  static constexpr bool takes_ids = true;
+  static constexpr table_options options = gather<table_options, Options...>();
 
-/// Rows `[vocabulary][width]`: N(0, 1) where an initialiser means "what PyTorch does", which is what `nn.Embedding`
-/// does; any other as it says, with fan_in = width and fan_out = vocabulary, as torch.nn.init counts. The padding row
-/// is 0.
-template <class Initialiser, class Scalar>
-void initialise_table(const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> table, std::size_t width,
-                      std::size_t padding) {
-  const std::size_t vocabulary = table.size() / width;
-  initialise_rows(initialiser, {static_cast<double>(width), static_cast<double>(vocabulary)}, first, table);
-  if (padding < vocabulary) std::ranges::fill(table.subspan(padding * width, width), Scalar{0});
-}
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.ids * Dim; }
+  [[nodiscard]] static constexpr block_list<1> blocks(shape in) noexcept { return {{{"weight", {in.ids, Dim}}}}; }
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (in.ids == 0 || in.rank() != 1) return mistake::needs_ids;
+    if (Dim == 0) return mistake::zero_is_no_size;
+    const bool padding_is_an_id = options.padding == ~std::size_t{0} || options.padding < in.ids;
+    return options.unknown_given || !padding_is_an_id ? mistake::option_not_offered : mistake::none;
+  }
+  /// N(0, 1) where an initialiser means "what PyTorch does", which is what `nn.Embedding` does; any other as it says,
+  /// with fan_in = Dim and fan_out = vocabulary, as torch.nn.init counts. The padding row is 0.
+  template <class Initialiser, class Scalar>
+  static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> table) {
+    initialise_rows(initialiser, {static_cast<double>(Dim), static_cast<double>(in.ids)}, first, table);
+    if (options.padding < in.ids) std::ranges::fill(table.subspan(options.padding * Dim, Dim), Scalar{0});
+  }
+};
 
 }  // namespace detail
 
 /// `embedding<Dim>` on `token_ids(positions, vocabulary)`: `{positions}` ids to `{positions, Dim}`. Option:
 /// `padding_idx<Id>`. PyTorch: `nn.Embedding(vocabulary, Dim)`; parameters: weight `[vocabulary, Dim]`.
 template <std::size_t Dim, class... Options>
-struct embedding {
+struct embedding : detail::table_layer<Dim, Options...> {
   static constexpr const char* name = "embedding";
-  static constexpr bool on_tiles = true;
-  static constexpr bool takes_ids = true;
-  static constexpr detail::table_options options = detail::gather<detail::table_options, Options...>();
+  using detail::table_layer<Dim, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, Dim}; }
-  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.ids * Dim; }
-  [[nodiscard]] static constexpr block_list<1> blocks(shape in) noexcept { return {{{"weight", {in.ids, Dim}}}}; }
   [[nodiscard]] static constexpr auto settings() noexcept { return std::array{options.padding}; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    if (options.sum) return detail::mistake::option_not_offered;
-    return detail::check_table(in, Dim, options);
+    return options.sum ? detail::mistake::option_not_offered : detail::table_layer<Dim, Options...>::check(in);
   }
   [[nodiscard]] static constexpr auto factors(shape in) noexcept {
     return list_factors(
         row_sum(in.e0, in.ids, Dim, {.from = source::backprop, .position_stride = Dim}, options.padding));
-  }
-  template <class Initialiser, class Scalar>
-  static void initialise(shape /*in*/, const Initialiser& initialiser, std::uint64_t first,
-                         std::span<Scalar> parameters) {
-    detail::initialise_table(initialiser, first, parameters, Dim, options.padding);
   }
 
   template <class Tile>

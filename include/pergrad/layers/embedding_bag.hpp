@@ -23,30 +23,18 @@ namespace pergrad::inline v0_1 {
 /// (default: the mean), `padding_idx<Id>`: positions that hold it are left out of the sum and of the count; a mean over
 /// none is 0. PyTorch: `nn.EmbeddingBag(vocabulary, Dim, mode="mean")`; parameters: weight `[vocabulary, Dim]`.
 template <std::size_t Dim, class... Options>
-struct embedding_bag {
+struct embedding_bag : detail::table_layer<Dim, Options...> {
   static constexpr const char* name = "embedding_bag";
-  static constexpr bool on_tiles = true;
-  static constexpr bool takes_ids = true;
   static constexpr bool knows_lengths = true;
-  static constexpr detail::table_options options = detail::gather<detail::table_options, Options...>();
+  using detail::table_layer<Dim, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Dim}; }
-  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.ids * Dim; }
-  [[nodiscard]] static constexpr block_list<1> blocks(shape in) noexcept { return {{{"weight", {in.ids, Dim}}}}; }
   [[nodiscard]] static constexpr auto settings() noexcept {
     return std::array{options.padding, std::size_t{options.sum}};
   }
   [[nodiscard]] static constexpr std::size_t saved_count(shape /*in*/) noexcept { return Dim; }
-  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    return detail::check_table(in, Dim, options);
-  }
   [[nodiscard]] static constexpr auto factors(shape in) noexcept {
     return list_factors(row_sum(in.e0, in.ids, Dim, {.from = source::saved}, options.padding));
-  }
-  template <class Initialiser, class Scalar>
-  static void initialise(shape /*in*/, const Initialiser& initialiser, std::uint64_t first,
-                         std::span<Scalar> parameters) {
-    detail::initialise_table(initialiser, first, parameters, Dim, options.padding);
   }
 
   template <class Tile>

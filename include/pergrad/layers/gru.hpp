@@ -20,15 +20,13 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-struct gru_cell {
+struct gru_cell : usual_cell {
   static constexpr const char* name = "gru";
   static constexpr const char* name_reversed = "gru_reversed";
   static constexpr std::size_t gates = 3;
   static constexpr std::size_t area = 4;  ///< n, r, z, q_n: the last three are what meets the state
-  static constexpr std::size_t states = 1;
   static constexpr std::size_t first_recurrent = 1;
   static constexpr std::array<gate_block, 2> input_blocks{{{1, 0, 2}, {0, 2, 1}}};
-  static constexpr bool may_be_relu = false;
 
   /// q_n starts from its bias.
   template <class Tile, class Scalar>

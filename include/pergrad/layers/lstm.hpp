@@ -21,18 +21,13 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-struct lstm_cell {
+struct lstm_cell : usual_cell {
   static constexpr const char* name = "lstm";
   static constexpr const char* name_reversed = "lstm_reversed";
   static constexpr std::size_t gates = 4;
   static constexpr std::size_t area = 4;  ///< i, f, g, o
   static constexpr std::size_t states = 2;
-  static constexpr std::size_t first_recurrent = 0;
   static constexpr std::array<gate_block, 1> input_blocks{{{0, 0, 4}}};
-  static constexpr bool may_be_relu = false;
-
-  template <class Tile, class Scalar>
-  static void prepare(const Tile& /*tile*/, std::size_t /*hidden*/, Scalar* /*first_record*/, const Scalar* /*bias*/) {}
 
   template <class Scalar>
   static void forward(std::size_t hidden, const cell_step<Scalar>& at) {

@@ -29,33 +29,16 @@ namespace pergrad::inline v0_1 {
 /// in_proj_weight `[3 features, features]`, in_proj_bias, bias_k and bias_v with `kv_bias`, out_proj.weight
 /// `[features, features]`, out_proj.bias. Positions beyond a sample's length are not seen by any other.
 template <std::size_t Heads, class... Options>
-struct multihead_attention {
+struct multihead_attention : detail::attention_layer<Heads, Options...> {
   static constexpr const char* name = "multihead_attention";
-  static constexpr bool on_tiles = true;
-  static constexpr detail::attention_options options = detail::gather<detail::attention_options, Options...>();
+  using detail::attention_layer<Heads, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return lay_out(in).parameter_count; }
-  [[nodiscard]] static constexpr block_list<6> blocks(shape in) noexcept {
-    const std::size_t biases = options.bias ? in.e1 : 0;
-    const std::size_t learned = options.kv_bias ? 1 : 0;
-    return {{{"in_proj_weight", {3 * in.e1, in.e1}},
-             {"in_proj_bias", {3 * biases}},
-             {"bias_k", {learned, 1, in.e1}},
-             {"bias_v", {learned, 1, in.e1}},
-             {"out_proj.weight", {in.e1, in.e1}},
-             {"out_proj.bias", {biases}}}};
-  }
-  [[nodiscard]] static constexpr auto settings() noexcept { return options.settings(Heads); }
+  [[nodiscard]] static constexpr auto blocks(shape in) noexcept { return multihead_attention::blocks_of(in, in); }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
-  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    if (options.unknown_given) return detail::mistake::option_not_offered;
-    if (in.rank() != 2) return detail::mistake::needs_a_sequence;
-    if (Heads == 0) return detail::mistake::zero_is_no_size;
-    return in.e1 % Heads != 0 ? detail::mistake::heads_do_not_divide : detail::mistake::none;
-  }
+  [[nodiscard]] static constexpr auto check(shape in) noexcept { return multihead_attention::check_inputs(in, in); }
   [[nodiscard]] static constexpr std::array<matrix, 2> matrices(shape in) noexcept {
     return {matrix{0, 3 * in.e1, in.e1}, matrix{static_cast<std::size_t>(lay_out(in).out_weight), in.e1, in.e1}};
   }

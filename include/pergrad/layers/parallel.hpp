@@ -5,6 +5,7 @@
 // input's gradient is the sum of the branches' gradients.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include <pergrad/graph/mistakes.hpp>
@@ -27,8 +28,8 @@ struct concatenation {
     const rows_of rows{tile.in, tile.in2};
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       for (std::ptrdiff_t r = 0; r < rows.count; ++r) {
-        copy(tile.x(b) + r * rows.first, tile.y(b) + r * rows.both(), rows.first);
-        copy(tile.x2(b) + r * rows.second, tile.y(b) + r * rows.both() + rows.first, rows.second);
+        std::copy_n(tile.x(b) + r * rows.first, rows.first, tile.y(b) + r * rows.both());
+        std::copy_n(tile.x2(b) + r * rows.second, rows.second, tile.y(b) + r * rows.both() + rows.first);
       }
     }
   }
@@ -37,8 +38,9 @@ struct concatenation {
     const rows_of rows{tile.in, tile.in2};
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       for (std::ptrdiff_t r = 0; r < rows.count; ++r) {
-        if (tile.wants_dx) copy(tile.dy(b) + r * rows.both(), tile.dx(b) + r * rows.first, rows.first);
-        if (tile.wants_dx2) copy(tile.dy(b) + r * rows.both() + rows.first, tile.dx2(b) + r * rows.second, rows.second);
+        const auto* dy = tile.dy(b) + r * rows.both();
+        if (tile.wants_dx) std::copy_n(dy, rows.first, tile.dx(b) + r * rows.first);
+        if (tile.wants_dx2) std::copy_n(dy + rows.first, rows.second, tile.dx2(b) + r * rows.second);
       }
     }
   }
@@ -54,10 +56,6 @@ struct concatenation {
     std::ptrdiff_t second;
     [[nodiscard]] constexpr std::ptrdiff_t both() const noexcept { return first + second; }
   };
-  template <class Scalar>
-  static void copy(const Scalar* from, Scalar* to, std::ptrdiff_t count) {
-    for (std::ptrdiff_t i = 0; i < count; ++i) to[i] = from[i];
-  }
 };
 
 /// Along features, `{features}` and `{positions, features}`, or along channels, images and volumes.

@@ -98,6 +98,16 @@ struct cell_step {
   Scalar* dc;
 };
 
+/// What a cell is unless it says otherwise.
+struct usual_cell {
+  static constexpr std::size_t states = 1;           ///< h, or h and c
+  static constexpr std::size_t first_recurrent = 0;  ///< of a record's gates, which meets the state
+  static constexpr bool may_be_relu = false;
+  /// What a record still needs before the state is added to it.
+  template <class Tile, class Scalar>
+  static void prepare(const Tile& /*tile*/, std::size_t /*hidden*/, Scalar* /*first_record*/, const Scalar* /*bias*/) {}
+};
+
 /// One direction of one layer. `Cell` says what its elements compute; `Last`: only the last state is put out; `Given`:
 /// the initial state is a second input, h (and behind it c).
 template <class Cell, std::size_t Hidden, std::size_t Biases, bool Reversed, bool Last, bool Given, mistake Wrong>

@@ -17,19 +17,14 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 template <bool Relu>
-struct rnn_cell {
+struct rnn_cell : usual_cell {
   static constexpr const char* name = "rnn";
   static constexpr const char* name_reversed = "rnn_reversed";
   static constexpr int setting = Relu ? 1 : 0;  ///< for a file's hash of the structure
   static constexpr std::size_t gates = 1;
   static constexpr std::size_t area = 1;
-  static constexpr std::size_t states = 1;
-  static constexpr std::size_t first_recurrent = 0;
   static constexpr std::array<gate_block, 1> input_blocks{{{0, 0, 1}}};
   static constexpr bool may_be_relu = true;
-
-  template <class Tile, class Scalar>
-  static void prepare(const Tile& /*tile*/, std::size_t /*hidden*/, Scalar* /*first_record*/, const Scalar* /*bias*/) {}
 
   template <class Scalar>
   static void forward(std::size_t hidden, const cell_step<Scalar>& at) {

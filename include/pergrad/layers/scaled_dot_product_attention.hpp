@@ -22,20 +22,17 @@ namespace pergrad::inline v0_1 {
 /// `torch.nn.functional.scaled_dot_product_attention` for every head. Positions beyond a sample's length are not seen
 /// by any other.
 template <std::size_t Heads, class... Options>
-struct scaled_dot_product_attention {
+struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...> {
   static constexpr const char* name = "scaled_dot_product_attention";
-  static constexpr bool on_tiles = true;
-  static constexpr detail::attention_options options = detail::gather<detail::attention_options, Options...>();
+  using detail::attention_layer<Heads, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1 / 3}; }
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
-  [[nodiscard]] static constexpr auto settings() noexcept { return options.settings(Heads); }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    if (options.unknown_given || !options.bias || options.kv_bias) return detail::mistake::option_not_offered;
-    if (in.rank() != 2) return detail::mistake::needs_a_sequence;
-    if (Heads == 0) return detail::mistake::zero_is_no_size;
+    if (!options.bias || options.kv_bias) return detail::mistake::option_not_offered;
+    const auto wrong = scaled_dot_product_attention::check_inputs(in, in);
+    if (wrong != detail::mistake::none) return wrong;
     return in.e1 % (3 * Heads) != 0 ? detail::mistake::heads_do_not_divide : detail::mistake::none;
   }
 

@@ -81,29 +81,15 @@ struct feed_forward_end {
   static void initialise(shape in, shape second, const Initialiser& initialiser, std::uint64_t first,
                          std::span<Scalar> parameters) {
     const fans fan{static_cast<double>(in.e1), static_cast<double>(second.e1)};
-    const std::size_t weights = in.e1 * second.e1;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      parameters[i] =
-          static_cast<Scalar>(i < weights ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
-    }
+    initialise_block(initialiser, fan, in.e1 * second.e1, first, parameters);
   }
 
   template <class Tile>
   static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
     const auto hidden = static_cast<std::ptrdiff_t>(tile.in.e1);
     const auto features = static_cast<std::ptrdiff_t>(tile.in2.e1);
-    multiply_positions<Tile, scalar>(tile, tile.lengths, static_cast<std::ptrdiff_t>(tile.in.e0),
-                                     {.depth = hidden,
-                                      .columns = features,
-                                      .left = tile.x.first,
-                                      .left_sample = tile.x.step,
-                                      .left_row = hidden,
-                                      .right = tile.transposed(0),
-                                      .bias = tile.parameters + features * hidden,
-                                      .out = tile.y.first,
-                                      .out_sample = tile.y.step,
-                                      .out_row = features});
+    multiply_positions(tile, tile.lengths, static_cast<std::ptrdiff_t>(tile.in.e0), {tile.x.first, tile.x.step, hidden},
+                       tile.transposed(0), tile.parameters + features * hidden, {tile.y.first, tile.y.step, features});
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       const std::ptrdiff_t count = tile.length(b) * features;
       if constexpr (drops) {
@@ -128,16 +114,10 @@ struct feed_forward_end {
       }
     }
     if (!tile.wants_dx) return;
-    multiply_positions<Tile, scalar>(tile, tile.lengths, positions,
-                                     {.depth = features,
-                                      .columns = hidden,
-                                      .left = drops ? tile.saved.first : tile.dy.first,
-                                      .left_sample = drops ? tile.saved.step : tile.dy.step,
-                                      .left_row = features,
-                                      .right = tile.parameters,
-                                      .out = tile.dx.first,
-                                      .out_sample = tile.dx.step,
-                                      .out_row = hidden});
+    const position_rows<const scalar> delta{drops ? tile.saved.first : tile.dy.first,
+                                            drops ? tile.saved.step : tile.dy.step, features};
+    multiply_positions(tile, tile.lengths, positions, delta, tile.parameters, nullptr,
+                       {tile.dx.first, tile.dx.step, hidden});
     clear_beyond(tile.dx, tile.samples, tile.lengths, positions, hidden);
   }
 

@@ -42,7 +42,6 @@
 #include <pergrad/testing/network_around.hpp>
 #include <pergrad/testing/observer.hpp>
 #include <pergrad/testing/samples.hpp>
-#include <pergrad/testing/spoil.hpp>
 #include <pergrad/testing/subject.hpp>
 
 namespace pergrad::inline v0_1::testing {

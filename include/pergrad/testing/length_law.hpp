@@ -148,18 +148,24 @@ class length_examination {
       for (std::size_t filling = 0; filling < fillings; ++filling) {
         const seen_type after = observer_.look(network_, padded_with(filling), bound, how);
         const std::string where = say(std::string{how.name} + ", " + filling_names[filling]);
-        same(where + ", outputs", before.outputs, after.outputs);
-        same(where + ", losses", before.losses, after.losses);
-        same(where + ", squared norms", before.squared_norms, after.squared_norms);
-        same(where + ", gradients", before.rows, after.rows);
-        same(where + ", sum", before.plain, after.plain);
-        same(where + ", clipped sum", before.clipped, after.clipped);
+        for_each_part(before, after, [&](const char* part, auto expected, auto actual) {
+          report_.same_bits(law::lengths, where + part, expected, actual);
+        });
       }
     }
   }
-  template <class Value>
-  void same(const std::string& where, const std::vector<Value>& expected, const std::vector<Value>& actual) {
-    report_.same_bits(law::lengths, where, std::span<const Value>{expected}, std::span<const Value>{actual});
+  /// Calls f(name, expected, actual) for all that was seen.
+  template <class Function>
+  static void for_each_part(const seen_type& expected, const seen_type& actual, const Function& f) {
+    const auto part = [&](const char* name, const auto& one, const auto& other) {
+      f(name, std::span{one}, std::span{other});
+    };
+    part(", outputs", expected.outputs, actual.outputs);
+    part(", losses", expected.losses, actual.losses);
+    part(", squared norms", expected.squared_norms, actual.squared_norms);
+    part(", gradients", expected.rows, actual.rows);
+    part(", sum", expected.plain, actual.plain);
+    part(", clipped sum", expected.clipped, actual.clipped);
   }
 
   void truncation() {
@@ -183,20 +189,11 @@ class length_examination {
         const seen_type expected = shorter_observer.look(network, cut, bound, how);
         const seen_type actual = observer_.look(network_, padded, bound, how);
         const std::string where = say(std::string{how.name} + ", cut to " + std::to_string(Shorter) + " positions");
-        nearly(where + ", outputs", expected.outputs, actual.outputs);
-        nearly(where + ", losses", expected.losses, actual.losses);
-        nearly(where + ", squared norms", expected.squared_norms, actual.squared_norms);
-        nearly(where + ", gradients", expected.rows, actual.rows);
-        nearly(where + ", sum", expected.plain, actual.plain);
-        nearly(where + ", clipped sum", expected.clipped, actual.clipped);
+        for_each_part(expected, actual, [&](const char* part, auto whole, auto cut_off) {
+          report_.close(law::lengths, where + part, whole, cut_off, 1e-13 * std::max(1.0, largest(whole)));
+        });
       }
     }
-  }
-  void nearly(const std::string& where, const std::vector<double>& expected, const std::vector<double>& actual) {
-    double largest = 1;
-    for (const double value : expected) largest = std::max(largest, std::fabs(value));
-    report_.close(law::lengths, where, std::span<const double>{expected}, std::span<const double>{actual},
-                  1e-13 * largest);
   }
 
   length_options options_;

@@ -70,21 +70,14 @@ inline constexpr std::size_t newcomer_kinds = 9;
 template <class Network, class Loss>
 [[nodiscard]] const char* make_newcomer_of_ids(std::size_t kind, const sample_set<Network, Loss>& others,
                                                sample_set<Network, Loss>& newcomer) {
-  switch (kind) {
-    case 1:
-      std::fill(newcomer.inputs.begin(), newcomer.inputs.end(), 0);
-      return "the first id";
-    case 2:
-      std::fill(newcomer.inputs.begin(), newcomer.inputs.end(),
-                static_cast<std::int32_t>(Network::input_shape.ids - 1));
-      return "the last id";
-    case 7:
-      if (others.size() == 0) return "random";
-      newcomer = others.pick(std::vector<std::size_t>{others.size() / 2});
-      return "a copy";
-    default:
-      return "random";
+  if (kind == 7 && others.size() > 0) {
+    newcomer = others.pick(std::vector<std::size_t>{others.size() / 2});
+    return "a copy";
   }
+  if (kind != 1 && kind != 2) return "random";
+  std::fill(newcomer.inputs.begin(), newcomer.inputs.end(),
+            kind == 1 ? 0 : static_cast<std::int32_t>(Network::input_shape.ids - 1));
+  return kind == 1 ? "the first id" : "the last id";
 }
 
 /// A sample that might move a sum far, and its name.
@@ -93,37 +86,24 @@ template <class Network, class Loss>
                                         sample_set<Network, Loss>& newcomer) {
   using scalar = typename Network::scalar;
   using limits = std::numeric_limits<scalar>;
-  const auto scale_by = [&](scalar factor) {
-    for (scalar& value : newcomer.inputs) value *= factor;
-  };
-  if ((kind == 7 || kind == 8) && others.size() > 0) {
+  constexpr const char* names[newcomer_kinds] = {"random",
+                                                 "large",
+                                                 "square root of the largest number",
+                                                 "the largest number",
+                                                 "denormal",
+                                                 "NaN",
+                                                 "infinity",
+                                                 "a copy",
+                                                 "a mirror image"};
+  const scalar factors[newcomer_kinds] = {1, 1000, std::sqrt(limits::max()), limits::max(), limits::min(), 1, 1, 1, -1};
+  if (kind >= 7) {
+    if (others.size() == 0) return "random";
     newcomer = others.pick(std::vector<std::size_t>{others.size() / 2});
-    if (kind == 7) return "a copy";
-    scale_by(-1);
-    return "a mirror image";
   }
-  switch (kind) {
-    case 1:
-      scale_by(1000);
-      return "large";
-    case 2:
-      scale_by(std::sqrt(limits::max()));
-      return "square root of the largest number";
-    case 3:
-      scale_by(limits::max());
-      return "the largest number";
-    case 4:
-      scale_by(limits::min());
-      return "denormal";
-    case 5:
-      newcomer.inputs.front() = limits::quiet_NaN();
-      return "NaN";
-    case 6:
-      std::fill(newcomer.inputs.begin(), newcomer.inputs.end(), limits::infinity());
-      return "infinity";
-    default:
-      return "random";
-  }
+  for (scalar& value : newcomer.inputs) value *= factors[kind];
+  if (kind == 5) newcomer.inputs.front() = limits::quiet_NaN();
+  if (kind == 6) std::fill(newcomer.inputs.begin(), newcomer.inputs.end(), limits::infinity());
+  return names[kind];
 }
 
 }  // namespace testing_detail

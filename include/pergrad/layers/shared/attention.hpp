@@ -18,48 +18,136 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include <pergrad/layers/shared/attention_layout.hpp>
-#include <pergrad/layers/shared/attention_softmax.hpp>
+#include <pergrad/simd/elements.hpp>
+#include <pergrad/simd/math.hpp>
 #include <pergrad/simd/vector.hpp>
 
 namespace pergrad::inline v0_1::detail {
 
-/// A product of every position's row with one matrix. Samples of varying length stop at their length.
+/// The first `count` of `step` scores, times `scale`, become probabilities; the others zero.
 template <class Scalar>
-struct positions_product {
-  std::ptrdiff_t depth = 0;  ///< of the matrix [depth][columns]
-  std::ptrdiff_t columns = 0;
-  const Scalar* left = nullptr;
-  std::ptrdiff_t left_sample = 0;
-  std::ptrdiff_t left_row = 0;
-  const Scalar* right = nullptr;
-  const Scalar* bias = nullptr;  ///< null: none
-  Scalar* out = nullptr;
-  std::ptrdiff_t out_sample = 0;
-  std::ptrdiff_t out_row = 0;
+void softmax_row(Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar scale) noexcept {
+  using vector = on_host::vector<Scalar>;
+  constexpr auto lanes = static_cast<std::ptrdiff_t>(on_host::vector_lanes<Scalar>);
+  if (count == 0) {
+    std::fill(row, row + step, Scalar{0});
+    return;
+  }
+  const std::ptrdiff_t whole = count / lanes * lanes;
+  const std::ptrdiff_t padded = (count + lanes - 1) / lanes * lanes;
+  std::fill(row + count, row + padded, std::numeric_limits<Scalar>::lowest());
+  vector most = on_host::splat(std::numeric_limits<Scalar>::lowest());
+  for (std::ptrdiff_t k = 0; k < padded; k += lanes) {
+    const vector scores = on_host::load(row + k);
+    most = most < scores ? scores : most;
+  }
+  const Scalar largest = on_host::largest_of<Scalar>(most);
+  vector sums{};
+  for (std::ptrdiff_t k = 0; k < padded; k += lanes) {
+    const vector power =
+        on_host::in_packs<Scalar>((on_host::load(row + k) - on_host::splat(largest)) * on_host::splat(scale),
+                                  [](auto exponent) { return math::exp_or_zero(exponent); });
+    on_host::store(row + k, power);
+    if (k < whole) sums += power;
+  }
+  Scalar sum = on_host::sum_of<Scalar>(sums);
+  for (std::ptrdiff_t k = whole; k < count; ++k) sum += row[k];
+  const vector share = on_host::splat(Scalar{1} / sum);
+  for (std::ptrdiff_t k = 0; k < padded; k += lanes) on_host::store(row + k, on_host::load(row + k) * share);
+  std::fill(row + count, row + step, Scalar{0});
+}
+
+/// Draws the mask of `count` probabilities: leaves it in their signs, and them as they are used in `dropped`. `element`
+/// numbers the first among all of the layer's.
+template <class Tile, class Scalar>
+void drop_probabilities(const Tile& tile, std::ptrdiff_t sample, std::ptrdiff_t element, const attention_layout& at,
+                        Scalar* probabilities, std::ptrdiff_t count, Scalar* dropped) {
+  constexpr std::ptrdiff_t together = 256;
+  std::uint32_t bits[together];
+  const Scalar shares[2] = {static_cast<Scalar>(at.kept), 0};  // looked up: a branch would be guessed wrongly
+  constexpr Scalar signs[2] = {1, -1};
+  for (std::ptrdiff_t first = 0; first < count; first += together) {
+    const std::ptrdiff_t here = std::min(together, count - first);
+    tile.random_bits(sample, static_cast<std::size_t>(element + first), {bits, static_cast<std::size_t>(here)});
+    for (std::ptrdiff_t k = 0; k < here; ++k) {
+      const Scalar probability = probabilities[first + k];
+      const std::size_t drops = bits[k] < at.threshold ? 1 : 0;
+      probabilities[first + k] = probability * signs[drops];
+      dropped[first + k] = probability * shares[drops];
+    }
+  }
+}
+
+/// Turns the gradient of one row of (dropped) probabilities into that of its scores.
+template <class Scalar>
+void softmax_row_backward(const Scalar* row, Scalar* gradient, std::ptrdiff_t count, std::ptrdiff_t step,
+                          Scalar scale) noexcept {
+  using vector = on_host::vector<Scalar>;
+  vector sums{};
+  on_host::for_each_vector<Scalar>(
+      count, [&](std::ptrdiff_t k, const auto& lanes) { sums += lanes.load(row + k) * lanes.load(gradient + k); });
+  const Scalar sum = on_host::sum_of<Scalar>(sums);
+  on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
+    lanes.store(gradient + k,
+                lanes.load(row + k) * ((lanes.load(gradient + k) - on_host::splat(sum)) * on_host::splat(scale)));
+  });
+  std::fill(gradient + count, gradient + step, Scalar{0});
+}
+/// The same behind dropout: first makes |P| of the signed row, the dropped row, and the gradient of P.
+template <class Scalar>
+void undrop_row(Scalar* row, Scalar* gradient, Scalar* dropped, std::ptrdiff_t count, std::ptrdiff_t step,
+                Scalar kept) noexcept {
+  using pack = on_host::pack<Scalar>;
+  on_host::for_each_pack<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
+    const pack signed_row = lanes.load(row + k);
+    const pack share = math::select(signed_row < pack{}, pack{}, math::splat<pack>(kept));
+    lanes.store(dropped + k, signed_row * share);
+    lanes.store(gradient + k, lanes.load(gradient + k) * share);
+    lanes.store(row + k, math::abs(signed_row));
+  });
+  std::fill(dropped + count, dropped + step, Scalar{0});
+}
+
+/// out [rows][out_row] = left times right [depth][right_row].
+template <class Tile, class Scalar>
+void multiply_matrices(std::ptrdiff_t rows, std::ptrdiff_t depth, std::ptrdiff_t columns, const Scalar* left,
+                       std::ptrdiff_t left_row, std::ptrdiff_t left_step, const Scalar* right, std::ptrdiff_t right_row,
+                       Scalar* out, std::ptrdiff_t out_row) noexcept {
+  Tile::multiply({{{}, {}, {rows, left_row, out_row}}, {{}, {}, {depth, left_step, right_row}}, columns}, left, right,
+                 out);
+}
+
+/// Rows of `width` values, one a position; from sample to sample they are `step` apart.
+template <class Scalar>
+struct position_rows {
+  Scalar* first;
+  std::ptrdiff_t step;
+  std::ptrdiff_t width;
 };
 
-/// `lengths`: null if all samples have all `positions`.
-template <class Tile, class Scalar>
+/// out = left times `right` [left.width][out.width], plus `bias` unless it is null, for every position. Samples of
+/// varying length stop at their length; `lengths`: null if all samples have all `positions`.
+template <class Tile>
 void multiply_positions(const Tile& tile, const std::uint32_t* lengths, std::ptrdiff_t positions,
-                        const positions_product<Scalar>& of) {
+                        position_rows<const typename Tile::scalar> left, const typename Tile::scalar* right,
+                        const typename Tile::scalar* bias, position_rows<typename Tile::scalar> out) {
   const std::ptrdiff_t groups = lengths == nullptr ? 1 : tile.samples;
   for (std::ptrdiff_t b = 0; b < groups; ++b) {
     const std::ptrdiff_t samples = lengths == nullptr ? tile.samples : 1;
     const std::ptrdiff_t rows = lengths == nullptr ? positions : static_cast<std::ptrdiff_t>(lengths[b]);
-    const Scalar* left = of.left + b * of.left_sample;
-    Scalar* out = of.out + b * of.out_sample;
-    if (of.bias != nullptr) {
-      Tile::multiply_bias({{{}, {samples, of.left_sample, of.out_sample}, {rows, of.left_row, of.out_row}},
-                           {{}, {}, {of.depth, 1, of.columns}},
-                           of.columns},
-                          left, of.right, out, of.bias);
+    const auto multiply = [&](auto product, auto... more) {
+      product({{{}, {samples, left.step, out.step}, {rows, left.width, out.width}},
+               {{}, {}, {left.width, 1, out.width}},
+               out.width},
+              left.first + b * left.step, right, out.first + b * out.step, more...);
+    };
+    if (bias != nullptr) {
+      multiply(&Tile::multiply_bias, bias);
     } else {
-      Tile::multiply({{{}, {samples, of.left_sample, of.out_sample}, {rows, of.left_row, of.out_row}},
-                      {{}, {}, {of.depth, 1, of.columns}},
-                      of.columns},
-                     left, of.right, out);
+      multiply(&Tile::multiply);
     }
   }
 }
@@ -191,63 +279,30 @@ struct projected_rows {
 template <class Tile, class Inputs>
 void project(const Tile& tile, const projected_rows& of, const Inputs& x, const typename Tile::scalar* turned,
              const typename Tile::scalar* bias) {
-  multiply_positions<Tile, typename Tile::scalar>(tile, of.lengths, of.positions,
-                                                  {.depth = of.features,
-                                                   .columns = of.width,
-                                                   .left = x.first,
-                                                   .left_sample = x.step,
-                                                   .left_row = of.features,
-                                                   .right = turned,
-                                                   .bias = bias,
-                                                   .out = tile.saved.first + of.first,
-                                                   .out_sample = tile.saved.step,
-                                                   .out_row = of.width});
+  multiply_positions(tile, of.lengths, of.positions, {x.first, x.step, of.features}, turned, bias,
+                     {tile.saved.first + of.first, tile.saved.step, of.width});
 }
 /// From the projections' gradients, which have taken their place.
 template <class Tile, class Gradients>
 void project_backward(const Tile& tile, const projected_rows& of, const typename Tile::scalar* weights,
                       const Gradients& dx) {
-  multiply_positions<Tile, typename Tile::scalar>(tile, of.lengths, of.positions,
-                                                  {.depth = of.width,
-                                                   .columns = of.features,
-                                                   .left = tile.saved.first + of.first,
-                                                   .left_sample = tile.saved.step,
-                                                   .left_row = of.width,
-                                                   .right = weights,
-                                                   .out = dx.first,
-                                                   .out_sample = dx.step,
-                                                   .out_row = of.features});
+  multiply_positions(tile, of.lengths, of.positions, {tile.saved.first + of.first, tile.saved.step, of.width}, weights,
+                     nullptr, {dx.first, dx.step, of.features});
   clear_beyond(dx, tile.samples, of.lengths, of.positions, of.features);
 }
 
 /// y = C W^T + b, position by position; `turned` is W^T.
 template <class Tile>
 void project_context(const Tile& tile, const attention_layout& at, const typename Tile::scalar* turned, bool has_bias) {
-  multiply_positions<Tile, typename Tile::scalar>(tile, tile.lengths, at.queries,
-                                                  {.depth = at.features,
-                                                   .columns = at.features,
-                                                   .left = tile.saved.first + at.context,
-                                                   .left_sample = tile.saved.step,
-                                                   .left_row = at.features,
-                                                   .right = turned,
-                                                   .bias = has_bias ? tile.parameters + at.out_bias : nullptr,
-                                                   .out = tile.y.first,
-                                                   .out_sample = tile.y.step,
-                                                   .out_row = at.features});
+  multiply_positions(tile, tile.lengths, at.queries, {tile.saved.first + at.context, tile.saved.step, at.features},
+                     turned, has_bias ? tile.parameters + at.out_bias : nullptr,
+                     {tile.y.first, tile.y.step, at.features});
 }
 /// dC = dY W, into the scratch of every sample.
 template <class Tile>
 void project_context_backward(const Tile& tile, const attention_layout& at) {
-  multiply_positions<Tile, typename Tile::scalar>(tile, tile.lengths, at.queries,
-                                                  {.depth = at.features,
-                                                   .columns = at.features,
-                                                   .left = tile.dy.first,
-                                                   .left_sample = tile.dy.step,
-                                                   .left_row = at.features,
-                                                   .right = tile.parameters + at.out_weight,
-                                                   .out = tile.scratch.first,
-                                                   .out_sample = tile.scratch.step,
-                                                   .out_row = at.features});
+  multiply_positions(tile, tile.lengths, at.queries, {tile.dy.first, tile.dy.step, at.features},
+                     tile.parameters + at.out_weight, nullptr, {tile.scratch.first, tile.scratch.step, at.features});
 }
 
 }  // namespace pergrad::inline v0_1::detail

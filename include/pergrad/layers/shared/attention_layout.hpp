@@ -11,6 +11,8 @@
 #include <span>
 #include <type_traits>
 
+#include <pergrad/gradients/factors.hpp>
+#include <pergrad/graph/mistakes.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/shape.hpp>
 
@@ -36,10 +38,6 @@ struct attention_options {
   bool unknown_given = false;   ///< something that is no option, or no probability
   std::uint32_t threshold = 0;  ///< 2^32 p: a probability is kept if its 32 random bits are not below
   double kept = 1;              ///< 1 / (1 - p)
-
-  [[nodiscard]] constexpr std::array<std::size_t, 3> settings(std::size_t heads) const noexcept {
-    return {heads, causal ? 1U : 0U, threshold};
-  }
 };
 
 constexpr void apply(attention_options& options, no_bias) noexcept { options.bias = false; }
@@ -149,6 +147,41 @@ struct attention_layout {
   at.parameter_count = static_cast<std::size_t>(at.out_bias + (options.bias ? at.features : 0));
   return at;
 }
+
+/// What attention layers have in common, those that have one input with that in both places.
+template <std::size_t Heads, class... Options>
+struct attention_layer {
+  static constexpr bool on_tiles = true;
+  static constexpr attention_options options = gather<attention_options, Options...>();
+
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+  [[nodiscard]] static constexpr auto settings() noexcept {
+    return std::array<std::size_t, 3>{Heads, options.causal ? 1U : 0U, options.threshold};
+  }
+  [[nodiscard]] static constexpr mistake check_inputs(shape in, shape memory) noexcept {
+    if (options.unknown_given) return mistake::option_not_offered;
+    if (memory.ids != 0) return mistake::ids_into_a_float_layer;
+    if (in.rank() != 2) return mistake::needs_a_sequence;
+    if (memory.rank() != 2) return mistake::branches_do_not_fit;
+    if (Heads == 0) return mistake::zero_is_no_size;
+    return in.e1 % Heads != 0 ? mistake::heads_do_not_divide : mistake::none;
+  }
+  [[nodiscard]] static constexpr block_list<9> blocks_of(shape in, shape memory) noexcept {
+    const std::size_t biases = options.bias ? in.e1 : 0;
+    const std::size_t learned = options.kv_bias ? 1 : 0;
+    const std::size_t packed = in.e1 == memory.e1 ? in.e1 : 0;
+    const std::size_t apart = in.e1 - packed;
+    return {{{"in_proj_weight", {3 * packed, in.e1}},
+             {"q_proj_weight", {apart, in.e1}},
+             {"k_proj_weight", {apart, memory.e1}},
+             {"v_proj_weight", {apart, memory.e1}},
+             {"in_proj_bias", {3 * biases}},
+             {"bias_k", {learned, 1, in.e1}},
+             {"bias_v", {learned, 1, in.e1}},
+             {"out_proj.weight", {in.e1, in.e1}},
+             {"out_proj.bias", {biases}}}};
+  }
+};
 
 /// PyTorch's first values for `layer_default` (`nn.MultiheadAttention._reset_parameters`): Xavier's for projections and
 /// learned keys, zero biases, ±1/sqrt(features) for the output's weight. Another initialiser decides everything itself.
