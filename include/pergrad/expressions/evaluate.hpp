@@ -462,11 +462,6 @@ void evaluate_into(const Executor& /*executor*/, const First&, const Second&, co
   }
 }
 
-template <class First, class... Rest>
-requires(!executor<First> && sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
-  static_cast<void>(error::needs_an_executor<error::function::evaluate_into, First>{});
-}
-
 /// Values that are not protected by noise: for tests, debugging and non-private training. Their names say so.
 namespace unprotected {
 
@@ -486,10 +481,6 @@ requires((pergrad::detail::is_assignment<Assignments>::value ||
   if constexpr (!pergrad::detail::any_explained<Assignments...>) {
     pergrad::detail::evaluation::together(executor, assignments...);
   }
-}
-template <class First, class... Rest>
-requires(!executor<First> && sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
-  static_cast<void>(error::needs_an_executor<error::function::evaluate_into, First>{});
 }
 /// Evaluates and returns the values. Allocates them.
 template <executor Executor, class Expression>
