@@ -445,21 +445,9 @@ void evaluate_into(const Executor& executor, detail::chunk_of_step<Sum, Network,
   detail::evaluation::together(executor, chunk);
 }
 /// Everything else is not a release.
-template <executor Executor, class Given>
-void evaluate_into(const Executor& /*executor*/, const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::release_needs_noise<Given>{});
-}
-template <executor Executor, class Destination, class Expression>
-void evaluate_into(const Executor& /*executor*/, Destination&& /*destination*/, const Expression& /*expression*/) {
-  if constexpr (!detail::any_explained<Destination, Expression>) {
-    static_cast<void>(error::release_needs_noise<std::remove_cvref_t<Destination>, Expression>{});
-  }
-}
-template <executor Executor, class First, class Second, class Third, class... Rest>
-void evaluate_into(const Executor& /*executor*/, const First&, const Second&, const Third&, const Rest&...) {
-  if constexpr (!detail::any_explained<First, Second, Third, Rest...>) {
-    static_cast<void>(error::release_needs_noise<First, Second, Third, Rest...>{});
-  }
+template <executor Executor, class... Given>
+void evaluate_into(const Executor& /*executor*/, const Given&... /*given*/) {
+  if constexpr (!detail::any_explained<Given...>) static_cast<void>(error::release_needs_noise<Given...>{});
 }
 
 /// Values that are not protected by noise: for tests, debugging and non-private training. Their names say so.
