@@ -445,26 +445,9 @@ void evaluate_into(const Executor& executor, detail::chunk_of_step<Sum, Network,
   detail::evaluation::together(executor, chunk);
 }
 /// Everything else is not a release.
-template <executor Executor, class Given>
-void evaluate_into(const Executor& /*executor*/, const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::release_needs_noise<Given>{});
-}
-template <executor Executor, class Destination, class Expression>
-void evaluate_into(const Executor& /*executor*/, Destination&& /*destination*/, const Expression& /*expression*/) {
-  if constexpr (!detail::any_explained<Destination, Expression>) {
-    static_cast<void>(error::release_needs_noise<std::remove_cvref_t<Destination>, Expression>{});
-  }
-}
-template <executor Executor, class First, class Second, class Third, class... Rest>
-void evaluate_into(const Executor& /*executor*/, const First&, const Second&, const Third&, const Rest&...) {
-  if constexpr (!detail::any_explained<First, Second, Third, Rest...>) {
-    static_cast<void>(error::release_needs_noise<First, Second, Third, Rest...>{});
-  }
-}
-
-template <class First, class... Rest>
-requires(!executor<First> && sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
-  static_cast<void>(error::needs_an_executor<error::function::evaluate_into, First>{});
+template <executor Executor, class... Given>
+void evaluate_into(const Executor& /*executor*/, const Given&... /*given*/) {
+  if constexpr (!detail::any_explained<Given...>) static_cast<void>(error::release_needs_noise<Given...>{});
 }
 
 /// Values that are not protected by noise: for tests, debugging and non-private training. Their names say so.
@@ -486,10 +469,6 @@ requires((pergrad::detail::is_assignment<Assignments>::value ||
   if constexpr (!pergrad::detail::any_explained<Assignments...>) {
     pergrad::detail::evaluation::together(executor, assignments...);
   }
-}
-template <class First, class... Rest>
-requires(!executor<First> && sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
-  static_cast<void>(error::needs_an_executor<error::function::evaluate_into, First>{});
 }
 /// Evaluates and returns the values. Allocates them.
 template <executor Executor, class Expression>

@@ -148,7 +148,7 @@ template <class Text>
   const auto begin_of = [&](std::string_view name) {
     const safetensors::tensor* const found = safetensors::find(opened.tensors(), name);
     if (found == nullptr) opened.fail("lacks a tensor");  // no, all were compared
-    return found == nullptr ? 0 : found->begin;
+    return found->begin;
   };
   const auto value = [&]<class Value>(Value& to, const char* name, std::size_t index) {
     const std::size_t begin = begin_of(name);
@@ -256,8 +256,6 @@ struct checkpoint_access {
   static void go_on(Generator& generator, std::uint64_t given_out) {
     if constexpr (std::is_same_v<Generator, seeded_generator>) {
       generator = seeded_generator{generator.seed(), std::max(generator.step(), given_out)};
-    } else if constexpr (!Generator::is_private) {
-      while (generator.step() < given_out) static_cast<void>(generator.next_step());
     }
   }
 
