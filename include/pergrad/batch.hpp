@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <ranges>
 #include <span>
@@ -24,12 +25,37 @@ using target_of = typename Loss::template target<Scalar>;
 
 namespace detail {
 
+template <class Array>
+concept array = requires(const Array& numbers) {
+  std::data(numbers);
+};
+
+/// Arrays that would be the targets and the inputs of samples, were their numbers of the right types.
+template <class Targets, class Inputs, class Target, class Value>
+concept of_another_type_with =
+    array<Inputs> && array<Targets> && !(std::is_convertible_v<const Inputs&, std::span<const Value>> &&
+                                         std::is_convertible_v<const Targets&, std::span<const Target>>);
+
 /// Whether an argument of this (forwarded) type is an array that ends with the call. A span or view of one is none.
 template <class Argument>
 concept ends_with_the_call =
     !std::is_lvalue_reference_v<Argument> && std::ranges::range<Argument> && !std::ranges::borrowed_range<Argument>;
 template <class Argument, class Element>
 concept given_as_span = std::is_convertible_v<Argument, std::span<const Element>>;
+template <class... Arguments>
+struct first_that_ends {
+  using type = void;
+};
+template <class First, class... Rest>
+struct first_that_ends<First, Rest...> : first_that_ends<Rest...> {};
+template <ends_with_the_call First, class... Rest>
+struct first_that_ends<First, Rest...> {
+  using type = First;
+};
+
+/// What an error about them names.
+template <class Inputs, class Targets>
+struct numbers_given {};
 
 /// Whether all ids are 0 <= id < limit. One pass without branches, in blocks that compilers turn into vectors, as this
 /// is done for every sample of every batch. As unsigned numbers negative ids are the largest.
@@ -81,13 +107,21 @@ class dataset {
     }
     for (std::size_t record = 0; record < size(); ++record) require_valid(record);
   }
+  /// Numbers of other types: one error that says so.
+  template <class Inputs, detail::of_another_type_with<Inputs, Target, Value> Targets, class... More>
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+  dataset(const Inputs&, const Targets&, const shape&, const More&...) {
+    static_cast<void>(error::numbers_of_another_type<std::span<const Value>, std::span<const Target>,
+                                                     detail::numbers_given<Inputs, Targets>>{});
+  }
+
   /// Arrays that would be gone before anybody reads them: one error that says so.
   template <detail::given_as_span<Value> Inputs, detail::given_as_span<Target> Targets, class... More>
   requires(detail::ends_with_the_call<Inputs> || detail::ends_with_the_call<Targets> ||
            (detail::ends_with_the_call<More> || ...))
       // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
       dataset(Inputs&& /*inputs*/, Targets&& /*targets*/, const shape& /*input*/, More&&... /*more*/) {
-    static_cast<void>(error::temporary_array<Inputs, Targets, More...>{});
+    static_cast<void>(error::temporary_array<typename detail::first_that_ends<Inputs, Targets, More...>::type>{});
   }
 
   /// Number of records. Under add-or-remove-one neighbours this is a private value.
@@ -221,6 +255,13 @@ class batch {
       : records_{inputs, targets, Network::input_shape, per_sample, lengths}, count_{records_.size()} {
     for (std::size_t i = 0; i < count_; ++i) check_target(i);
   }
+  /// Numbers of other types: one error that says so.
+  template <class Inputs, detail::of_another_type_with<Inputs, target, input_value> Targets, class... More>
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+  batch(const Inputs&, const Targets&, const More&...) : batch{{}, {}} {
+    static_cast<void>(error::numbers_of_another_type<std::span<const input_value>, std::span<const target>,
+                                                     detail::numbers_given<Inputs, Targets>>{});
+  }
   /// Arrays that would be gone before anybody reads them: one error that says so.
   template <detail::given_as_span<input_value> Inputs, detail::given_as_span<target> Targets, class... More>
   requires(detail::ends_with_the_call<Inputs> || detail::ends_with_the_call<Targets> ||
@@ -228,7 +269,7 @@ class batch {
       // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
       batch(Inputs&& /*inputs*/, Targets&& /*targets*/, More&&... /*more*/)
       : batch{{}, {}} {
-    static_cast<void>(error::temporary_array<Inputs, Targets, More...>{});
+    static_cast<void>(error::temporary_array<typename detail::first_that_ends<Inputs, Targets, More...>::type>{});
   }
   template <detail::given_as_span<std::uint32_t> Ids>
   requires detail::ends_with_the_call<Ids>

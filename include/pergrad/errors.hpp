@@ -33,7 +33,7 @@ struct entries {};
 namespace function {
 // clang-format off
 struct clip; struct clip_per_layer; struct clip_per_group; struct normalise; struct sum; struct mean; struct divided_by;
-struct gaussian_noise; struct step; struct assign; struct accumulate; struct evaluate;
+struct gaussian_noise; struct step; struct assign; struct accumulate; struct evaluate; struct evaluate_into;
 // clang-format on
 }  // namespace function
 
@@ -179,14 +179,17 @@ template <class Function, class... Given> struct cannot_be_summed {
 template <class Function, class... Given> struct has_no_meaning {
   static_assert(never<Function>, "this composition of per-sample gradient expressions has no meaning; see the table in docs/expressions.md");
 };
+template <class Inputs, class Targets, class Given> struct numbers_of_another_type {
+  static_assert(never<Given>, "samples are contiguous arrays of numbers of exactly these types, first the inputs, then the targets (class numbers are std::int32_t): convert them before; see docs/quickstart.md");
+};
 template <class Destination, class Needed, class Expression> struct destination_does_not_fit {
   static_assert(never<Destination>, "a destination is a std::vector or std::span of the result's type: double for one number a sample and for gram, the network's type for sums, gradients and outputs; see docs/expressions.md");
 };
 template <class Count> struct count_as_divisor {
   static_assert(never<Count>, "how many records were drawn is a private value, and no divisor: write a public constant, pergrad::expected_batch_size{64}, or static_cast<double>(n) of a count that is public; see docs/privacy.md");
 };
-template <class... Arrays> struct temporary_array {
-  static_assert(never<Arrays...>, "a data set and a batch are views, and an array without a name is gone when they are read: give it a name and pass the name; see docs/quickstart.md");
+template <class Array> struct temporary_array {
+  static_assert(never<Array>, "a data set and a batch are views, and this array is gone when they are read: give it a name and pass the name; see docs/quickstart.md");
 };
 template <class Function, class Needed, class Given> struct plain_number {
   static_assert(never<Function>, "a plain number does not say what it stands for: write pergrad::l2_clip_norm{1.0}, pergrad::noise_multiplier{1.1} or pergrad::expected_batch_size{64}; see docs/privacy.md");
@@ -199,6 +202,9 @@ template <class Layer> struct layer_is_not_on_devices_yet {
 };
 template <class Loss> struct loss_has_no_device_code {
   static_assert(never<Loss>, "this loss has no device code: it needs PERGRAD_HD static double evaluate(const S* y, std::size_t count, const target<S>* targets, S* dy) and static constexpr bool on_device = true; see docs/custom_layers.md");
+};
+template <class Function, class First> struct needs_an_executor {
+  static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); see docs/expressions.md");
 };
 template <class Sum> struct noise_on_an_unclipped_sum {
   static_assert(never<Sum>, "noise protects only a sum of bounded sensitivity: write sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...); see docs/privacy.md");

@@ -450,6 +450,11 @@ void evaluate_into(const Executor& /*executor*/, const Given&... /*given*/) {
   if constexpr (!detail::any_explained<Given...>) static_cast<void>(error::release_needs_noise<Given...>{});
 }
 
+template <class First, class... Rest>
+requires(!executor<First> && sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
+  static_cast<void>(error::needs_an_executor<error::function::evaluate_into, First>{});
+}
+
 /// Values that are not protected by noise: for tests, debugging and non-private training. Their names say so.
 namespace unprotected {
 
@@ -469,6 +474,10 @@ requires((pergrad::detail::is_assignment<Assignments>::value ||
   if constexpr (!pergrad::detail::any_explained<Assignments...>) {
     pergrad::detail::evaluation::together(executor, assignments...);
   }
+}
+template <class First, class... Rest>
+requires(!executor<First> && sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
+  static_cast<void>(error::needs_an_executor<error::function::evaluate_into, First>{});
 }
 /// Evaluates and returns the values. Allocates them.
 template <executor Executor, class Expression>
