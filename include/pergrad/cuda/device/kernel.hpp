@@ -38,6 +38,16 @@
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/simd/rounded.hpp>
 
+#ifdef __CUDACC__
+/// Before a loop whose counter chooses registers.
+#define PERGRAD_UNROLL _Pragma("unroll")
+/// Before a loop of few rounds that stands in many places: four copies of each would only be more to compile.
+#define PERGRAD_ROLLED _Pragma("unroll 1")
+#else
+#define PERGRAD_UNROLL
+#define PERGRAD_ROLLED
+#endif
+
 namespace pergrad::inline v0_1::on_device {
 
 /// Threads that exchange values without a barrier.
