@@ -48,7 +48,7 @@ struct worker {
   std::array<double, static_cast<std::size_t>(table.tile)> projections{};
   bool facts_wanted = request.needs_facts();
   bool every_gradient = request.needs_every_gradient();
-  /// Does each sample's gradient of a late leaf take the room of the one before?
+  /// Does each sample's gradient of a late leaf take the space of the one before?
   bool takes_turns =
       table.has_late && facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping;
   kept_rooms<Network> kept{request, takes_turns, forms_deferred(request) ? table.native_size : table.lane_size,
@@ -250,7 +250,7 @@ struct worker {
     }
   }
 
-  /// The late gradients of a sample, before the next sample's take their room.
+  /// The late gradients of a sample, before the next sample's take their space.
   [[gnu::noinline]] void add_late(passes<Network>& pass, std::size_t first, index b, scalar* sums) {
     std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
     for (std::size_t s = 0; s < request.sum_count; ++s) {
