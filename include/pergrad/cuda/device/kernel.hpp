@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/cuda/device/kernel.hpp - how a kernel is written: once, as phases, for the device and for a host that plays
-// it
+// pergrad/cuda/device/kernel.hpp - how a kernel is written: once, as phases, for the device and for a host that
+// emulates it
 //
 // A kernel is a plain struct, trivially copyable, whose members are its arguments:
 //
@@ -113,7 +113,7 @@ concept kernel = std::is_trivially_copyable_v<Kernel> && std::is_trivially_copya
                      0 &&
                  Kernel::threads >= warp_size&& Kernel::threads <= 1024;
 
-/// In which order the host plays the threads of a phase and the blocks of a launch.
+/// In which order the host emulates the threads of a phase and the blocks of a launch.
 enum class play_order { forward, reversed, shuffled };
 
 namespace emulation {
@@ -144,7 +144,7 @@ void for_each_in_order(play_order order, int count, std::uint32_t salt, Function
 
 }  // namespace emulation
 
-/// One block of threads as the host plays it. A model of the `Block` that kernels are written for.
+/// One block of threads as the host emulates it. A model of the `Block` that kernels are written for.
 template <int Threads>
 class emulated_block {
  public:

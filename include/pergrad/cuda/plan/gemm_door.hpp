@@ -115,7 +115,7 @@ template <class Device, class Scalar>
   return planned == gemm_way::library && !callable ? gemm_way::square : planned;
 }
 
-/// What a `gemm_call` means: for devices that the host plays.
+/// What a `gemm_call` means: for devices that the host emulates.
 inline void play_gemm(const gemm_call& call) noexcept {
   for (int j = 0; j < call.n; ++j) {
     for (int i = 0; i < call.m; ++i) {
