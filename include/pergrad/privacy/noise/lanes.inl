@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/privacy/noise/lanes.inl - vectors of 32-bit words
 //
-// Included once for every family of kernels that a program has, as simd/vector.inl is; PERGRAD_FAMILY is its
+// Included once for every target that a program has, as simd/vector.inl is; PERGRAD_FAMILY is its
 // number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
 // the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
 // Instructions are the compilers' built-ins: <immintrin.h> costs a program a fifth of the time that this library does.
@@ -9,7 +9,7 @@
 
 namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
 
-/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
+/// Number of 32-bit lanes of this target's widest vectors. AVX alone has no wide integers.
 #if PERGRAD_VECTORS_ON_DEVICE
 inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
 #else
