@@ -46,14 +46,8 @@
 #define PERGRAD_VECTORS_ON_DEVICE 0
 /// nvcc writes a structure that is a template argument as the list of its members when it hands the program on.
 #define PERGRAD_WRITES_MEMBERS 1
-/// Before a loop whose counter chooses registers.
-#define PERGRAD_UNROLL _Pragma("unroll")
-/// Before a loop of few rounds that stands in many places: four copies of each would only be more to compile.
-#define PERGRAD_ROLLED _Pragma("unroll 1")
 #else
 #define PERGRAD_HD
-#define PERGRAD_UNROLL
-#define PERGRAD_ROLLED
 #define PERGRAD_PACKS_IN_BUILTINS 1
 #define PERGRAD_VECTORS_ON_DEVICE 1
 #define PERGRAD_WRITES_MEMBERS 0
@@ -1233,19 +1227,9 @@ concept has_windows = requires(shape in, std::size_t i, float x) {
   { Layer::combine(x, x) } -> std::convertible_to<float>;
 };
 template <class Layer, class Scalar = float>
-concept has_plain_forward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
-                                     std::span<Scalar> y) {
-  Layer::forward(in, w, x, y);
-};
-template <class Layer, class Scalar = float>
 concept has_saving_forward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
                                       std::span<Scalar> y) {
   Layer::forward(in, w, x, y, y);
-};
-template <class Layer, class Scalar = float>
-concept has_plain_backward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
-                                      std::span<Scalar> dx) {
-  Layer::backward(in, w, x, x, dx);
 };
 template <class Layer, class Scalar = float>
 concept has_saving_backward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
@@ -1253,9 +1237,15 @@ concept has_saving_backward = requires(shape in, std::span<const Scalar> w, std:
   Layer::backward(in, w, x, x, dx, dx);
 };
 template <class Layer>
-concept has_general_forward = has_plain_forward<Layer> || has_saving_forward<Layer>;
+concept has_general_forward = has_saving_forward<Layer> ||
+    requires(shape in, std::span<const float> x, std::span<float> y) {
+  Layer::forward(in, x, x, y);
+};
 template <class Layer>
-concept has_general_backward = has_plain_backward<Layer> || has_saving_backward<Layer>;
+concept has_general_backward = has_saving_backward<Layer> ||
+    requires(shape in, std::span<const float> x, std::span<float> dx) {
+  Layer::backward(in, x, x, x, dx);
+};
 
 /// Parameters of any kind of layer; parameter-free kinds need not say so.
 template <class Layer>
@@ -2074,20 +2064,8 @@ enum class norm_method {
 };
 
 [[nodiscard]] constexpr std::string_view name_of(norm_method method) noexcept {
-  switch (method) {
-    case norm_method::automatic:
-      return "automatic";
-    case norm_method::product:
-      return "product";
-    case norm_method::gram:
-      return "gram";
-    case norm_method::direct:
-      return "direct";
-    case norm_method::instantiate:
-      return "instantiate";
-    default:
-      return "elementwise";
-  }
+  constexpr std::string_view names[] = {"automatic", "product", "gram", "direct", "instantiate", "elementwise"};
+  return names[static_cast<std::size_t>(method)];
 }
 
 /// Sizes of one outer-product block, per group.
@@ -6326,6 +6304,10 @@ template <int Lanes>
     const typename wide<Lanes>::f64& x) noexcept {
   if constexpr (Lanes == 1) {
     return __builtin_sqrt(x);
+#if PERGRAD_VECTORS_ON_DEVICE
+  } else if constexpr (requires { __builtin_elementwise_sqrt(x); }) {  // clang's, of which newer ones have no other
+    return __builtin_elementwise_sqrt(x);
+#endif
   } else {
 #if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
     if constexpr (Lanes == 16) return __builtin_ia32_sqrtpd512(x, 4);
@@ -6609,6 +6591,10 @@ template <int Lanes>
     const typename wide<Lanes>::f64& x) noexcept {
   if constexpr (Lanes == 1) {
     return __builtin_sqrt(x);
+#if PERGRAD_VECTORS_ON_DEVICE
+  } else if constexpr (requires { __builtin_elementwise_sqrt(x); }) {  // clang's, of which newer ones have no other
+    return __builtin_elementwise_sqrt(x);
+#endif
   } else {
 #if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
     if constexpr (Lanes == 16) return __builtin_ia32_sqrtpd512(x, 4);
@@ -6893,6 +6879,10 @@ template <int Lanes>
     const typename wide<Lanes>::f64& x) noexcept {
   if constexpr (Lanes == 1) {
     return __builtin_sqrt(x);
+#if PERGRAD_VECTORS_ON_DEVICE
+  } else if constexpr (requires { __builtin_elementwise_sqrt(x); }) {  // clang's, of which newer ones have no other
+    return __builtin_elementwise_sqrt(x);
+#endif
   } else {
 #if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
     if constexpr (Lanes == 16) return __builtin_ia32_sqrtpd512(x, 4);
@@ -9777,21 +9767,9 @@ void evaluate_into(const Executor& executor, detail::chunk_of_step<Sum, Network,
   detail::evaluation::together(executor, chunk);
 }
 /// Everything else is not a release.
-template <executor Executor, class Given>
-void evaluate_into(const Executor& /*executor*/, const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::release_needs_noise<Given>{});
-}
-template <executor Executor, class Destination, class Expression>
-void evaluate_into(const Executor& /*executor*/, Destination&& /*destination*/, const Expression& /*expression*/) {
-  if constexpr (!detail::any_explained<Destination, Expression>) {
-    static_cast<void>(error::release_needs_noise<std::remove_cvref_t<Destination>, Expression>{});
-  }
-}
-template <executor Executor, class First, class Second, class Third, class... Rest>
-void evaluate_into(const Executor& /*executor*/, const First&, const Second&, const Third&, const Rest&...) {
-  if constexpr (!detail::any_explained<First, Second, Third, Rest...>) {
-    static_cast<void>(error::release_needs_noise<First, Second, Third, Rest...>{});
-  }
+template <executor Executor, class... Given>
+void evaluate_into(const Executor& /*executor*/, const Given&... /*given*/) {
+  if constexpr (!detail::any_explained<Given...>) static_cast<void>(error::release_needs_noise<Given...>{});
 }
 
 template <class First, class... Rest>
@@ -11525,6 +11503,244 @@ void load_parameters(Network& network, const std::string& path, parameter_order 
 // The row of a `padding_idx` has no gradient, whatever the data, so a step owes it no noise: like PyTorch's it stays
 // what it was. Noise is drawn for it all the same, because an element's bits depend on its place.
 
+// pergrad/graph/plan.hpp - a checked network as tables that every executor reads: what nodes are, where gradients flow,
+// which factors the parameters have, how long values live
+//
+// Made once of the types: what a layer's type says is asked once a type, with the node's shapes as numbers. Where
+// values lie, and how norms and sums are formed of the factors, each executor decides for itself.
+
+namespace pergrad::inline v0_1::detail {
+
+enum class node_kind : int { affine, elementwise, pooling, reshape, branch_sum, general, tiled };
+
+template <class Layer>
+[[nodiscard]] constexpr node_kind kind_of() {
+  if constexpr (has_affine<Layer>) {
+    return node_kind::affine;
+  } else if constexpr (is_branch_sum<Layer>) {
+    return node_kind::branch_sum;
+  } else if constexpr (is_reshape<Layer>) {
+    return node_kind::reshape;
+  } else if constexpr (has_value<Layer>) {
+    return node_kind::elementwise;
+  } else if constexpr (has_windows<Layer>) {
+    return node_kind::pooling;
+  } else if constexpr (is_tiled<Layer>) {
+    return node_kind::tiled;
+  } else {
+    return node_kind::general;
+  }
+}
+
+/// The place of a node among the uses of shared parameters. The backward pass meets the last use first; the sample's
+/// gradient is whole, and its norm known, once the first use has been added.
+struct tied_use {
+  bool first = true;
+  bool last = true;
+  [[nodiscard]] constexpr bool shared() const noexcept { return !first || !last; }
+};
+
+struct plan_node {
+  node_kind kind = node_kind::general;
+  bool two_inputs = false;
+  bool derives_from_output = false;  ///< elementwise: its derivative is a function of the output
+  affine_map map;                    ///< affine
+  std::size_t saved_count = 0;
+  std::size_t factor_count = 0;  ///< of the layer, trained or not
+  bool input_gradient = false;   ///< a parameter that is trained lies before the input
+  bool input2_gradient = false;
+  bool backward = false;  ///< or in the node itself
+  tied_use use;
+  std::size_t layer = 0;  ///< number among the layers with trained parameters; all uses of a tied one have the same
+};
+
+/// One use of one block of trained parameters. Of an affine layer the factors are its weights, an outer sum with rows
+/// and columns of one group, and its bias; their operands are what the node's map says.
+struct plan_factor {
+  factor what;
+  std::size_t node = 0;
+  std::size_t parameters = 0;  ///< the first of the block
+  std::size_t first_use = 0;   ///< of the block: its number among the outer, the elementwise or the row sums
+};
+
+/// What the type of a layer says of a node.
+template <class Layer>
+constexpr void describe_node(shape in, shape second, plan_node& to) {
+  to.kind = kind_of<Layer>();
+  to.two_inputs = has_two_inputs<Layer>;
+  to.derives_from_output = requires { requires Layer::derivative_from_output; };
+  to.saved_count = saved_count_of<Layer>(in, second);
+  if constexpr (has_affine<Layer>) {
+    to.map = Layer::affine(in);
+    to.factor_count = to.map.bias ? 2 : 1;
+  } else if constexpr (has_factors<Layer>) {
+    to.factor_count = factors_of<Layer>(in, second).size();
+  }
+}
+/// The factors of a node's parameters, of which the first is `parameters`.
+template <class Layer>
+constexpr void list_factors_of(shape in, shape second, std::size_t node, std::size_t parameters, plan_factor* to) {
+  if constexpr (has_affine<Layer>) {
+    const affine_map map = Layer::affine(in);
+    *to++ = {outer_sum(map.positions(), map.group_outputs(), {}, map.view_width(), {}), node, parameters};
+    if (map.bias) *to = {elementwise_sum(map.positions(), map.bias_count(), {}), node, parameters + map.weight_count()};
+  } else if constexpr (has_factors<Layer>) {
+    for (const factor& each : factors_of<Layer>(in, second)) {
+      *to++ = {each, node, parameters};
+      parameters += each.size();
+    }
+  }
+}
+
+/// Which reader of a value writes its gradient first, and which add to it: they are asked in the order of the backward
+/// pass. Slots that share a storage have one gradient; that of the output is there from the beginning.
+template <std::size_t Slots>
+class gradient_writers {
+ public:
+  constexpr gradient_writers(const std::array<std::size_t, Slots>& storage, std::size_t output) : storage_{storage} {
+    written_[storage[output]] = true;
+  }
+  /// Is there something already? From now on there is.
+  [[nodiscard]] constexpr bool adds(std::size_t slot) { return std::exchange(written_[storage_[slot]], true); }
+
+ private:
+  const std::array<std::size_t, Slots>& storage_;
+  std::array<bool, Slots> written_{};
+};
+
+/// The tables of a `structure` (gate.hpp).
+template <class Structure>
+struct network_plan {
+  static constexpr std::size_t size = Structure::size;
+  static constexpr shape in_of(std::size_t node) { return Structure::shapes[Structure::inputs[node]]; }
+  static constexpr shape second_of(std::size_t node) { return Structure::shapes[Structure::inputs2[node]]; }
+
+ private:
+  static constexpr std::array<plan_node, size> make_nodes() {
+    std::array<plan_node, size> made{};
+    for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      describe_node<Layer>(in_of(i), second_of(i), made[i]);
+    });
+    std::array<bool, size + 1> trained{};       // a parameter lies before this slot
+    std::array<std::size_t, size> last_uses{};  // of the node's parameters
+    std::size_t layers = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      plan_node& node = made[i];
+      const std::size_t owner = Structure::owners[i];
+      node.input_gradient = trained[Structure::inputs[i]];
+      node.input2_gradient = node.two_inputs && trained[Structure::inputs2[i]];
+      node.backward = node.input_gradient || node.input2_gradient || Structure::trained_counts[i] > 0;
+      trained[i + 1] = node.backward;
+      node.layer = owner == i ? layers : made[owner].layer;
+      if (owner == i && Structure::trained_counts[i] > 0) ++layers;
+      last_uses[owner] = i;
+    }
+    for (std::size_t i = 0; i < size; ++i)
+      made[i].use = {Structure::owners[i] == i, last_uses[Structure::owners[i]] == i};
+    return made;
+  }
+
+ public:
+  static constexpr std::array<plan_node, size> nodes = make_nodes();
+
+ private:
+  static constexpr std::size_t factor_count = [] {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < size; ++i) count += Structure::trained_counts[i] > 0 ? nodes[i].factor_count : 0;
+    return count;
+  }();
+  static constexpr std::array<plan_factor, factor_count> list_factors() {
+    std::array<plan_factor, factor_count> list{};
+    std::array<std::size_t, size> first_of{};
+    std::size_t count = 0;
+    std::size_t outer = 0;
+    std::size_t elementwise = 0;
+    std::size_t sparse = 0;
+    for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if (Structure::trained_counts[i] == 0) return;
+      list_factors_of<Layer>(in_of(i), second_of(i), i, Structure::parameter_offsets[i], list.data() + count);
+      first_of[i] = count;
+      for (std::size_t k = 0; k < nodes[i].factor_count; ++k) {
+        plan_factor& each = list[count++];
+        std::size_t& number = each.what.sparse ? sparse : each.what.outer ? outer : elementwise;
+        each.first_use = nodes[i].use.first ? number : list[first_of[Structure::owners[i]] + k].first_use;
+        ++number;
+      }
+    });
+    return list;
+  }
+
+ public:
+  /// Node after node.
+  static constexpr std::array<plan_factor, factor_count> factors = list_factors();
+  /// Of which kinds, for arrays of them, which have one element at least.
+  static constexpr std::size_t room_for(auto wanted) {
+    std::size_t count = 0;
+    for (const plan_factor& each : factors) count += wanted(each.what) ? 1U : 0U;
+    return std::max<std::size_t>(1, count);
+  }
+  static constexpr std::size_t most_outer = room_for([](const factor& each) { return each.outer; });
+  static constexpr std::size_t most_sparse = room_for([](const factor& each) { return each.sparse; });
+  static constexpr std::size_t most_elementwise =
+      room_for([](const factor& each) { return !each.outer && !each.sparse; });
+};
+
+/// When values are needed: node i runs at time i and its backward at time 2 size - i; behind them, at `end`, norms and
+/// sums are made of the factors. Slots of which one is the other under another shape are one value, that of their root.
+template <class Structure>
+struct value_lifetimes {
+  using plan = network_plan<Structure>;
+  static constexpr std::size_t size = Structure::size;
+  static constexpr int end = 2 * static_cast<int>(size) + 1;
+
+  std::array<std::size_t, size + 1> root{};
+  // Of roots. A value is there from the time of its node on; a gradient that nobody writes is born at the end.
+  std::array<int, size + 1> value_death{};
+  std::array<int, size + 1> gradient_birth{};
+  std::array<int, size + 1> gradient_death{};
+
+  constexpr value_lifetimes() {
+    for (int& each : gradient_birth) each = end;
+    for (std::size_t i = 0; i < size; ++i) {
+      const plan_node& node = plan::nodes[i];
+      root[i + 1] = node.kind == node_kind::reshape ? root[Structure::inputs[i]] : i + 1;
+      const int forward = static_cast<int>(i);
+      const int backward = end - 1 - forward;
+      const bool is_general = node.kind == node_kind::general;
+      const bool is_function = node.kind == node_kind::elementwise || node.kind == node_kind::pooling;
+      const bool reads_x = is_function && node.input_gradient && !node.derives_from_output;
+      live(Structure::inputs[i], reads_x || (is_general && node.backward) ? backward : forward);
+      live(i + 1, is_function && node.input_gradient ? backward : forward);
+      if (node.two_inputs) live(Structure::inputs2[i], forward);
+      if (node.input_gradient || is_general) write_gradient(Structure::inputs[i], backward);
+      if (node.input2_gradient) write_gradient(Structure::inputs2[i], backward);
+      if (node.backward && node.kind != node_kind::reshape) {
+        int& death = gradient_death[root[i + 1]];
+        death = std::max(death, Structure::trained_counts[i] > 0 ? end : backward);
+      }
+    }
+    for (const plan_factor& each : plan::factors) {
+      const auto reads = [&](source from) { return each.what.delta.from == from || each.what.other.from == from; };
+      const bool is_affine = plan::nodes[each.node].kind == node_kind::affine;
+      if (is_affine || reads(source::activation)) live(Structure::inputs[each.node], end);
+      if (reads(source::output)) live(each.node + 1, end);
+    }
+    live(size, end);
+    gradient_birth[root[size]] = static_cast<int>(size);
+    gradient_death[root[size]] = end;
+  }
+
+ private:
+  constexpr void live(std::size_t slot, int until) {
+    value_death[root[slot]] = std::max(value_death[root[slot]], until);
+  }
+  constexpr void write_gradient(std::size_t slot, int from) {
+    gradient_birth[root[slot]] = std::min(gradient_birth[root[slot]], from);
+  }
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
 namespace pergrad::inline v0_1::detail {
 
 struct parameter_range {
@@ -11535,21 +11751,13 @@ struct parameter_range {
 /// Calls visit(range) for the rows of padding ids among the trained parameters.
 template <class Network, class Visitor>
 constexpr void for_each_held(Visitor&& visit) {
-  using structure = typename Network::structure;
-  for_each_index<structure::size>([&](auto index) {
-    constexpr std::size_t i = index;
-    using layer = typename structure::template layer_at<i>;
-    if constexpr (takes_ids<layer> && structure::trained_counts[i] > 0 && structure::owners[i] == i) {
-      std::size_t block = structure::parameter_offsets[i];
-      for (const factor& each : factors_of<layer>(structure::shapes[structure::inputs[i]], shape{})) {
-        if (each.sparse && each.skipped_id < each.rows) {
-          const std::size_t row = block + each.skipped_id * each.columns;
-          visit(parameter_range{row, row + each.columns});
-        }
-        block += each.size();
-      }
-    }
-  });
+  using plan = network_plan<typename Network::structure>;
+  for (const plan_factor& each : plan::factors) {
+    const factor& table = each.what;
+    if (!table.sparse || table.skipped_id >= table.rows || !plan::nodes[each.node].use.first) continue;
+    const std::size_t row = each.parameters + table.skipped_id * table.columns;
+    visit(parameter_range{row, row + table.columns});
+  }
 }
 
 /// In the order of the parameters.
@@ -11949,16 +12157,22 @@ inline constexpr bool vectors_fuse = false;
 template <host_vector Vector>
 [[nodiscard]] inline Vector fma(Vector a, Vector b, Vector c) noexcept {
   constexpr bool is_float = std::is_same_v<Vector, on_host::vector<float>>;
+#if defined(__FMA__)
+  if constexpr (requires { __builtin_elementwise_fma(a, b, c); }) {  // clang's, of which newer ones have no other
+    return __builtin_elementwise_fma(a, b, c);
+  } else {
 #if defined(__AVX512F__)
 #if defined(__clang__)
-  if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
+    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
 #else  // the same mask, signed
-  if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
 #endif
-  if constexpr (!is_float) return __builtin_ia32_vfmaddpd512_mask(a, b, c, 0xff, 4);
-#elif defined(__FMA__)
-  if constexpr (is_float) return __builtin_ia32_vfmaddps256(a, b, c);
-  if constexpr (!is_float) return __builtin_ia32_vfmaddpd256(a, b, c);
+    if constexpr (!is_float) return __builtin_ia32_vfmaddpd512_mask(a, b, c, 0xff, 4);
+#else
+    if constexpr (is_float) return __builtin_ia32_vfmaddps256(a, b, c);
+    if constexpr (!is_float) return __builtin_ia32_vfmaddpd256(a, b, c);
+#endif
+  }
 #elif defined(__aarch64__)
   if constexpr (is_float) return vfmaq_f32(c, a, b);
   if constexpr (!is_float) return vfmaq_f64(c, a, b);
@@ -11984,28 +12198,32 @@ template <host_vector Vector>
 template <host_vector Vector>
 [[nodiscard]] inline Vector square_root(Vector x) noexcept {
   constexpr bool is_float = std::is_same_v<Vector, on_host::vector<float>>;
+  if constexpr (requires { __builtin_elementwise_sqrt(x); }) {  // clang's, of which newer ones have no other
+    return __builtin_elementwise_sqrt(x);
+  } else {
 #if defined(__AVX512F__) && defined(__clang__)
-  if constexpr (is_float) return __builtin_ia32_sqrtps512(x, 4);
-  if constexpr (!is_float) return __builtin_ia32_sqrtpd512(x, 4);
+    if constexpr (is_float) return __builtin_ia32_sqrtps512(x, 4);
+    if constexpr (!is_float) return __builtin_ia32_sqrtpd512(x, 4);
 #elif defined(__AVX512F__)
-  if constexpr (is_float) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
-  if constexpr (!is_float) return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4);
+    if constexpr (is_float) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
+    if constexpr (!is_float) return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4);
 #elif defined(__AVX__)
-  if constexpr (is_float) return __builtin_ia32_sqrtps256(x);
-  if constexpr (!is_float) return __builtin_ia32_sqrtpd256(x);
+    if constexpr (is_float) return __builtin_ia32_sqrtps256(x);
+    if constexpr (!is_float) return __builtin_ia32_sqrtpd256(x);
 #elif defined(__SSE2__)
-  if constexpr (is_float) return __builtin_ia32_sqrtps(x);
-  if constexpr (!is_float) return __builtin_ia32_sqrtpd(x);
+    if constexpr (is_float) return __builtin_ia32_sqrtps(x);
+    if constexpr (!is_float) return __builtin_ia32_sqrtpd(x);
 #elif defined(__aarch64__)
-  if constexpr (is_float) return vsqrtq_f32(x);
-  if constexpr (!is_float) return vsqrtq_f64(x);
+    if constexpr (is_float) return vsqrtq_f32(x);
+    if constexpr (!is_float) return vsqrtq_f64(x);
 #else
-  for (std::size_t lane = 0; lane < sizeof x / sizeof x[0]; ++lane) {
-    if constexpr (is_float) x[lane] = __builtin_sqrtf(x[lane]);
-    if constexpr (!is_float) x[lane] = __builtin_sqrt(x[lane]);
-  }
-  return x;
+    for (std::size_t lane = 0; lane < sizeof x / sizeof x[0]; ++lane) {
+      if constexpr (is_float) x[lane] = __builtin_sqrtf(x[lane]);
+      if constexpr (!is_float) x[lane] = __builtin_sqrt(x[lane]);
+    }
+    return x;
 #endif
+  }
 }
 
 }  // namespace pergrad::inline v0_1::rounded
@@ -13252,7 +13470,7 @@ template <class Text>
   const auto begin_of = [&](std::string_view name) {
     const safetensors::tensor* const found = safetensors::find(opened.tensors(), name);
     if (found == nullptr) opened.fail("lacks a tensor");  // no, all were compared
-    return found == nullptr ? 0 : found->begin;
+    return found->begin;
   };
   const auto value = [&]<class Value>(Value& to, const char* name, std::size_t index) {
     const std::size_t begin = begin_of(name);
@@ -13360,8 +13578,6 @@ struct checkpoint_access {
   static void go_on(Generator& generator, std::uint64_t given_out) {
     if constexpr (std::is_same_v<Generator, seeded_generator>) {
       generator = seeded_generator{generator.seed(), std::max(generator.step(), given_out)};
-    } else if constexpr (!Generator::is_private) {
-      while (generator.step() < given_out) static_cast<void>(generator.next_step());
     }
   }
 
@@ -13673,232 +13889,6 @@ constexpr void for_each_stretch(const layout& a, const layout& b, Function&& f) 
 
 // pergrad/host/plan/tables.hpp - the rows of a program's tables: slots, nodes and factor leaves
 
-// pergrad/graph/plan.hpp - a checked network as tables that every executor reads: what nodes are, where gradients flow,
-// which factors the parameters have, how long values live
-//
-// Made once of the types: what a layer's type says is asked once a type, with the node's shapes as numbers. Where
-// values lie, and how norms and sums are formed of the factors, each executor decides for itself.
-
-namespace pergrad::inline v0_1::detail {
-
-enum class node_kind : int { affine, elementwise, pooling, reshape, branch_sum, general, tiled };
-
-template <class Layer>
-[[nodiscard]] constexpr node_kind kind_of() {
-  if constexpr (has_affine<Layer>) {
-    return node_kind::affine;
-  } else if constexpr (is_branch_sum<Layer>) {
-    return node_kind::branch_sum;
-  } else if constexpr (is_reshape<Layer>) {
-    return node_kind::reshape;
-  } else if constexpr (has_value<Layer>) {
-    return node_kind::elementwise;
-  } else if constexpr (has_windows<Layer>) {
-    return node_kind::pooling;
-  } else if constexpr (is_tiled<Layer>) {
-    return node_kind::tiled;
-  } else {
-    return node_kind::general;
-  }
-}
-
-/// The place of a node among the uses of shared parameters. The backward pass meets the last use first; the sample's
-/// gradient is whole, and its norm known, once the first use has been added.
-struct tied_use {
-  bool first = true;
-  bool last = true;
-  [[nodiscard]] constexpr bool shared() const noexcept { return !first || !last; }
-};
-
-struct plan_node {
-  node_kind kind = node_kind::general;
-  bool two_inputs = false;
-  bool derives_from_output = false;  ///< elementwise: its derivative is a function of the output
-  affine_map map;                    ///< affine
-  std::size_t saved_count = 0;
-  std::size_t factor_count = 0;  ///< of the layer, trained or not
-  bool input_gradient = false;   ///< a parameter that is trained lies before the input
-  bool input2_gradient = false;
-  bool backward = false;  ///< or in the node itself
-  tied_use use;
-  std::size_t layer = 0;  ///< number among the layers with trained parameters; all uses of a tied one have the same
-};
-
-/// One use of one block of trained parameters. Of an affine layer the factors are its weights, an outer sum with rows
-/// and columns of one group, and its bias; their operands are what the node's map says.
-struct plan_factor {
-  factor what;
-  std::size_t node = 0;
-  std::size_t parameters = 0;  ///< the first of the block
-};
-
-/// What the type of a layer says of a node.
-template <class Layer>
-constexpr void describe_node(shape in, shape second, plan_node& to) {
-  to.kind = kind_of<Layer>();
-  to.two_inputs = has_two_inputs<Layer>;
-  to.derives_from_output = requires { requires Layer::derivative_from_output; };
-  to.saved_count = saved_count_of<Layer>(in, second);
-  if constexpr (has_affine<Layer>) {
-    to.map = Layer::affine(in);
-    to.factor_count = to.map.bias ? 2 : 1;
-  } else if constexpr (has_factors<Layer>) {
-    to.factor_count = factors_of<Layer>(in, second).size();
-  }
-}
-/// The factors of a node's parameters, of which the first is `parameters`.
-template <class Layer>
-constexpr void list_factors_of(shape in, shape second, std::size_t node, std::size_t parameters, plan_factor* to) {
-  if constexpr (has_affine<Layer>) {
-    const affine_map map = Layer::affine(in);
-    *to++ = {outer_sum(map.positions(), map.group_outputs(), {}, map.view_width(), {}), node, parameters};
-    if (map.bias) *to = {elementwise_sum(map.positions(), map.bias_count(), {}), node, parameters + map.weight_count()};
-  } else if constexpr (has_factors<Layer>) {
-    for (const factor& each : factors_of<Layer>(in, second)) {
-      *to++ = {each, node, parameters};
-      parameters += each.size();
-    }
-  }
-}
-
-/// Which reader of a value writes its gradient first, and which add to it: they are asked in the order of the backward
-/// pass. Slots that share a storage have one gradient; that of the output is there from the beginning.
-template <std::size_t Slots>
-class gradient_writers {
- public:
-  constexpr gradient_writers(const std::array<std::size_t, Slots>& storage, std::size_t output) : storage_{storage} {
-    written_[storage[output]] = true;
-  }
-  /// Is there something already? From now on there is.
-  [[nodiscard]] constexpr bool adds(std::size_t slot) { return std::exchange(written_[storage_[slot]], true); }
-
- private:
-  const std::array<std::size_t, Slots>& storage_;
-  std::array<bool, Slots> written_{};
-};
-
-/// The tables of a `structure` (gate.hpp).
-template <class Structure>
-struct network_plan {
-  static constexpr std::size_t size = Structure::size;
-  static constexpr shape in_of(std::size_t node) { return Structure::shapes[Structure::inputs[node]]; }
-  static constexpr shape second_of(std::size_t node) { return Structure::shapes[Structure::inputs2[node]]; }
-
- private:
-  static constexpr std::array<plan_node, size> make_nodes() {
-    std::array<plan_node, size> made{};
-    for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      describe_node<Layer>(in_of(i), second_of(i), made[i]);
-    });
-    std::array<bool, size + 1> trained{};       // a parameter lies before this slot
-    std::array<std::size_t, size> last_uses{};  // of the node's parameters
-    std::size_t layers = 0;
-    for (std::size_t i = 0; i < size; ++i) {
-      plan_node& node = made[i];
-      const std::size_t owner = Structure::owners[i];
-      node.input_gradient = trained[Structure::inputs[i]];
-      node.input2_gradient = node.two_inputs && trained[Structure::inputs2[i]];
-      node.backward = node.input_gradient || node.input2_gradient || Structure::trained_counts[i] > 0;
-      trained[i + 1] = node.backward;
-      node.layer = owner == i ? layers : made[owner].layer;
-      if (owner == i && Structure::trained_counts[i] > 0) ++layers;
-      last_uses[owner] = i;
-    }
-    for (std::size_t i = 0; i < size; ++i)
-      made[i].use = {Structure::owners[i] == i, last_uses[Structure::owners[i]] == i};
-    return made;
-  }
-
- public:
-  static constexpr std::array<plan_node, size> nodes = make_nodes();
-
- private:
-  static constexpr std::size_t factor_count = [] {
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < size; ++i) count += Structure::trained_counts[i] > 0 ? nodes[i].factor_count : 0;
-    return count;
-  }();
-  static constexpr std::array<plan_factor, factor_count> list_factors() {
-    std::array<plan_factor, factor_count> list{};
-    std::size_t count = 0;
-    for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      if (Structure::trained_counts[i] == 0) return;
-      list_factors_of<Layer>(in_of(i), second_of(i), i, Structure::parameter_offsets[i], list.data() + count);
-      count += nodes[i].factor_count;
-    });
-    return list;
-  }
-
- public:
-  /// Node after node.
-  static constexpr std::array<plan_factor, factor_count> factors = list_factors();
-  /// Of which kinds, for arrays of them, which have one element at least.
-  static constexpr std::size_t room_for(auto wanted) {
-    std::size_t count = 0;
-    for (const plan_factor& each : factors) count += wanted(each.what) ? 1U : 0U;
-    return std::max<std::size_t>(1, count);
-  }
-  static constexpr std::size_t most_outer = room_for([](const factor& each) { return each.outer; });
-  static constexpr std::size_t most_sparse = room_for([](const factor& each) { return each.sparse; });
-  static constexpr std::size_t most_elementwise =
-      room_for([](const factor& each) { return !each.outer && !each.sparse; });
-};
-
-/// When values are needed: node i runs at time i and its backward at time 2 size - i; behind them, at `end`, norms and
-/// sums are made of the factors. Slots of which one is the other under another shape are one value, that of their root.
-template <class Structure>
-struct value_lifetimes {
-  using plan = network_plan<Structure>;
-  static constexpr std::size_t size = Structure::size;
-  static constexpr int end = 2 * static_cast<int>(size) + 1;
-
-  std::array<std::size_t, size + 1> root{};
-  // Of roots. A value is there from the time of its node on; a gradient that nobody writes is born at the end.
-  std::array<int, size + 1> value_death{};
-  std::array<int, size + 1> gradient_birth{};
-  std::array<int, size + 1> gradient_death{};
-
-  constexpr value_lifetimes() {
-    for (int& each : gradient_birth) each = end;
-    for (std::size_t i = 0; i < size; ++i) {
-      const plan_node& node = plan::nodes[i];
-      root[i + 1] = node.kind == node_kind::reshape ? root[Structure::inputs[i]] : i + 1;
-      const int forward = static_cast<int>(i);
-      const int backward = end - 1 - forward;
-      const bool is_general = node.kind == node_kind::general;
-      const bool is_function = node.kind == node_kind::elementwise || node.kind == node_kind::pooling;
-      const bool reads_x = is_function && node.input_gradient && !node.derives_from_output;
-      live(Structure::inputs[i], reads_x || (is_general && node.backward) ? backward : forward);
-      live(i + 1, is_function && node.input_gradient ? backward : forward);
-      if (node.two_inputs) live(Structure::inputs2[i], forward);
-      if (node.input_gradient || is_general) write_gradient(Structure::inputs[i], backward);
-      if (node.input2_gradient) write_gradient(Structure::inputs2[i], backward);
-      if (node.backward && node.kind != node_kind::reshape) {
-        int& death = gradient_death[root[i + 1]];
-        death = std::max(death, Structure::trained_counts[i] > 0 ? end : backward);
-      }
-    }
-    for (const plan_factor& each : plan::factors) {
-      const auto reads = [&](source from) { return each.what.delta.from == from || each.what.other.from == from; };
-      const bool is_affine = plan::nodes[each.node].kind == node_kind::affine;
-      if (is_affine || reads(source::activation)) live(Structure::inputs[each.node], end);
-      if (reads(source::output)) live(each.node + 1, end);
-    }
-    live(size, end);
-    gradient_birth[root[size]] = static_cast<int>(size);
-    gradient_death[root[size]] = end;
-  }
-
- private:
-  constexpr void live(std::size_t slot, int until) {
-    value_death[root[slot]] = std::max(value_death[root[slot]], until);
-  }
-  constexpr void write_gradient(std::size_t slot, int from) {
-    gradient_birth[root[slot]] = std::min(gradient_birth[root[slot]], from);
-  }
-};
-
-}  // namespace pergrad::inline v0_1::detail
 // pergrad/host/gemm/product_shape.hpp - extents and strides of a product, and the fewest loops that say the same
 
 // pergrad/host/gemm/micro_kernel.hpp - the micro-kernels of the host's product: what they are given, their families,
@@ -15621,7 +15611,7 @@ struct node_row {
   index forward_panel = 0;    ///< affine: offset of its packed weights
   index backward_panel = 0;
   bool whole_view = false;  ///< affine: one position that sees every input once
-  bool deferred = false;    ///< affine: its sum is formed a chunk at a time, deferred.hpp
+  bool deferred = false;    ///< affine: its sum is formed a chunk at a time, deferred_way.hpp
   index row_x = 0;          ///< deferred: columns of x of such nodes before it
   index winograd_rows = 0;  ///< affine: rows of tiles that are filtered together; 0: direct products
   index winograd_dx_rows = 0;
@@ -15652,6 +15642,14 @@ struct step_axis {
   index delta = 0;
 };
 
+/// Where samples keep their gradients of a block, if what is kept is what the plan says (kept_places.hpp).
+struct kept_place {
+  index first = 0;
+  index step = 0;             ///< from sample to sample; 0: they take turns
+  bool for_tile = false;      ///< the gradient, or one that joins it, is formed before the tile is cut into parts
+  bool in_workspace = false;  ///< `first` counts from there, not in the memory for kept gradients
+};
+
 /// G_b = sum over positions of delta (x) x, stored natively as [group][view][output], presented as PyTorch orders it.
 struct outer_leaf {
   std::size_t node = 0;
@@ -15673,10 +15671,8 @@ struct outer_leaf {
   norm_method method = norm_method::instantiate;
   tied_use use;
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
-  index kept = 0;     ///< first element among what a sample keeps where the plan decides; late: see kept_rooms.hpp
-  bool kept_for_tile = false;  ///< its gradient, or one that joins it, is formed before the tile is cut into parts
-  bool in_workspace = false;   ///< late: `kept` counts from there
-  // Where the sum is formed a chunk at a time (deferred.hpp):
+  kept_place kept;
+  // Where the sum is formed a chunk at a time (deferred_way.hpp):
   bool deferred = false;
   std::size_t number = 0;    ///< among such leaves
   index row_x = 0;           ///< columns of such leaves before it
@@ -15754,8 +15750,7 @@ struct elementwise_leaf {
   index other_stride = 1;
   index parameters = 0;
   index native = 0;
-  index kept = 0;  ///< these two as of an outer_leaf
-  bool kept_for_tile = false;
+  kept_place kept;
   tied_use use;
 
   [[nodiscard]] constexpr index native_count() const noexcept { return count; }
@@ -15788,6 +15783,22 @@ struct sparse_leaf {
 
   [[nodiscard]] constexpr index size() const noexcept { return vocabulary * width; }
 };
+
+/// Work on leaves that is shared out in pieces: how many pieces there are, `pieces(leaf)` of each leaf.
+template <class Leaves>
+[[nodiscard]] constexpr index count_pieces(const Leaves& leaves, std::size_t count, auto pieces) noexcept {
+  index sum = 0;
+  for (std::size_t k = 0; k != count; ++k) sum += pieces(leaves[k]);
+  return sum;
+}
+/// The leaf that one of the pieces belongs to, and the piece's number there.
+template <class Leaves>
+[[nodiscard]] constexpr std::pair<std::size_t, index> find_piece(const Leaves& leaves, index piece,
+                                                                 auto pieces) noexcept {
+  std::size_t k = 0;
+  for (; piece >= pieces(leaves[k]); ++k) piece -= pieces(leaves[k]);
+  return {k, piece};
+}
 
 /// The first leaf of a node and the one behind its last.
 template <class Leaves>
@@ -16273,8 +16284,12 @@ constexpr void leave_input_in_place(Tables& t, std::size_t size) {
 }
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/plan/kept_places.hpp - places of kept gradients, decided at compile time (kept_rooms.hpp), and what
-// they save: docs/internals/tricks.md
+// pergrad/host/plan/kept_places.hpp - places of kept gradients, decided at compile time
+//
+// Where the plan alone decides, samples keep what the plan instantiates, side by side. Gradients that come late
+// (leaf_tables.hpp) are formed when the backward pass is through and gone before the next tile comes: they lie over
+// what nobody reads in between, rooms for the time of one call and values and gradients of layers, so that a private
+// step takes no memory of its own for them. What this saves: docs/internals/tricks.md
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -16309,54 +16324,34 @@ constexpr void reserve_values(slot& here, bool has_gradient, bool lasts, bool la
   if (has_gradient && goes_here(here.gradient_layout)) here.gradient = reserve(here.gradient_layout.size);
 }
 
-/// Marks the leaves whose gradients are there before the last samples of their tile begin with the layers in front of
-/// `split`: those of the layers behind it, and of a tied block all if one is.
-template <class Leaves>
-constexpr void mark_kept_for_tile(Leaves& leaves, std::size_t count, std::size_t split) {
-  for (std::size_t k = 0; k != count; ++k) {
-    for (std::size_t other = 0; other != count; ++other) {
-      if (leaves[other].native == leaves[k].native && leaves[other].node >= split) leaves[k].kept_for_tile = true;
-    }
-  }
-}
-
-/// The first use of a tied block has the place, the others have the same.
-template <class Leaves>
-constexpr void place_kept(Leaves& leaves, std::size_t count, index& part, index& tile, const auto& is_kept) {
-  for (std::size_t k = 0; k != count; ++k) {
-    auto& leaf = leaves[k];
-    if (!is_kept(leaf)) continue;
-    if (leaf.use.first) {
-      index& next = leaf.kept_for_tile ? tile : part;
-      leaf.kept = next;
-      next += round_up(leaf.native_count());
-      continue;
-    }
-    for (std::size_t first = 0; first != k; ++first) {
-      if (leaves[first].use.first && leaves[first].native == leaf.native) leaf.kept = leaves[first].kept;
-    }
-  }
-}
-
-/// Places of all gradients that the plan keeps: side by side, those of a part's samples, then those of a tile's. Late
-/// ones lie in the first `room` elements of the workspace as far as they have room there.
+/// Places of all gradients that the plan keeps, block by block. Samples that go through the layers in front of `split`
+/// in parts share these layers' places, as a part is through with all of them before the next one begins; a block whose
+/// gradient, or one that is tied to it, is formed behind `split` has a place for each sample of the tile. A late block
+/// has one for all samples, in the first `room` elements of the workspace if it is not taken there.
 template <class Tables>
 constexpr void place_kept_gradients(Tables& t, index room) {
-  mark_kept_for_tile(t.elementwise, t.elementwise_count, t.split);
-  mark_kept_for_tile(t.outer, t.outer_count, t.split);
-  place_kept(t.elementwise, t.elementwise_count, t.kept_part, t.kept_tile,
-             [](const elementwise_leaf&) { return true; });
-  place_kept(t.outer, t.outer_count, t.kept_part, t.kept_tile,
-             [](const outer_leaf& leaf) { return leaf.method == norm_method::instantiate && !leaf.late; });
   index in_workspace = 0;
-  index in_room = t.cache_tile * t.kept_part + t.tile * t.kept_tile;
+  index in_memory = 0;
+  const auto place = [&](auto& leaves, std::size_t count, std::size_t k, bool late) {
+    kept_place& kept = leaves[k].kept;
+    for (std::size_t other = 0; other != count; ++other) {
+      if (leaves[other].native != leaves[k].native) continue;
+      if (other < k) {  // the first use of a tied block has the place, the others have the same
+        kept = leaves[other].kept;
+        return;
+      }
+      if (leaves[other].node >= t.split) kept.for_tile = true;
+    }
+    const index size = round_up(leaves[k].native_count());
+    kept.in_workspace = late && in_workspace + size <= room;
+    index& next = kept.in_workspace ? in_workspace : in_memory;
+    kept.first = next;
+    kept.step = late ? 0 : size;
+    next += size * (late ? 1 : kept.for_tile ? t.tile : t.cache_tile);
+  };
+  for (std::size_t k = 0; k != t.elementwise_count; ++k) place(t.elementwise, t.elementwise_count, k, false);
   for (std::size_t k = 0; k != t.outer_count; ++k) {
-    outer_leaf& leaf = t.outer[k];
-    if (!leaf.late) continue;
-    leaf.in_workspace = in_workspace + round_up(leaf.size()) <= room;
-    index& next = leaf.in_workspace ? in_workspace : in_room;
-    leaf.kept = next;
-    next += round_up(leaf.size());
+    if (t.outer[k].method == norm_method::instantiate) place(t.outer, t.outer_count, k, t.outer[k].late);
   }
 }
 
@@ -16369,7 +16364,8 @@ namespace pergrad::inline v0_1::on_host {
 
 // What these limits gain: docs/internals/tricks.md.
 
-/// The most samples of a tile; twice as many where they are columns of a product (deferred.hpp) and stay in the cache.
+/// The most samples of a tile; twice as many where they are columns of a product (deferred_way.hpp) and stay in the
+/// cache.
 inline constexpr index most_samples = 16;
 /// What a tile may take of a core's L2 cache.
 inline constexpr index tile_bytes = index{1} << 20;
@@ -16435,26 +16431,20 @@ struct leaf_tables {
     for (const detail::plan_factor& each : plan::factors) {
       const node_row& row = t.nodes[each.node];
       const factor& what = each.what;
-      const auto parameters = static_cast<index>(each.parameters);
-      const auto positions = static_cast<index>(what.positions);
       if (what.sparse) {
-        sparse_leaf leaf;
-        leaf.node = each.node;
+        auto leaf = leaf_of<sparse_leaf>(each);
         leaf.slot = row.in;
-        leaf.positions = positions;
+        leaf.positions = static_cast<index>(what.positions);
         leaf.delta_step = static_cast<index>(what.delta.position_stride);
         leaf.delta_stride = static_cast<index>(what.delta.stride);
         leaf.width = static_cast<index>(what.columns);
         leaf.vocabulary = static_cast<index>(what.rows);
         leaf.skipped = what.skipped_id < what.rows ? static_cast<index>(what.skipped_id) : -1;
-        leaf.parameters = parameters;
-        add_leaf(t, leaf);
+        add_leaf(t, each, leaf);
       } else if (what.outer) {
-        outer_leaf leaf;
-        leaf.node = each.node;
+        auto leaf = leaf_of<outer_leaf>(each);
         leaf.outputs = static_cast<index>(what.rows);
         leaf.parameter_output = static_cast<index>(what.columns);
-        leaf.parameters = parameters;
         if (row.kind == node_kind::affine) {
           const affine_map& map = row.map;
           const auto taps = static_cast<index>(map.kernel.size());
@@ -16471,12 +16461,10 @@ struct leaf_tables {
           leaf.delta_stride = static_cast<index>(what.delta.stride);
           set_steps(leaf, what);
         }
-        add_leaf(t, leaf);
+        add_leaf(t, each, leaf);
       } else {
-        elementwise_leaf leaf;
-        leaf.node = each.node;
+        auto leaf = leaf_of<elementwise_leaf>(each);
         leaf.count = static_cast<index>(what.rows);
-        leaf.parameters = parameters;
         if (row.kind == node_kind::affine) {
           set_positions(leaf, row.map.adjoint ? row.map.in_size : row.map.out_size);
         } else {
@@ -16485,7 +16473,7 @@ struct leaf_tables {
           leaf.other_stride = static_cast<index>(what.other.stride);
           set_steps(leaf, what);
         }
-        add_leaf(t, leaf);
+        add_leaf(t, each, leaf);
       }
     }
     arrange_segments(t);
@@ -16557,6 +16545,14 @@ struct leaf_tables {
   }
 
  private:
+  template <class Leaf>
+  static constexpr Leaf leaf_of(const detail::plan_factor& each) {
+    Leaf leaf;
+    leaf.node = each.node;
+    leaf.parameters = static_cast<index>(each.parameters);
+    leaf.use = plan::nodes[each.node].use;
+    return leaf;
+  }
   static constexpr void set_positions(auto& leaf, extent positions) {
     leaf.step_plane.extent = static_cast<index>(positions.depth);
     leaf.step[0].extent = static_cast<index>(positions.height);
@@ -16587,12 +16583,8 @@ struct leaf_tables {
     leaf.step[0] = {leaf.step[0].extent, static_cast<index>(map.stride.height) * x.row, delta.row};
     leaf.step[1] = {leaf.step[1].extent, static_cast<index>(map.stride.width) * x.column, delta.column};
   }
-  static constexpr void add_leaf(tables& t, sparse_leaf leaf) {
-    leaf.use = plan::nodes[leaf.node].use;
-    leaf.owner = t.sparse_count;
-    for (std::size_t k = 0; k < t.sparse_count && !leaf.use.first; ++k) {
-      if (t.sparse[k].parameters == leaf.parameters && t.sparse[k].use.first) leaf.owner = k;
-    }
+  static constexpr void add_leaf(tables& t, const detail::plan_factor& each, sparse_leaf leaf) {
+    leaf.owner = each.first_use;
     t.sparse[t.sparse_count++] = leaf;
   }
   /// Where the segments of a sample lie.
@@ -16628,45 +16620,29 @@ struct leaf_tables {
     // An odd number of lines, lest the rows of a chunk push each other out of the cache.
     if (t.deferred_count > 0 && t.deferred_delta / line % 2 == 0) t.deferred_delta += line;
   }
-  static constexpr void add_leaf(tables& t, outer_leaf leaf) {
-    leaf.use = plan::nodes[leaf.node].use;
+  static constexpr void add_leaf(tables& t, const detail::plan_factor& each, outer_leaf leaf) {
     leaf.deferred = t.nodes[leaf.node].deferred;
     if (leaf.deferred) {
       leaf.method = norm_method::product;
-      t.outer[t.outer_count++] = leaf;
-      return;
-    }
-    const bool automatic = leaf.delta_stride == 1 && !leaf.use.shared();
-    leaf.method =
-        automatic ? cheapest_method(leaf.block(), sizeof(typename Program::scalar)) : norm_method::instantiate;
-    t.scaled_size = std::max(t.scaled_size, leaf.positions() * leaf.groups * leaf.outputs);
-    if (leaf.use.first) {
-      if (leaf.method == norm_method::instantiate) t.kept_size += round_up(leaf.size());
-      leaf.native = t.native_size;
-      t.native_size += round_up(leaf.size());
     } else {
-      leaf.native = native_of_first_use(t.outer, t.outer_count, leaf);
+      const bool automatic = leaf.delta_stride == 1 && !leaf.use.shared();
+      leaf.method =
+          automatic ? cheapest_method(leaf.block(), sizeof(typename Program::scalar)) : norm_method::instantiate;
+      t.scaled_size = std::max(t.scaled_size, leaf.positions() * leaf.groups * leaf.outputs);
+      if (leaf.use.first && leaf.method == norm_method::instantiate) t.kept_size += round_up(leaf.size());
+      place_native(t, t.outer[each.first_use], leaf);
     }
     t.outer[t.outer_count++] = leaf;
   }
-  static constexpr void add_leaf(tables& t, elementwise_leaf leaf) {
-    leaf.use = plan::nodes[leaf.node].use;
-    if (leaf.use.first) {
-      leaf.native = t.native_size;
-      t.native_size += round_up(leaf.count);
-    } else {
-      leaf.native = native_of_first_use(t.elementwise, t.elementwise_count, leaf);
-    }
+  static constexpr void add_leaf(tables& t, const detail::plan_factor& each, elementwise_leaf leaf) {
+    place_native(t, t.elementwise[each.first_use], leaf);
     t.elementwise[t.elementwise_count++] = leaf;
   }
-  template <class Leaves>
-  static constexpr index native_of_first_use(const Leaves& leaves, std::size_t count, const auto& leaf) {
-    for (std::size_t k = 0; k < count; ++k) {
-      if (leaves[k].node == structure::owners[leaf.node] && leaves[k].parameters == leaf.parameters) {
-        return leaves[k].native;
-      }
-    }
-    return 0;  // not reached: the first use is listed before
+  /// All uses of a block have one place in the native order.
+  template <class Leaf>
+  static constexpr void place_native(tables& t, const Leaf& first_use, Leaf& leaf) {
+    leaf.native = leaf.use.first ? t.native_size : first_use.native;
+    if (leaf.use.first) t.native_size += round_up(leaf.native_count());
   }
 
   static constexpr place place_of(const node_row& row, operand from) {
@@ -16845,10 +16821,9 @@ struct program {
     index deferred_delta = 0;  ///< and delta
     std::size_t split = 0;     ///< nodes before it take `cache_tile` samples at a time through the network
     index cache_tile = 1;
-    index kept_size = 0;                 ///< of it, what the plan instantiates
-    index kept_part = 0, kept_tile = 0;  ///< elements that a sample keeps by plan, late ones' not: kept_places.hpp
-    bool has_late = false;               ///< are gradients of some leaf formed late?
-    index scaled_size = 0;               ///< the largest delta of a sample
+    index kept_size = 0;    ///< of it, what the plan instantiates
+    bool has_late = false;  ///< are gradients of some leaf formed late?
+    index scaled_size = 0;  ///< the largest delta of a sample
     index panel_size = 0;
     index sample_size = 0;  ///< elements of one sample's slots and plain copies
     index tile = 1;
@@ -18105,16 +18080,17 @@ struct deferred_rows {
 };
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/run/lane_ring.hpp - which lane has which buffer, and when lanes that are done join the total
+// pergrad/host/run/lane_ring.hpp - which accumulator has which buffer, and when it joins the total
 //
-// A lane is an order of additions: its tiles in order, then the lanes in order. It need not keep a buffer of its own
-// for that. Lane 0 has buffer 0, which is the running total; the others take turns in a ring of those that are left. A
-// lane begins once the lane before it in the same buffer has been added to the total, and lanes are added in order. So
-// bits do not depend on the number of buffers, nor on which lane was done first.
+// An accumulator, `lane` in the code, is an order of additions: its tiles in order, then the accumulators in order. It
+// need not keep a buffer of its own for that. Accumulator 0 has buffer 0, which is the running total; the others take
+// turns in a ring of those that are left. One begins once the one before it in the same buffer has been added to the
+// total, and accumulators are added in order. So bits do not depend on the number of buffers, nor on which accumulator
+// was done first.
 //
-// Nobody waits for ever: threads take lanes in order, so of all lanes that are not done the first one only needs lanes
-// that are done, and whoever finishes a lane adds up what has waited for it. What need not make room stays where it is
-// and is added up in parallel (gather.hpp).
+// Nobody waits for ever: threads take accumulators in order, so of all accumulators that are not done the first one
+// only needs accumulators that are done, and whoever finishes an accumulator adds up what has waited for it. What need
+// not free its buffer stays where it is and is added up in parallel (gather.hpp).
 
 #include <condition_variable>
 
@@ -18127,8 +18103,8 @@ namespace pergrad::inline v0_1::on_host {
   return std::max<index>(2, std::min(lanes, 2 * static_cast<index>(threads)));
 }
 
-/// The lanes of one evaluation, numbered in the order in which they are added up. Threads call `begin` in that order,
-/// each lane's once, and `finish` for every lane that has begun, whatever becomes of it.
+/// The accumulators of one evaluation, numbered in the order in which they are added up. Threads call `begin` in that
+/// order, each accumulator's once, and `finish` for every accumulator that has begun, whatever becomes of it.
 template <index MostBuffers>
 class lane_ring {
  public:
@@ -18140,22 +18116,22 @@ class lane_ring {
   ~lane_ring() = default;
 
   [[nodiscard]] index count() const noexcept { return lanes_; }
-  /// The buffer of a lane; 0, the first lane's, becomes the total.
+  /// The buffer of an accumulator; 0, the first accumulator's, becomes the total.
   [[nodiscard]] index buffer_of(index lane) const noexcept { return lane == 0 ? 0 : 1 + (lane - 1) % ring_; }
-  /// Has a lane before this one left its buffer?
+  /// Has an accumulator before this one left its buffer?
   [[nodiscard]] bool was_used_before(index lane) const noexcept { return lane > ring_; }
-  /// Lanes [0, folded_in_the_end()) are in the total once all are done, the others still in their buffers.
+  /// Accumulators [0, folded_in_the_end()) are in the total once all are done, the others still in their buffers.
   [[nodiscard]] index folded_in_the_end() const noexcept {
     return std::max<index>(std::min<index>(lanes_, 1), lanes_ - ring_);
   }
 
-  /// Waits until the lane's buffer is free.
+  /// Waits until the accumulator's buffer is free.
   void begin(index lane) {
     std::unique_lock lock{mutex_};
     is_free_.wait(lock, [&] { return lane <= ring_ || lane - ring_ < folded_; });
   }
-  /// Notes that the lane is done. Calls add(total's buffer, buffer) for the lanes whose turn it is to make room: one
-  /// call at a time, in the lanes' order.
+  /// Notes that the accumulator is done. Calls add(total's buffer, buffer) for the accumulators whose turn it is to
+  /// free their buffers: one call at a time, in the accumulators' order.
   template <class Add>
   void finish(index lane, Add&& add) {
     std::unique_lock lock{mutex_};
@@ -18181,23 +18157,28 @@ class lane_ring {
   index ring_;
   std::mutex mutex_;
   std::condition_variable is_free_;
-  index folded_ = 0;  ///< lanes in the total
+  index folded_ = 0;  ///< accumulators in the total
   bool is_adding_ = false;
-  std::array<bool, static_cast<std::size_t>(MostBuffers)> done_{};  ///< by buffer: its lane waits for its turn
+  std::array<bool, static_cast<std::size_t>(MostBuffers)> done_{};  ///< by buffer: its accumulator waits for its turn
 };
 
 }  // namespace pergrad::inline v0_1::on_host
 
 namespace pergrad::inline v0_1::on_host {
 
+<<<<<<< HEAD
+/// Lanes: stretches of the batch that are summed one after the other, and then with each other in order. Their number
+/// depends on the network alone, so that results do not depend on the number of threads.
+=======
 template <class Network>
 struct worker;
 template <class Network>
 struct chunk_segments;
 struct tape_access;
 
-/// Lanes: stretches of the batch that are summed one after the other, and then with each other in order. Their number
-/// depends on the network alone, so that results do not depend on the number of threads.
+/// Each stretch of the batch is summed, sample after sample, into an accumulator of its own, and these are added up in
+/// order. Their number depends on the network alone, so that results do not depend on the number of threads.
+>>>>>>> wt/laws
 template <class Network>
 inline constexpr index lane_count = [] {
   constexpr index bytes =
@@ -18214,9 +18195,9 @@ template <class Network>
   return std::clamp<index>((count + few - 1) / few, table.least_tile, table.tile);
 }
 
-/// Lanes that a number of tiles is worth: clearing a lane and adding it to the others must cost little next to its
-/// tiles. An element of a lane counts as 8 multiply-adds inside the L2 cache and as 64 beyond it, and may take a
-/// sixteenth of the time.
+/// Accumulators that a number of tiles is worth: clearing an accumulator and adding it to the others must cost little
+/// next to its tiles. An element of an accumulator counts as 8 multiply-adds inside the L2 cache and as 64 beyond it,
+/// and may take a sixteenth of the time.
 template <class Network>
 [[nodiscard]] constexpr index lanes_for(index tiles) noexcept {
   constexpr const auto& table = program<Network>::table;
@@ -18257,14 +18238,14 @@ template <class Network>
 [[nodiscard]] constexpr index part_samples(std::size_t capacity) noexcept {
   return std::min(static_cast<index>(capacity), chunk_samples<Network>) < 256 ? 16 : 32;
 }
-/// Lanes of a clipped sum's chunk: of no more samples than a part or a tile.
+/// Accumulators of a clipped sum's chunk: of no more samples than a part or a tile.
 template <class Network>
 [[nodiscard]] constexpr index bounded_lanes_for(index tiles, index tile, std::size_t capacity) noexcept {
   const index tiles_of_part = std::max<index>(1, part_samples<Network>(capacity) / tile);
   return std::min(tiles, std::max(lanes_for<Network>(tiles), (tiles + tiles_of_part - 1) / tiles_of_part));
 }
-/// How a clipped sum is added up that comes in evaluations of up to so many samples: in parts, those of a lane and
-/// those of a deferred sum, and by chunks. The longest way of them all, whatever tile a strategy takes.
+/// How a clipped sum is added up that comes in evaluations of up to so many samples: in parts, those of an accumulator
+/// and those of a deferred sum, and by chunks. The longest way of them all, whatever tile a strategy takes.
 template <class Network>
 [[nodiscard]] constexpr detail::addition_way way_of_additions(std::size_t capacity) noexcept {
   const auto most = static_cast<index>(capacity);
@@ -18291,66 +18272,14 @@ inline constexpr std::size_t usual_sums = lane_count<Network>* program<Network>:
 
 /// What a tape is on the host.
 template <class Network>
-class working_memory {
- public:
+struct working_memory {
   using scalar = typename Network::scalar;
-  using program = on_host::program<Network>;
-
-  /// Reserves everything. Throws std::runtime_error if there is no memory.
-  [[gnu::noinline]] working_memory(std::size_t threads, std::size_t max_batch, std::size_t max_sums)
-      : max_batch_{max_batch}, max_sums_{max_sums}, workers_{threads} {
-    const auto total = [](index each, std::size_t count) { return static_cast<std::size_t>(each) * count; };
-    workspaces_ = {total(workspace_stride, workers_), "a tape's workspaces"};
-    kept_ = {total(kept_stride, workers_), "a tape's per-sample gradients", detail::uninitialised};
-    rooms_ = {total(room_stride, workers_), "a tape's room for a gradient", detail::uninitialised};
-    parts_ = {total(parts_stride, workers_), "a tape's norms"};
-    panels_ = {total(program::table.panel_size + line, 1), "a tape's packed weights"};
-    const auto buffers = static_cast<std::size_t>(lane_buffers(lane_count<Network>, workers_));
-    lanes_ = {total(program::table.lane_size, buffers * max_sums), "a tape's sums", detail::uninitialised,
-              static_cast<std::size_t>(program::table.lane_size)};
-    if constexpr (program::table.sparse_count > 0) {
-      const auto chunk = std::min(max_batch, static_cast<std::size_t>(chunk_samples<Network>));
-      finders_ = {total(finder_stride, workers_), "a tape's hash tables"};
-      integers_ = {total(program::table.sparse_integers, chunk), "a tape's segments", detail::uninitialised};
-      scalars_ = {total(program::table.sparse_scalars, chunk), "a tape's segments", detail::uninitialised};
-      weights_ = {total(chunk_samples<Network>, program::table.sparse_count * max_sums), "a tape's weights"};
-      additions_ = {total(program::table.sparse_size, max_sums), "a tape's sums over tables", detail::uninitialised};
-    }
-    if constexpr (program::table.deferred_count > 0) {
-      const auto chunk = std::min(max_batch, static_cast<std::size_t>(chunk_samples<Network>));
-      row_capacity_ = static_cast<index>(chunk);
-      rows_ = {total(table.deferred_x + table.deferred_delta, chunk), "a tape's rows", detail::uninitialised};
-      row_weights_ = {total(chunk_samples<Network>, program::table.deferred_count * max_sums), "a tape's weights",
-                      detail::uninitialised};
-    }
-    direction_ = {total(program::table.native_size, 1), "a tape's direction", detail::uninitialised};
-  }
-
-  /// The largest batch of one evaluation.
-  [[nodiscard]] std::size_t capacity() const noexcept { return max_batch_; }
-  /// Sums that one evaluation may form.
-  [[nodiscard]] std::size_t sum_capacity() const noexcept { return max_sums_; }
-  /// Bytes reserved. Those for gradients that the plan never forms are reserved but not touched, so they cost no
-  /// memory.
-  [[nodiscard]] std::size_t bytes() const noexcept {
-    return sizeof(scalar) *
-               (workspaces_.size() + kept_.size() + rooms_.size() + panels_.size() + lanes_.size() + direction_.size() +
-                scalars_.size() + weights_.size() + rows_.size() + row_weights_.size()) +
-           sizeof(double) * additions_.size() + sizeof(std::int32_t) * (finders_.size() + integers_.size()) +
-           sizeof(norm_bound) * parts_.size();
-  }
-
-  /// Threads that there are workspaces for.
-  [[nodiscard]] std::size_t worker_count() const noexcept { return workers_; }
-
- private:
-  friend struct tape_access;
-  friend struct worker<Network>;
-  friend struct chunk_segments<Network>;
-  static constexpr const auto& table = program::table;
+  template <class Value>
+  using buffer = detail::aligned_buffer<Value>;
+  static constexpr const auto& table = program<Network>::table;
   static constexpr index workspace_stride = round_up(table.workspace);
   static constexpr index kept_stride = std::max(table.cache_tile * table.native_size, table.tile* table.lane_size);
-  /// Between chunks, rooms for the time of one call are free: weighted deltas of a stretch of outputs lie there, if
+  /// Between chunks, buffers for the time of one call are free: weighted deltas of a stretch of outputs lie there, if
   /// they fit.
   static constexpr index weighted_deltas = table.deferred_count > 0 ? chunk_samples<Network>* deferred_stretch : 0;
   static constexpr bool weighted_in_workspace =
@@ -18362,58 +18291,73 @@ class working_memory {
   static constexpr index parts_stride =
       round_up(table.tile * static_cast<index>(std::max<std::size_t>(1, table.layer_groups)));
 
-  std::size_t max_batch_;
-  std::size_t max_sums_;
-  std::size_t workers_;
-  detail::aligned_buffer<scalar> workspaces_;
-  detail::aligned_buffer<scalar> kept_;
-  detail::aligned_buffer<scalar> rooms_;
-  detail::aligned_buffer<norm_bound> parts_;
-  detail::aligned_buffer<scalar> panels_;
-  detail::aligned_buffer<scalar> lanes_;
-  detail::aligned_buffer<scalar> direction_;
-  // Of networks with tables of which a sample uses few rows:
-  detail::aligned_buffer<std::int32_t> finders_;
-  detail::aligned_buffer<std::int32_t> integers_;
-  detail::aligned_buffer<scalar> scalars_;
-  detail::aligned_buffer<scalar> weights_;    ///< [sum][table][sample of the chunk]
-  detail::aligned_buffer<double> additions_;  ///< sums over tables that go where they belong once they are whole
-  // Of networks with large blocks whose sums are formed a chunk at a time:
-  detail::aligned_buffer<scalar> rows_;         ///< see host/plan/deferred_rows.hpp
-  index row_capacity_ = 0;                      ///< samples that have room there
-  detail::aligned_buffer<scalar> row_weights_;  ///< [sum][block][sample of the chunk]
-};
+  /// Reserves everything. Throws std::runtime_error if there is no memory.
+  [[gnu::noinline]] working_memory(std::size_t of_threads, std::size_t of_batch, std::size_t of_sums)
+      : threads{of_threads}, max_batch{of_batch}, max_sums{of_sums} {}
 
-/// The engine's way to a tape's memory.
-struct tape_access {
-  // clang-format off
-  [[nodiscard]] static auto* workspace(auto& tape) noexcept { return tape.workspaces_.data(); }
-  [[nodiscard]] static auto* kept(auto& tape) noexcept { return tape.kept_.data(); }
-  [[nodiscard]] static auto* room(auto& tape) noexcept { return tape.rooms_.data(); }
-  [[nodiscard]] static auto* parts(auto& tape) noexcept { return tape.parts_.data(); }
-  [[nodiscard]] static auto* panels(auto& tape) noexcept { return tape.panels_.data(); }
-  [[nodiscard]] static auto* lanes(auto& tape) noexcept { return tape.lanes_.data(); }
-  [[nodiscard]] static auto* direction(auto& tape) noexcept { return tape.direction_.data(); }
-  [[nodiscard]] static auto* finder(auto& tape) noexcept { return tape.finders_.data(); }
-  [[nodiscard]] static auto* integers(auto& tape) noexcept { return tape.integers_.data(); }
-  [[nodiscard]] static auto* scalars(auto& tape) noexcept { return tape.scalars_.data(); }
-  [[nodiscard]] static auto* weights(auto& tape) noexcept { return tape.weights_.data(); }
-  [[nodiscard]] static auto* additions(auto& tape) noexcept { return tape.additions_.data(); }
-  /// Where a chunk's samples leave what deferred sums are formed from.
-  [[nodiscard]] static auto rows(auto& tape) noexcept {
-    const index samples = tape.row_capacity_;
-    auto* const first = tape.rows_.data();
-    return deferred_rows<std::remove_pointer_t<decltype(first)>>{first, first + samples * tape.table.deferred_x, samples,
-                                                                 tape.table.deferred_delta, 0};
+  std::size_t threads;    ///< that there are workspaces for
+  std::size_t max_batch;  ///< of one evaluation
+  std::size_t max_sums;   ///< that one evaluation may form
+  buffer<scalar> workspaces{total(workspace_stride, threads), "a tape's workspaces"};
+  buffer<scalar> kept{total(kept_stride, threads), "a tape's per-sample gradients", detail::uninitialised};
+  buffer<scalar> rooms{total(room_stride, threads), "a tape's room for a gradient", detail::uninitialised};
+  buffer<norm_bound> parts{total(parts_stride, threads), "a tape's norms"};
+  buffer<scalar> panels{total(table.panel_size + line, 1), "a tape's packed weights"};
+  buffer<scalar> lanes{total(table.lane_size * lane_buffers(lane_count<Network>, threads), max_sums), "a tape's sums",
+                       detail::uninitialised, static_cast<std::size_t>(table.lane_size)};
+  buffer<scalar> direction{total(table.native_size, 1), "a tape's direction", detail::uninitialised};
+  // What samples of a chunk leave of tables of which they use few rows (table_way.hpp), and what finds it:
+  index chunk = std::min(static_cast<index>(max_batch), chunk_samples<Network>);  ///< samples that have room
+  buffer<std::int32_t> finders{total(finder_stride, threads), "a tape's hash tables"};
+  buffer<std::int32_t> integers{total(table.sparse_integers, chunk), "a tape's segments", detail::uninitialised};
+  buffer<scalar> scalars{total(table.sparse_scalars, chunk), "a tape's segments", detail::uninitialised};
+  buffer<scalar> table_weights{total(chunk_samples<Network>, table.sparse_count* max_sums), "a tape's weights"};
+  buffer<double> additions{total(table.sparse_size, max_sums), "a tape's sums over tables", detail::uninitialised};
+  // And of large blocks (deferred_way.hpp, host/plan/deferred_rows.hpp):
+  buffer<scalar> rows{total(table.deferred_x + table.deferred_delta, chunk), "a tape's rows", detail::uninitialised};
+  buffer<scalar> deferred_weights{total(chunk_samples<Network>, table.deferred_count* max_sums), "a tape's weights",
+                                  detail::uninitialised};
+
+  /// Weights of one sum and of one table, or one deferred block, one a sample of the chunk.
+  [[nodiscard]] scalar* weights_of_table(std::size_t sum, std::size_t number) noexcept {
+    return table_weights.data() + static_cast<index>(sum * table.sparse_count + number) * chunk_samples<Network>;
   }
-  [[nodiscard]] static auto* row_weights(auto& tape) noexcept { return tape.row_weights_.data(); }
+  [[nodiscard]] scalar* weights_of_deferred(std::size_t sum, std::size_t number) noexcept {
+    return deferred_weights.data() + static_cast<index>(sum * table.deferred_count + number) * chunk_samples<Network>;
+  }
+  /// Bytes reserved. Those for gradients that the plan never forms are reserved but not touched, so they cost no
+  /// memory.
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return sizeof(scalar) *
+               (workspaces.size() + kept.size() + rooms.size() + panels.size() + lanes.size() + direction.size() +
+                scalars.size() + table_weights.size() + rows.size() + deferred_weights.size()) +
+           sizeof(double) * additions.size() + sizeof(std::int32_t) * (finders.size() + integers.size()) +
+           sizeof(norm_bound) * parts.size();
+  }
+
+  /// Where a chunk's samples leave what deferred sums are formed from.
+  [[nodiscard]] deferred_rows<scalar> deferred() noexcept {
+    return {rows.data(), rows.data() + chunk * table.deferred_x, chunk, table.deferred_delta, 0};
+  }
+<<<<<<< HEAD
   /// A thread's room for weighted deltas of a stretch of outputs.
+  [[nodiscard]] scalar* weighted_room(std::size_t thread) noexcept {
+    const auto number = static_cast<index>(thread);
+    return weighted_in_workspace ? workspaces.data() + number * workspace_stride : rooms.data() + number * room_stride;
+  }
+
+ private:
+  [[nodiscard]] static std::size_t total(index each, auto count) {
+    return static_cast<std::size_t>(each) * static_cast<std::size_t>(count);
+=======
+  [[nodiscard]] static auto* row_weights(auto& tape) noexcept { return tape.row_weights_.data(); }
+  /// A thread's space for weighted deltas of a stretch of outputs.
   [[nodiscard]] static auto* weighted_room(auto& tape, std::size_t worker) noexcept {
     const auto number = static_cast<index>(worker);
     return tape.weighted_in_workspace ? tape.workspaces_.data() + number * tape.workspace_stride
                                       : tape.rooms_.data() + number * tape.room_stride;
+>>>>>>> wt/laws
   }
-  // clang-format on
 };
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -18562,22 +18506,91 @@ template <class Network>
 }  // namespace pergrad::inline v0_1
 // pergrad/host/executor.hpp - the host: everything on the CPU
 
-// pergrad/host/run/engine.hpp - one pass over a batch: lanes of tiles in parallel, then the lanes' sums
+// pergrad/host/norms/request.hpp - what the host makes of a request: where samples come from, and how norms are found
+
+namespace pergrad::inline v0_1::on_host {
+
+using detail::run_request;
+using detail::sample_facts;
+using detail::strategy_kind;
+using detail::sum_request;
+
+/// Norms that a network's plan does not choose: an expression that asks for them brings them along (outer_way.hpp), a
+/// program without one does not compile them.
+template <class Scalar>
+struct other_norms {
+  norm_bound (*gram)(const leaf_kernel<Scalar>&, index sample);
+  norm_bound (*direct)(const leaf_kernel<Scalar>&, index sample);
+};
+template <class Scalar>
+inline constexpr other_norms<Scalar> every_norm{
+    [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.gram(sample); },
+    [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.direct(sample); }};
+
+/// Where samples come from and what their loss is.
+template <class Scalar>
+struct sample_source {
+  const void* context = nullptr;
+  const void* (*input)(const void*, std::size_t sample) = nullptr;     ///< Scalar, or std::int32_t of ids
+  std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
+  std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
+  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy) = nullptr;
+  /// Writes the rows of some samples of a worker's tile: only programs that want rows compile it.
+  void (*write_rows)(void* worker, index begin, index end) = nullptr;
+};
+
+/// The most samples whose rounded shares an integer of a lane can add up.
+template <class Scalar>
+[[nodiscard]] index most_samples_of_integers(const run_request<Scalar>& request) {
+  index most = index{1} << 20;
+  for (std::size_t k = 0; k < request.sum_count; ++k) {
+    if (request.sums[k].integers != nullptr && sizeof(Scalar) == sizeof(std::int32_t)) {
+      most = std::min(most, index{1} << std::max(0, 30 - request.sums[k].grid_steps));
+    }
+  }
+  return most;
+}
+
+/// How the norm of a block is found.
+template <class Scalar>
+[[nodiscard, gnu::noinline]] norm_method method_of(const run_request<Scalar>& request, const outer_leaf& leaf,
+                                                   bool every_gradient) {
+  const bool formed = leaf.deferred ? request.keeps_gradients() : every_gradient;
+  if (formed || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
+  const norm_method asked = request.method;
+  const bool chosen =
+      asked != norm_method::automatic && leaf.node < 64 && (request.method_layers >> leaf.node & 1U) != 0;
+  const bool all = asked != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
+  const norm_method wanted = chosen || all ? asked : leaf.method;
+  if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
+  if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
+  return wanted;
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/run/engine.hpp - one pass over a batch: tiles into accumulators in parallel, then their in-order
+// reduction
 //
 //   pack weights
-//   lanes in parallel, each: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]*
-//   add up lanes
+//   accumulators in parallel, each: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]*
+//   add up accumulators
 //
-// A tile never leaves the core that works on it. Each lane adds its tiles up in order, lanes are added up in order, and
-// so are chunks, so the bits of a sum do not depend on the number of threads. Lanes that are done make room for others:
-// lane_ring.hpp.
+// A tile never leaves the core that works on it. Each accumulator, `lane` in the code, adds its tiles up in order,
+// accumulators are added up in order, and so are chunks, so the bits of a sum do not depend on the number of threads.
+// Accumulators that are done free their buffers for others: lane_ring.hpp.
 //
-// Of a table of which a sample uses few rows, no lane has a copy. Samples leave their segments (sparse.hpp) on the
-// tape; after a chunk of samples, buckets of rows are summed up in parallel, each sample after sample. So it is with
-// large blocks that have one position: see deferred.hpp.
+<<<<<<< HEAD
+// Of a table of which a sample uses few rows, no lane has a copy; what samples leave on the tape is added up after a
+// chunk of samples (table_way.hpp). So it is with large blocks that have one position (deferred_way.hpp).
+=======
+// Of a table of which a sample uses few rows, no accumulator has a copy. Samples leave their segments (sparse.hpp) on
+// the tape; after a chunk of samples, buckets of rows are summed up in parallel, each sample after sample. So it is
+// with large blocks that have one position: see deferred.hpp.
+>>>>>>> wt/laws
 //
 // A clipped sum has a proven bound of what its additions round (privacy/release.hpp), so the way of an addend to it is
-// short (tape.hpp, `way_of_additions`), or every sample's share is rounded to an integer by itself and lanes add those.
+// short (tape.hpp, `way_of_additions`), or every sample's share is rounded to an integer by itself and accumulators add
+// those.
 
 // pergrad/host/conv/panels.hpp - weights in the order that products read them in
 
@@ -20793,122 +20806,104 @@ void pack_panels(const detail::thread_pool& pool, const Network& network, typena
 }
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/norms/other_ways.hpp - ways to gradients, norms and sums: those that a network's plan takes are compiled
-// with it, others only in programs that ask for them
-
-// pergrad/host/norms/request.hpp - what the host makes of a request: where samples come from, and how norms are found
-
-namespace pergrad::inline v0_1::on_host {
-
-using detail::run_request;
-using detail::sample_facts;
-using detail::strategy_kind;
-using detail::sum_request;
-
-/// Where samples come from and what their loss is.
-template <class Scalar>
-struct sample_source {
-  const void* context = nullptr;
-  const void* (*input)(const void*, std::size_t sample) = nullptr;     ///< Scalar, or std::int32_t of ids
-  std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
-  std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
-  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy) = nullptr;
-  /// Writes the rows of a tile, given the worker and its passes: only programs that want rows compile it (rows.hpp).
-  void (*write_rows)(void* worker, void* passes, std::size_t first, index begin, index end) = nullptr;
-};
-
-/// The most samples whose rounded shares an integer of a lane can add up.
-template <class Scalar>
-[[nodiscard]] index most_samples_of_integers(const run_request<Scalar>& request) {
-  index most = index{1} << 20;
-  for (std::size_t k = 0; k < request.sum_count; ++k) {
-    if (request.sums[k].integers != nullptr && sizeof(Scalar) == sizeof(std::int32_t)) {
-      most = std::min(most, index{1} << std::max(0, 30 - request.sums[k].grid_steps));
-    }
-  }
-  return most;
-}
-
-/// How the norm of a block is found.
-template <class Scalar>
-[[nodiscard, gnu::noinline]] norm_method method_of(const run_request<Scalar>& request, const outer_leaf& leaf,
-                                                   bool every_gradient) {
-  const bool formed = leaf.deferred ? request.keeps_gradients() : every_gradient;
-  if (formed || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
-  const norm_method asked = request.method;
-  const bool chosen =
-      asked != norm_method::automatic && leaf.node < 64 && (request.method_layers >> leaf.node & 1U) != 0;
-  const bool all = asked != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
-  const norm_method wanted = chosen || all ? asked : leaf.method;
-  if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
-  if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
-  return wanted;
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-
-namespace pergrad::inline v0_1::on_host {
-
-template <class Network>
-class passes;
-template <class Network>
-struct worker;
-
-/// What other methods and strategies than those by default need. An expression that sets them brings it along
-/// (every_way.hpp).
-template <class Network>
-struct other_ways {
-  using scalar = typename Network::scalar;
-  norm_bound (*gram)(const leaf_kernel<scalar>&, index sample);
-  norm_bound (*direct)(const leaf_kernel<scalar>&, index sample);
-  void (*one_by_one)(worker<Network>&, passes<Network>&, std::size_t first, index samples);
-  void (*second_pass)(worker<Network>&, passes<Network>&, const sum_request<scalar>&, std::size_t first, index begin,
-                      index end, scalar* sum);
-};
-
-/// Has the network such a block?
-template <class Network, class Predicate>
-[[nodiscard]] constexpr bool any_outer(Predicate wanted) {
-  constexpr const auto& table = program<Network>::table;
-  for (std::size_t k = 0; k != table.outer_count; ++k) {
-    if (wanted(table.outer[k])) return true;
-  }
-  return false;
-}
-
-template <class Network, class Scalar>
-[[nodiscard]] norm_bound norm_by_gram(const leaf_kernel<Scalar>& kernel, index sample,
-                                      [[maybe_unused]] const other_ways<Network>* others) {
-  if constexpr (any_outer<Network>([](const outer_leaf& leaf) { return leaf.method == norm_method::gram; })) {
-    return kernel.gram(sample);
-  } else {
-    return others->gram(kernel, sample);
-  }
-}
-template <class Network, class Scalar>
-[[nodiscard]] norm_bound norm_by_sum(const leaf_kernel<Scalar>& kernel, index sample,
-                                     [[maybe_unused]] const other_ways<Network>* others) {
-  if constexpr (any_outer<Network>([](const outer_leaf& leaf) { return leaf.method == norm_method::direct; })) {
-    return kernel.direct(sample);
-  } else {
-    return others->direct(kernel, sample);
-  }
-}
-/// Forms a block's gradient; that of shared parameters is added to that of later uses. Returns its squared norm. `room`
-/// holds a gradient.
-template <class Network, class Scalar>
-[[nodiscard]] double form_gradient(const leaf_kernel<Scalar>& kernel, index sample, Scalar* gradient,
-                                   [[maybe_unused]] Scalar* room) {
-  if constexpr (any_outer<Network>([](const outer_leaf& leaf) { return leaf.use.shared(); })) {
-    if (!kernel.leaf.use.last) return kernel.instantiate_onto(sample, gradient, room);
-  }
-  return kernel.instantiate(sample, gradient);
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/run/chunk_segments.hpp - segments that a chunk's samples leave on the tape, and their weights
+// pergrad/host/run/gather.hpp - sums of outer products from where they were formed to where the caller wants them
 //
-// The sums over tables are formed when the chunk is complete, so what a sample adds to them must be kept until then.
+// A sum lies in accumulators, one or more arrays that are to be added up in order, each [views][outputs]; a row of it
+// is one element of the view with all outputs. PyTorch's order has the outputs outside. So blocks of it are added up
+// and turned around, instead of walking along rows whose neighbours lie a whole matrix row apart in the result.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Accumulators that hold one sum, what it is multiplied by, and where it goes: written or added.
+template <class Scalar>
+struct lane_sum {
+  std::span<const Scalar* const> lanes;
+  Scalar scale = 1;
+  Scalar* out = nullptr;
+  bool accumulate = false;
+
+  /// The sum of one element.
+  void finish(index parameter, index native) const noexcept {
+    Scalar total = 0;
+    for (const Scalar* lane : lanes) total += lane[native];
+    total *= scale;
+    out[parameter] = accumulate ? out[parameter] + total : total;
+  }
+  /// The sums of `count` elements from `native` on into `totals`.
+  [[gnu::noinline]] void add_lanes(index native, index count, Scalar* totals) const noexcept {
+    for_each_vector<Scalar>(count, [&](index i, const auto& part) {
+      vector<Scalar> total = splat(Scalar{0});
+      for (const Scalar* lane : lanes) total = total + part.load(lane + native + i);
+      part.store(totals + i, total * splat(scale));
+    });
+  }
+};
+
+/// Accumulators of integers, and where their sum is added.
+template <class Scalar>
+struct lane_sum_of_integers {
+  std::span<const Scalar* const> lanes;
+  std::int64_t* out = nullptr;
+
+  void add(index parameter, index native) const noexcept {
+    for (const Scalar* lane : lanes) out[parameter] += reinterpret_cast<const integer_of<Scalar>*>(lane)[native];
+  }
+};
+
+/// Adds an accumulator's sums to the total and leaves zeros, for the next accumulator in the same buffer.
+template <class Scalar>
+[[gnu::noinline]] void move_onto(Scalar* total, Scalar* lane, index count) noexcept {
+  for_each_vector<Scalar>(count, [&](index i, const auto& part) {
+    part.store(total + i, part.load(total + i) + part.load(lane + i));
+    part.store(lane + i, splat(Scalar{0}));
+  });
+}
+/// The same for accumulators of integers.
+template <class Integer>
+[[gnu::noinline]] void move_integers_onto(Integer* total, Integer* lane, index count) noexcept {
+  for (index i = 0; i < count; ++i) {
+    total[i] += lane[i];
+    lane[i] = 0;
+  }
+}
+
+/// Rows [first_row, last_row) of a leaf.
+template <class Scalar>
+inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row, const lane_sum<Scalar>& sum) noexcept {
+  constexpr index most_rows = 32;
+  constexpr index most_outputs = 64;
+  Scalar totals[most_rows * most_outputs];
+  for (index row = first_row; row < last_row;) {
+    // Rows whose parameters lie equally far apart.
+    const index parameter = parameter_of_row(leaf, row);
+    const index step = row + 1 < last_row ? parameter_of_row(leaf, row + 1) - parameter : 1;
+    index rows = 1;
+    while (rows < most_rows && row + rows < last_row && parameter_of_row(leaf, row + rows) == parameter + rows * step) {
+      ++rows;
+    }
+    for (index n = 0; n < leaf.outputs; n += most_outputs) {
+      const index outputs = std::min(most_outputs, leaf.outputs - n);
+      for (index r = 0; r < rows; ++r) {
+        sum.add_lanes(leaf.native + (row + r) * leaf.outputs + n, outputs, totals + r * most_outputs);
+      }
+      Scalar* out = sum.out + parameter + n * leaf.parameter_output;
+      if (step == 1 && sum.accumulate) {
+        transpose_add<Scalar>(totals, most_outputs, rows, outputs, out, leaf.parameter_output);
+      } else if (step == 1) {
+        transpose<Scalar>(totals, most_outputs, rows, outputs, out, leaf.parameter_output);
+      } else {
+        for (index k = 0; k < outputs; ++k) {
+          copy_strided(static_cast<const Scalar*>(totals + k), most_outputs, out + k * leaf.parameter_output, step,
+                       rows, sum.accumulate);
+        }
+      }
+    }
+    row += rows;
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/run/tile_state.hpp - a tile as the ways see it that find its samples' norms and form its sums
 
 // pergrad/host/run/passes.hpp - forward and backward through a worker's workspace, node by node
 
@@ -21278,7 +21273,7 @@ class passes : public tile_values<Network> {
   using base::size;
   using base::table;
 
-  /// `rows`: the rows of the tile's samples (deferred.hpp).
+  /// `rows`: the rows of the tile's samples (deferred_way.hpp).
   passes(const Network& network, const scalar* panels, scalar* workspace, deferred_rows<scalar> rows,
          layer_randomness randomness = {})
       : base{network, workspace}, panels_{panels}, rows_{rows}, randomness_{randomness} {}
@@ -21630,86 +21625,153 @@ class passes : public tile_values<Network> {
 
 namespace pergrad::inline v0_1::on_host {
 
-/// Where the weights of one sum and one table lie, one a sample of the chunk.
+/// One thread's tile. Samples count from its first one.
 template <class Network>
-[[nodiscard]] auto* segment_weights(working_memory<Network>& tape, std::size_t sum, std::size_t leaf) noexcept {
-  return tape_access::weights(tape) +
-         static_cast<index>(sum * program<Network>::table.sparse_count + leaf) * chunk_samples<Network>;
-}
-
-/// One thread's way to the segments of a chunk. `first` is the first sample of a tile, `b` a sample of that tile.
-template <class Network>
-struct chunk_segments {
+struct tile_state {
   using scalar = typename Network::scalar;
-  using program = on_host::program<Network>;
-  using tape_type = working_memory<Network>;
-  static constexpr const auto& table = program::table;
+  static constexpr const auto& table = program<Network>::table;
+  static constexpr auto most = static_cast<std::size_t>(table.tile);
+  static constexpr std::size_t groups = std::max<std::size_t>(1, table.layer_groups);
 
-  tape_type& tape;
-  std::size_t number = 0;       ///< of the thread
-  std::size_t chunk_first = 0;  ///< the first sample of the chunk
-  const scalar* workspace = nullptr;
+  const Network& network;
+  working_memory<Network>& tape;
+  const run_request<scalar>& request;
+  const other_norms<scalar>* others;  ///< null: the plan's methods alone
+  std::size_t thread;
+  std::size_t first;  ///< sample of the batch
+  index in_chunk;     ///< samples of the chunk before it
+  scalar* workspace = tape.workspaces.data() + static_cast<index>(thread) * tape.workspace_stride;
+  scalar* kept = tape.kept.data() + static_cast<index>(thread) * tape.kept_stride;
+  scalar* room = tape.rooms.data() + static_cast<index>(thread) * tape.room_stride;
+  norm_bound* parts = tape.parts.data() + static_cast<index>(thread) * tape.parts_stride;
+  passes<Network> pass{network, tape.panels.data(), workspace, tape.deferred().from(in_chunk), request.randomness};
+  std::array<double, most> losses{};
+  std::array<double, most> projections{};
+  bool facts_wanted = request.needs_facts();
+  bool every_gradient = request.needs_every_gradient();
+  /// Does each sample's gradient of a late leaf take the place of the one before?
+  bool takes_turns =
+      table.has_late && facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping;
+  /// Does nobody ask for more gradients than the plan forms, nor for other methods? Then samples keep what the plan
+  /// says where it says (kept_places.hpp), else all of a sample's gradients lie side by side in the native order.
+  bool as_planned = request.method == norm_method::automatic && !every_gradient && (takes_turns || !table.has_late);
+  index every = forms_deferred(request) ? table.native_size : table.lane_size;  ///< elements of a sample's gradients
 
-  /// Calls f(leaf) for the tables whose gradient is complete with this node's.
-  template <class Function>
-  static void for_each_table(std::size_t node, Function&& f) {
-    for (std::size_t k = 0; k != table.sparse_count; ++k) {
-      if (table.sparse[k].node == node && table.sparse[k].use.first) f(k);
+  /// Must the gradients of deferred leaves be formed and kept, sample by sample, too?
+  [[nodiscard]] static bool forms_deferred(const run_request<scalar>& request) {
+    const bool every = request.needs_every_gradient();
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      if (leaf.deferred && method_of(request, leaf, every) == norm_method::instantiate) return true;
     }
+    return false;
   }
-  [[nodiscard]] segments<scalar> of(std::size_t first, std::size_t leaf, index b) const noexcept {
-    return {table.sparse[leaf], tape_access::integers(tape) + in_chunk(first, b) * table.sparse_integers,
-            tape_access::scalars(tape) + in_chunk(first, b) * table.sparse_scalars};
+
+  [[nodiscard]] norm_bound& part(index sample, std::size_t node) {
+    return parts[sample * static_cast<index>(table.layer_groups) + static_cast<index>(table.layer_group[node])];
   }
-  /// Finds the segments of one sample and one table, which stay until the chunk's sums are formed.
-  segments<scalar> keep(passes<Network>& pass, std::size_t first, std::size_t owner_number, index b) {
-    const sparse_leaf& owner = table.sparse[owner_number];
-    const segments<scalar> here = of(first, owner_number, b);
-    const segment_finder finder{tape_access::finder(tape) + static_cast<index>(number) * tape_type::finder_stride,
-                                owner.all_positions};
-    segment_maker<scalar> maker{owner, finder};
-    const auto for_each_use = [&](auto&& f) {
-      for (std::size_t k = owner_number; k != table.sparse_count; ++k) {
-        const sparse_leaf& use = table.sparse[k];
-        if (use.owner == owner_number) f(use, std::min(use.positions, pass.positions_there(use.slot, b)));
+  /// Where a sample's gradient of a leaf is kept.
+  template <class Leaf>
+  [[nodiscard]] scalar* gradient(index sample, const Leaf& leaf) const noexcept {
+    const index number = leaf.kept.for_tile ? sample : sample % table.cache_tile;
+    if (!as_planned) return kept + number * every + leaf.native;
+    return (leaf.kept.in_workspace ? workspace : kept) + leaf.kept.first + number * leaf.kept.step;
+  }
+  template <class Leaf>
+  void project(index sample, const Leaf& leaf) {
+    if (request.direction == nullptr) return;
+    projections[static_cast<std::size_t>(sample)] +=
+        dot(static_cast<const scalar*>(gradient(sample, leaf)),
+            static_cast<const scalar*>(tape.direction.data() + leaf.native), leaf.native_count());
+  }
+
+  [[nodiscard, gnu::noinline]] sample_facts<scalar> facts_of(index b) {
+    sample_facts<scalar> facts;
+    facts.sample = first + static_cast<std::size_t>(b) - request.first;
+    facts.loss = losses[static_cast<std::size_t>(b)];
+    facts.output = pass.output(b);
+    if (facts_wanted) {
+      facts.layers = {parts + b * static_cast<index>(table.layer_groups), table.layer_groups};
+      for (const norm_bound& each : facts.layers) facts.norm += each;
+      facts.projection = projections[static_cast<std::size_t>(b)];
+    }
+    return facts;
+  }
+  /// Is the sample's gradient finite? Others are erased where their weight is 0, as 0 times infinity is not 0; a finite
+  /// one must stay whole, because the next sum of the same evaluation may want it.
+  [[nodiscard]] bool finite(index b) { return std::isfinite(facts_of(b).norm.squared); }
+
+  /// The weights of the samples in one sum.
+  struct weights {
+    bool per_layer;
+    std::array<scalar, groups * most> values{};  ///< [node with parameters, or all of them][sample]
+    /// Of a node's parameters, one a sample of the tile.
+    [[nodiscard]] const scalar* of(std::size_t node) const noexcept {
+      return values.data() + (per_layer ? table.layer_group[node] : 0) * most;
+    }
+  };
+  [[nodiscard, gnu::noinline]] weights weights_of(const sum_request<scalar>& sum, index begin, index end) {
+    weights result{sum.per_layer};
+    std::array<scalar, groups> mine;
+    mine.fill(scalar{1});
+    for (auto b = static_cast<std::size_t>(begin); b < static_cast<std::size_t>(end); ++b) {
+      if (!sum.is_plain) sum.weigh(sum.weigher, facts_of(static_cast<index>(b)), sum.unit, mine.data());
+      for (std::size_t group = 0; group != (sum.per_layer ? groups : 1); ++group) {
+        result.values[group * most + b] = mine[group];
       }
-    };
-    for_each_use([&](const sparse_leaf& use, index length) { maker.find(use, pass.ids(use.ids, b), length); });
-    maker.sort(here);
-    if (owner.counted) {
-      std::copy_n(workspace + owner.delta.offset + b * owner.delta.sample, owner.width, here.rows);
-    } else {
-      for_each_use([&](const sparse_leaf& use, index length) {
-        maker.add_rows(use, workspace + use.delta.offset + b * use.delta.sample, length, here);
-      });
     }
-    return here;
-  }
-  /// The same for samples of a tile, with weight 1 in every sum.
-  void keep_unit(passes<Network>& pass, std::size_t first, std::size_t node, index begin, index end,
-                 std::size_t sum_count) {
-    if constexpr (table.sparse_count > 0) {
-      for_each_table(node, [&](std::size_t k) {
-        for (index b = begin; b < end; ++b) keep(pass, first, k, b);
-        for (std::size_t s = 0; s < sum_count; ++s) {
-          for (index b = begin; b < end; ++b) weight(s, k, first, b) = 1;
-        }
-      });
-    }
-  }
-  /// The weight of a table's segments of one sample in one sum.
-  [[nodiscard]] scalar& weight(std::size_t sum, std::size_t leaf, std::size_t first, index b) const noexcept {
-    return segment_weights<Network>(tape, sum, leaf)[in_chunk(first, b)];
+    return result;
   }
 
- private:
-  [[nodiscard]] index in_chunk(std::size_t first, index b) const noexcept {
-    return static_cast<index>(first - chunk_first) + b;
+  /// Adds the gradients of a leaf that samples keep to a sum, or what is left of them on the grid. A weight of 0 is not
+  /// multiplied: a non-finite gradient must contribute nothing. A stretch of the sum stays in the first cache while all
+  /// samples are added to it, a few in one pass, one after the other (docs/internals/tricks.md).
+  template <class Leaf>
+  [[gnu::noinline]] void add_kept(const sum_request<scalar>& sum, const Leaf& leaf, const scalar* weight, index begin,
+                                  index end, scalar* to) {
+    std::array<scaled_stretch<scalar>, most> terms;
+    std::size_t term_count = 0;
+    for (index b = begin; b < end; ++b) {
+      if (weight[b] != 0) terms[term_count++] = {weight[b], gradient(b, leaf)};
+    }
+    const auto all = std::span{terms}.first(term_count);
+    constexpr index stretch = index{1} << 12;
+    for (index from = 0; from < leaf.native_count(); from += stretch) {
+      const index count = std::min(stretch, leaf.native_count() - from);
+      scalar* const here = to + leaf.native + from;
+      if (sum.integers == nullptr && !sum.squares) {
+        add_all_scaled_to<scalar>(here, all, from, count);
+        continue;
+      }
+      for (const scaled_stretch<scalar>& term : all) {
+        if (sum.integers != nullptr) {
+          add_rounded(sum, term.weight, term.from + from, count, here);
+        } else {
+          add_scaled_squares_to(here, term.weight, term.from + from, count);
+        }
+      }
+    }
+  }
+  /// What is left on the grid of a stretch of a sample's gradient.
+  static void add_rounded(const sum_request<scalar>& sum, scalar weight, const scalar* gradient, index count,
+                          scalar* to) {
+    add_rounded_to(reinterpret_cast<integer_of<scalar>*>(to), static_cast<double>(weight) * sum.steps(), gradient,
+                   count);
   }
 };
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/run/deferred.hpp - sums of large blocks, formed from what a chunk of samples leaves on the tape
+// pergrad/host/run/worker.hpp - one thread's tile: through forward, loss, backward, facts and sums
+//
+// Parameter blocks have four ways to norms and sums, each a header with one struct of the same functions:
+//   exists         has the network such blocks? A way that does not exist is not compiled
+//   collect        norms (and, where kept, gradients) of a node's blocks, once the gradient of its output is complete
+//   add_unit       the same where nobody asks for norms: all weights are 1, and each sample is added to the sums at
+//   once add_weighted   adds samples with their weights to a lane's sum, or notes the weights for `finish_chunk`
+//   write_row      writes a sample's gradient times its weight, in PyTorch's order; a weight of 0 is not multiplied
+//   finish_chunk   if lanes do not add them up: the sums over a chunk of samples
+
+// pergrad/host/run/deferred_way.hpp - sums of large blocks, formed from what a chunk of samples leaves on the tape
 //
 // Of a block with one position, G_b = delta_b (x) x_b. A sample leaves x in PyTorch's order and delta, of all
 // such blocks (deferred_rows.hpp). After a chunk the sum over its samples is one product, (diag(w) Delta)^T X, that is
@@ -21721,32 +21783,168 @@ struct chunk_segments {
 // w delta is rounded once, as everywhere (privacy/clip.hpp). A sample of weight 0 is a row of zeros, x included where
 // it is not finite: nothing is multiplied by 0 that could give anything else.
 
+// pergrad/host/run/outer_way.hpp - outer-product blocks: their gradients are kept and added with their weights, or
+// their norms are found without, and x and weighted deltas make the sum
+//
+// Late blocks (leaf_tables.hpp) wait until the backward pass is through. All other norms are known by then, so samples
+// take turns: one's gradients are formed and added up before the next one's take their place (`take_turns`).
+
 namespace pergrad::inline v0_1::on_host {
 
-/// Puts the deltas of a node's blocks into their samples' rows, from `first` of the chunk on, for samples [begin, end)
-/// of a tile: the forward pass has left x there.
+/// See ways.hpp.
 template <class Network>
-void keep_deltas(working_memory<Network>& tape, const typename Network::scalar* workspace, std::size_t node,
-                 index first, index begin, index end) noexcept {
-  constexpr const auto& table = program<Network>::table;
-  if constexpr (table.deferred_count > 0) {
-    if (!table.nodes[node].deferred) return;
-    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
-    for (std::size_t k = outer_first; k < outer_last; ++k) {
+struct outer_way {
+  using scalar = typename Network::scalar;
+  using state = tile_state<Network>;
+  using kernel_type = leaf_kernel<scalar>;
+  static constexpr const auto& table = program<Network>::table;
+  static constexpr bool exists = table.outer_count > 0;
+
+  static void collect(state& tile, std::size_t node, index begin, index end) {
+    const auto [first, last] = leaves_of(table.outer, table.outer_count, node);
+    for (std::size_t k = first; k < last; ++k) {
       const outer_leaf& leaf = table.outer[k];
-      const leaf_kernel<typename Network::scalar> kernel{leaf, workspace};
-      for (index b = begin; b < end; ++b) {
-        std::copy_n(kernel.delta(b, 0), leaf.outputs, tape_access::rows(tape).delta(leaf.row_delta, first + b));
+      if (!leaf.deferred && !(tile.takes_turns && leaf.late)) collect_block(tile, leaf, begin, end);
+    }
+  }
+
+  /// The ordinary gradient: one product a block, nothing kept.
+  static void add_unit(state& tile, std::size_t node, index begin, index end, scalar* sums) {
+    const auto [first, last] = leaves_of(table.outer, table.outer_count, node);
+    for (std::size_t s = 0; s < tile.request.sum_count; ++s, sums += table.lane_size) {
+      for (std::size_t k = first; k < last; ++k) {
+        if (table.outer[k].deferred) continue;
+        const kernel_type kernel{table.outer[k], tile.workspace, begin};
+        kernel.add_sum(end - begin, sums + table.outer[k].native, tile.room);
       }
     }
   }
-}
-/// Where the weights of one sum and one block lie, one a sample of the chunk. `number` counts deferred blocks.
-template <class Network>
-[[nodiscard]] auto* deferred_weights(working_memory<Network>& tape, std::size_t sum, std::size_t number) noexcept {
-  return tape_access::row_weights(tape) +
-         static_cast<index>(sum * program<Network>::table.deferred_count + number) * chunk_samples<Network>;
-}
+
+  static void add_weighted(state& tile, std::size_t sum, const typename state::weights& weights, index begin, index end,
+                           scalar* to) {
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      if (!leaf.use.first || leaf.deferred || (tile.takes_turns && leaf.late && is_kept(tile, sum, leaf))) continue;
+      add_block(tile, sum, leaf, weights.of(leaf.node), begin, end, to);
+    }
+  }
+
+  static void write_row(state& tile, index b, const typename state::weights& weights, scalar* row) {
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      if (!leaf.use.first) continue;
+      const scalar weight = weights.of(leaf.node)[b];
+      const scalar* const gradient = tile.gradient(b, leaf);
+      for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(), [&](index p, index n) {
+        row[p] = weight == 0 ? scalar{0} : weight * gradient[n - leaf.native];
+      });
+    }
+  }
+
+  /// The late blocks of some samples, one sample after the other.
+  static void take_turns(state& tile, index begin, index end, scalar* sums) {
+    if constexpr (table.has_late) {
+      for (index b = begin; tile.takes_turns && b < end; ++b) {
+        for (std::size_t k = 0; k != table.outer_count; ++k) {
+          if (table.outer[k].late) collect_block(tile, table.outer[k], b, b + 1);
+        }
+        for (std::size_t s = 0; s < tile.request.sum_count; ++s) {
+          const auto weights = tile.weights_of(tile.request.sums[s], b, b + 1);
+          for (std::size_t k = 0; k != table.outer_count; ++k) {
+            const outer_leaf& leaf = table.outer[k];
+            if (!leaf.late || !is_kept(tile, s, leaf)) continue;
+            add_block(tile, s, leaf, weights.of(leaf.node), b, b + 1, sums + static_cast<index>(s) * table.lane_size);
+          }
+        }
+      }
+    }
+  }
+
+  /// Norms of one block and, where kept, gradients.
+  static void collect_block(state& tile, const outer_leaf& leaf, index begin, index end) {
+    const kernel_type kernel{leaf, tile.workspace, 0, tile.pass.inputs_of(table.nodes[leaf.node], 0)};
+    const norm_method method = method_of(tile.request, leaf, tile.every_gradient);
+    for (index b = begin; b < end; ++b) {
+      norm_bound& to = tile.part(b, leaf.node);
+      switch (method) {
+        case norm_method::product:
+          to += kernel.by_product(b);
+          break;
+        case norm_method::gram:
+          if constexpr (any([](const outer_leaf& each) { return each.method == norm_method::gram; })) {
+            to += kernel.gram(b);
+          } else {
+            to += tile.others->gram(kernel, b);
+          }
+          break;
+        case norm_method::direct:
+          if constexpr (any([](const outer_leaf& each) { return each.method == norm_method::direct; })) {
+            to += kernel.direct(b);
+          } else {
+            to += tile.others->direct(kernel, b);
+          }
+          break;
+        default: {
+          const double squared = form(kernel, b, tile.gradient(b, leaf), tile.room);
+          if (leaf.use.first) to.squared += squared;
+          if constexpr (table.deferred_count > 0) {
+            if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
+          }
+          if (leaf.use.first) tile.project(b, leaf);
+          break;
+        }
+      }
+    }
+  }
+
+ private:
+  /// Has the network such a block?
+  static constexpr bool any(auto wanted) {
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
+      if (wanted(table.outer[k])) return true;
+    }
+    return false;
+  }
+  /// Forms a block's gradient; that of shared parameters is added to that of later uses. Returns its squared norm.
+  /// `room` holds a gradient.
+  static double form(const kernel_type& kernel, index sample, scalar* gradient, [[maybe_unused]] scalar* room) {
+    if constexpr (any([](const outer_leaf& leaf) { return leaf.use.shared(); })) {
+      if (!kernel.leaf.use.last) return kernel.instantiate_onto(sample, gradient, room);
+    }
+    return kernel.instantiate(sample, gradient);
+  }
+
+  static bool is_kept(const state& tile, std::size_t sum, const outer_leaf& leaf) {
+    return tile.request.sums[sum].squares ||
+           method_of(tile.request, leaf, tile.every_gradient) == norm_method::instantiate;
+  }
+  /// Adds some samples' gradients of one block to a sum.
+  static void add_block(state& tile, std::size_t sum, const outer_leaf& leaf, const scalar* weight, index begin,
+                        index end, scalar* to) {
+    const sum_request<scalar>& asked = tile.request.sums[sum];
+    const kernel_type kernel{leaf, tile.workspace, begin};
+    if (is_kept(tile, sum, leaf)) {
+      tile.add_kept(asked, leaf, weight, begin, end, to);
+    } else if (asked.integers != nullptr) {
+      for (index b = begin; b < end; ++b) {
+        if (weight[b] == 0) continue;
+        kernel.instantiate(b - begin, tile.room);
+        tile.add_rounded(asked, weight[b], tile.room, leaf.size(), to + leaf.native);
+      }
+    } else if (asked.is_plain) {
+      kernel.add_sum(end - begin, to + leaf.native, tile.room);
+    } else {
+      for (index b = begin; b < end; ++b) {
+        if (weight[b] == 0 && !tile.finite(b)) tile.pass.erase(leaf.node, b);
+      }
+      kernel.add_weighted_sum(end - begin, weight + begin, to + leaf.native, tile.room);
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
 
 /// The sum over one chunk of one block.
 template <class Scalar>
@@ -21875,158 +22073,96 @@ inline void clear_left_out(const outer_leaf& leaf, const deferred_rows<Scalar>& 
   }
 }
 
-/// Adds the rows of a chunk's samples to all sums.
+/// See ways.hpp.
 template <class Network>
-void sum_deferred(const detail::thread_pool& pool, working_memory<Network>& tape,
-                  const run_request<typename Network::scalar>& request, index chunk_first, index samples) {
+struct deferred_way {
   using scalar = typename Network::scalar;
-  constexpr const auto& table = program<Network>::table;
-  constexpr auto stretches = [](const outer_leaf& leaf) {
-    return leaf.deferred ? (leaf.outputs + stretch_of(leaf) - 1) / stretch_of(leaf) : 0;
-  };
-  constexpr index tasks = [stretches] {
-    index count = 0;
-    for (std::size_t k = 0; k != table.outer_count; ++k) count += stretches(table.outer[k]);
-    return count;
-  }();
-  const deferred_rows<scalar> rows = tape_access::rows(tape);
-  // Sums with weight 1 first: they want what others leave out.
-  for (const bool unit : {true, false}) {
-    for (std::size_t s = 0; s < request.sum_count; ++s) {
-      const sum_request<scalar>& sum = request.sums[s];
-      if (sum.is_plain != unit) continue;
-      for (std::size_t k = 0; !unit && k != table.outer_count; ++k) {
-        const outer_leaf& leaf = table.outer[k];
-        if (!leaf.deferred) continue;
-        clear_left_out(leaf, rows, samples, static_cast<const scalar*>(deferred_weights(tape, s, leaf.number)));
-      }
-      pool.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t worker) {
-        auto task = static_cast<index>(task_number);
-        std::size_t k = 0;
-        for (; task >= stretches(table.outer[k]); ++k) task -= stretches(table.outer[k]);
-        const outer_leaf& leaf = table.outer[k];
-        const index first = task * stretch_of(leaf);
-        const index count = std::min(stretch_of(leaf), leaf.outputs - first);
-        const deferred_sum<scalar> form{leaf,
-                                        rows,
-                                        samples,
-                                        unit ? samples : part_samples<Network>(tape.capacity()),
-                                        unit ? nullptr : deferred_weights(tape, s, leaf.number),
-                                        static_cast<scalar>(sum.scale),
-                                        sum.accumulate || chunk_first > 0,
-                                        sum.out == nullptr ? nullptr : sum.out + leaf.parameters,
-                                        tape_access::weighted_room(tape, worker)};
-        if (sum.integers != nullptr) {
-          form.add_rounded(first, count, sum.steps(), sum.integers + leaf.parameters);
-        } else if (sum.squares) {
-          form.form_squares(first, count);
-        } else {
-          form.form(first, count);
-        }
-      });
-    }
-  }
-}
+  using state = tile_state<Network>;
+  static constexpr const auto& table = program<Network>::table;
+  static constexpr bool exists = table.deferred_count > 0;
 
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/run/gather.hpp - sums of outer products from where they were formed to where the caller wants them
-//
-// A sum lies in lanes, one or more arrays that are to be added up in order, each [views][outputs]; a row of it is one
-// element of the view with all outputs. PyTorch's order has the outputs outside. So blocks of it are added up and
-// turned around, instead of walking along rows whose neighbours lie a whole matrix row apart in the result.
-
-namespace pergrad::inline v0_1::on_host {
-
-/// Lanes that hold one sum, what it is multiplied by, and where it goes: written or added.
-template <class Scalar>
-struct lane_sum {
-  std::span<const Scalar* const> lanes;
-  Scalar scale = 1;
-  Scalar* out = nullptr;
-  bool accumulate = false;
-
-  /// The sum of one element.
-  void finish(index parameter, index native) const noexcept {
-    Scalar total = 0;
-    for (const Scalar* lane : lanes) total += lane[native];
-    total *= scale;
-    out[parameter] = accumulate ? out[parameter] + total : total;
-  }
-  /// The sums of `count` elements from `native` on into `totals`.
-  [[gnu::noinline]] void add_lanes(index native, index count, Scalar* totals) const noexcept {
-    for_each_vector<Scalar>(count, [&](index i, const auto& part) {
-      vector<Scalar> total = splat(Scalar{0});
-      for (const Scalar* lane : lanes) total = total + part.load(lane + native + i);
-      part.store(totals + i, total * splat(scale));
+  static void collect(state& tile, std::size_t node, index begin, index end) {
+    for_each_leaf(node, [&](const outer_leaf& leaf) {
+      keep_deltas(tile, leaf, begin, end);
+      outer_way<Network>::collect_block(tile, leaf, begin, end);
     });
   }
-};
-
-/// Lanes of integers, and where their sum is added.
-template <class Scalar>
-struct lane_sum_of_integers {
-  std::span<const Scalar* const> lanes;
-  std::int64_t* out = nullptr;
-
-  void add(index parameter, index native) const noexcept {
-    for (const Scalar* lane : lanes) out[parameter] += reinterpret_cast<const integer_of<Scalar>*>(lane)[native];
+  static void add_unit(state& tile, std::size_t node, index begin, index end, scalar* /*sums*/) {
+    for_each_leaf(node, [&](const outer_leaf& leaf) { keep_deltas(tile, leaf, begin, end); });
   }
-};
-
-/// Adds a lane's sums to the total and leaves zeros, for the next lane in the same buffer.
-template <class Scalar>
-[[gnu::noinline]] void move_onto(Scalar* total, Scalar* lane, index count) noexcept {
-  for_each_vector<Scalar>(count, [&](index i, const auto& part) {
-    part.store(total + i, part.load(total + i) + part.load(lane + i));
-    part.store(lane + i, splat(Scalar{0}));
-  });
-}
-/// The same for lanes of integers.
-template <class Integer>
-[[gnu::noinline]] void move_integers_onto(Integer* total, Integer* lane, index count) noexcept {
-  for (index i = 0; i < count; ++i) {
-    total[i] += lane[i];
-    lane[i] = 0;
-  }
-}
-
-/// Rows [first_row, last_row) of a leaf.
-template <class Scalar>
-inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row, const lane_sum<Scalar>& sum) noexcept {
-  constexpr index most_rows = 32;
-  constexpr index most_outputs = 64;
-  Scalar totals[most_rows * most_outputs];
-  for (index row = first_row; row < last_row;) {
-    // Rows whose parameters lie equally far apart.
-    const index parameter = parameter_of_row(leaf, row);
-    const index step = row + 1 < last_row ? parameter_of_row(leaf, row + 1) - parameter : 1;
-    index rows = 1;
-    while (rows < most_rows && row + rows < last_row && parameter_of_row(leaf, row + rows) == parameter + rows * step) {
-      ++rows;
+  static void add_weighted(state& tile, std::size_t sum, const typename state::weights& weights, index begin, index end,
+                           scalar* /*to*/) {
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      if (!leaf.deferred) continue;
+      std::copy(weights.of(leaf.node) + begin, weights.of(leaf.node) + end,
+                tile.tape.weights_of_deferred(sum, leaf.number) + tile.in_chunk + begin);
     }
-    for (index n = 0; n < leaf.outputs; n += most_outputs) {
-      const index outputs = std::min(most_outputs, leaf.outputs - n);
-      for (index r = 0; r < rows; ++r) {
-        sum.add_lanes(leaf.native + (row + r) * leaf.outputs + n, outputs, totals + r * most_outputs);
-      }
-      Scalar* out = sum.out + parameter + n * leaf.parameter_output;
-      if (step == 1 && sum.accumulate) {
-        transpose_add<Scalar>(totals, most_outputs, rows, outputs, out, leaf.parameter_output);
-      } else if (step == 1) {
-        transpose<Scalar>(totals, most_outputs, rows, outputs, out, leaf.parameter_output);
-      } else {
-        for (index k = 0; k < outputs; ++k) {
-          copy_strided(static_cast<const Scalar*>(totals + k), most_outputs, out + k * leaf.parameter_output, step,
-                       rows, sum.accumulate);
+  }
+  /// Those of all outer products are written together.
+  static void write_row(state& /*tile*/, index /*b*/, const typename state::weights& /*weights*/, scalar* /*row*/) {}
+
+  /// Adds the rows of a chunk's samples to all sums.
+  static void finish_chunk(const detail::thread_pool& pool, working_memory<Network>& tape,
+                           const run_request<scalar>& request, index chunk_first, index samples) {
+    constexpr auto stretches = [](const outer_leaf& leaf) {
+      return leaf.deferred ? (leaf.outputs + stretch_of(leaf) - 1) / stretch_of(leaf) : 0;
+    };
+    constexpr index tasks = count_pieces(table.outer, table.outer_count, stretches);
+    const deferred_rows<scalar> rows = tape.deferred();
+    // Sums with weight 1 first: they want what others leave out.
+    for (const bool unit : {true, false}) {
+      for (std::size_t s = 0; s < request.sum_count; ++s) {
+        const sum_request<scalar>& sum = request.sums[s];
+        if (sum.is_plain != unit) continue;
+        for (std::size_t k = 0; !unit && k != table.outer_count; ++k) {
+          const outer_leaf& leaf = table.outer[k];
+          if (!leaf.deferred) continue;
+          clear_left_out<scalar>(leaf, rows, samples, tape.weights_of_deferred(s, leaf.number));
         }
+        pool.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task, std::size_t worker) {
+          const auto [k, piece] = find_piece(table.outer, static_cast<index>(task), stretches);
+          const outer_leaf& leaf = table.outer[k];
+          const index first = piece * stretch_of(leaf);
+          const index count = std::min(stretch_of(leaf), leaf.outputs - first);
+          const deferred_sum<scalar> form{leaf,
+                                          rows,
+                                          samples,
+                                          unit ? samples : part_samples<Network>(tape.max_batch),
+                                          unit ? nullptr : tape.weights_of_deferred(s, leaf.number),
+                                          static_cast<scalar>(sum.scale),
+                                          sum.accumulate || chunk_first > 0,
+                                          sum.out == nullptr ? nullptr : sum.out + leaf.parameters,
+                                          tape.weighted_room(worker)};
+          if (sum.integers != nullptr) {
+            form.add_rounded(first, count, sum.steps(), sum.integers + leaf.parameters);
+          } else if (sum.squares) {
+            form.form_squares(first, count);
+          } else {
+            form.form(first, count);
+          }
+        });
       }
     }
-    row += rows;
   }
-}
+
+ private:
+  static void for_each_leaf(std::size_t node, auto&& f) {
+    if (!table.nodes[node].deferred) return;
+    const auto [first, last] = leaves_of(table.outer, table.outer_count, node);
+    for (std::size_t k = first; k < last; ++k) f(table.outer[k]);
+  }
+  /// Puts the deltas of a block into their samples' rows: the forward pass has left x there.
+  static void keep_deltas(state& tile, const outer_leaf& leaf, index begin, index end) noexcept {
+    const leaf_kernel<scalar> kernel{leaf, tile.workspace};
+    for (index b = begin; b < end; ++b) {
+      std::copy_n(kernel.delta(b, 0), leaf.outputs, tile.tape.deferred().delta(leaf.row_delta, tile.in_chunk + b));
+    }
+  }
+};
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/run/worker.hpp - one thread's part of a pass: tiles through forward, loss, backward, facts and sums
+// pergrad/host/run/elementwise_way.hpp - elementwise blocks: each sample's gradient is kept and added with its weight
 
 // pergrad/host/norms/elementwise_leaves.hpp - the gradient and norm of one elementwise leaf: a bias, a gain
 
@@ -22109,177 +22245,226 @@ inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace,
 }
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/norms/kept_rooms.hpp - where gradients lie that a tile keeps until its samples' weights are known
-//
-// Where the plan alone decides, a sample keeps what the plan instantiates, side by side; all blocks have their places
-// only where somebody asks for every gradient. The layers in front of a deferred one take a tile's samples in parts,
-// and samples of different parts share the room for these layers' gradients, as they go through them one after the
-// other; the layers behind it are through with all samples before, so there each has a room of its own. Gradients that
-// come late (leaf_tables.hpp) are formed when the backward pass is through and gone before the next tile comes: they
-// lie over what nobody reads in between, rooms for the time of one call and values and gradients of layers, so that a
-// private step takes no memory of its own for them.
 
 namespace pergrad::inline v0_1::on_host {
 
-/// One thread's room for kept gradients.
+/// See ways.hpp.
 template <class Network>
-struct kept_rooms {
+struct elementwise_way {
   using scalar = typename Network::scalar;
+  using state = tile_state<Network>;
   static constexpr const auto& table = program<Network>::table;
+  static constexpr bool exists = table.elementwise_count > 0;
 
-  scalar* workspace;
-  scalar* room;
-  bool as_planned;  ///< nobody asks for more gradients than the plan forms, nor for other methods
-  index every;      ///< from a sample's gradients to the next one's where not: each in the native order
-
-  /// `takes_turns`: late gradients have one room for all samples.
-  kept_rooms(const run_request<scalar>& request, bool takes_turns, index of_every, scalar* of_workspace,
-             scalar* of_room)
-      : workspace{of_workspace},
-        room{of_room},
-        as_planned{request.method == norm_method::automatic && !request.needs_every_gradient() &&
-                   (takes_turns || !table.has_late)},
-        every{of_every} {}
-
-  /// All of a sample of a tile that is not cut into parts, where somebody asks for every gradient.
-  [[nodiscard]] scalar* of_sample(index number) const noexcept { return room + number * every; }
-  template <class Leaf>
-  [[nodiscard]] scalar* gradient(index number, const Leaf& leaf) const noexcept {
-    const index place = leaf.kept_for_tile ? number : number % table.cache_tile;
-    if (!as_planned) return room + place * every + leaf.native;
-    return room + leaf.kept +
-           (leaf.kept_for_tile ? table.cache_tile * table.kept_part + place * table.kept_tile
-                               : place * table.kept_part);
-  }
-  /// Of a late leaf, whichever sample's turn it is.
-  [[nodiscard]] scalar* late_gradient(const outer_leaf& leaf) const noexcept {
-    if (!as_planned) return room + leaf.native;
-    return (leaf.in_workspace ? workspace : room) + leaf.kept;
-  }
-};
-
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/norms/leaf_sums.hpp - what the leaves of a node add to a lane's sum for some samples of a tile
-
-namespace pergrad::inline v0_1::on_host {
-
-/// One thread's leaves: its workspace, and room for a leaf's gradient or for its scaled deltas, whichever a leaf needs.
-/// Samples are those from `begin` to `end - 1` of the tile, `sum` is a lane's. Deferred leaves are left out.
-template <class Network>
-struct leaf_sums {
-  using scalar = typename Network::scalar;
-  using program = on_host::program<Network>;
-  static constexpr const auto& table = program::table;
-
-  const run_request<scalar>& request;
-  const scalar* workspace;
-  kept_rooms<Network> kept;
-  scalar* room;
-
-  /// Weights of one sum for the samples of a tile, one a layer with parameters.
-  using weight_table = std::array<scalar, static_cast<std::size_t>(table.tile)>;
-
-  /// The ordinary gradient: the same leaves with every weight 1, one product a block, nothing kept.
-  void add_unit_sums(std::size_t node, index begin, index end, scalar* sums) {
-    for (std::size_t s = 0; s < request.sum_count; ++s) {
-      add_unit_sum(node, begin, end, sums + static_cast<index>(s) * table.lane_size);
-    }
-  }
-  void add_unit_sum(std::size_t node, index begin, index end, scalar* sum) {
-    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
-    for (std::size_t k = outer_first; k < outer_last; ++k) {
-      if (table.outer[k].deferred) continue;
-      const leaf_kernel<scalar> kernel{table.outer[k], workspace, begin};
-      kernel.add_sum(end - begin, sum + table.outer[k].native, room);
-    }
+  static void collect(state& tile, std::size_t node, index begin, index end) {
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
     for (std::size_t k = first; k < last; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       for (index b = begin; b < end; ++b) {
-        instantiate(leaf, workspace, b, room);
-        add_to(sum + leaf.native, static_cast<const scalar*>(room), leaf.count);
+        const double squared = instantiate(leaf, tile.workspace, b, tile.gradient(b, leaf), !leaf.use.last);
+        if (!leaf.use.first) continue;
+        tile.part(b, node).squared += squared;
+        tile.project(b, leaf);
       }
     }
   }
 
-  /// One sample's gradient of a leaf, or what is left of it on the grid.
-  template <class Leaf>
-  void add_gradient(const sum_request<scalar>& asked, const Leaf& leaf, scalar weight, const scalar* gradient,
-                    scalar* sum) {
-    if (asked.integers == nullptr) {
-      add_scaled_to(sum + leaf.native, weight, gradient, leaf.native_count());
-    } else {
-      add_rounded_to(reinterpret_cast<integer_of<scalar>*>(sum) + leaf.native,
-                     static_cast<double>(weight) * asked.steps(), gradient, leaf.native_count());
+  static void add_unit(state& tile, std::size_t node, index begin, index end, scalar* sums) {
+    const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
+    for (std::size_t s = 0; s < tile.request.sum_count; ++s, sums += table.lane_size) {
+      for (std::size_t k = first; k < last; ++k) {
+        const elementwise_leaf& leaf = table.elementwise[k];
+        for (index b = begin; b < end; ++b) {
+          instantiate(leaf, tile.workspace, b, tile.room);
+          add_to(sums + leaf.native, static_cast<const scalar*>(tile.room), leaf.count);
+        }
+      }
     }
   }
 
-  /// A stretch of the sum stays in the first cache while all samples are added to it, a few in one pass, one after the
-  /// other (docs/internals/tricks.md).
-  template <class Leaf>
-  [[gnu::noinline]] void add_kept(const sum_request<scalar>& asked, const Leaf& leaf, index begin, index end,
-                                  const weight_table& weights, scalar* sum) {
-    if (asked.integers != nullptr) {
+  static void add_weighted(state& tile, std::size_t sum, const typename state::weights& weights, index begin, index end,
+                           scalar* to) {
+    for (std::size_t k = 0; k != table.elementwise_count; ++k) {
+      const elementwise_leaf& leaf = table.elementwise[k];
+      if (leaf.use.first) tile.add_kept(tile.request.sums[sum], leaf, weights.of(leaf.node), begin, end, to);
+    }
+  }
+
+  static void write_row(state& tile, index b, const typename state::weights& weights, scalar* row) {
+    for (std::size_t k = 0; k != table.elementwise_count; ++k) {
+      const elementwise_leaf& leaf = table.elementwise[k];
+      if (!leaf.use.first) continue;
+      const scalar weight = weights.of(leaf.node)[b];
+      const scalar* const gradient = tile.gradient(b, leaf);
+      for (index i = 0; i < leaf.count; ++i) row[leaf.parameters + i] = weight == 0 ? scalar{0} : weight * gradient[i];
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/run/table_way.hpp - tables of which a sample uses few rows
+//
+// No lane has a copy of a table. Samples leave their segments (sparse.hpp) and their weights on the tape; after a chunk
+// of samples, buckets of rows are summed up in parallel, each sample after sample.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// See ways.hpp.
+template <class Network>
+struct table_way {
+  using scalar = typename Network::scalar;
+  using state = tile_state<Network>;
+  using tape_type = working_memory<Network>;
+  static constexpr const auto& table = program<Network>::table;
+  static constexpr bool exists = table.sparse_count > 0;
+
+  static void collect(state& tile, std::size_t node, index begin, index end) {
+    for (std::size_t k = 0; k != table.sparse_count; ++k) {
+      const sparse_leaf& leaf = table.sparse[k];
+      if (leaf.node != node || !leaf.use.first) continue;
       for (index b = begin; b < end; ++b) {
-        const scalar weight = weights[static_cast<std::size_t>(b)];
-        if (weight != 0) add_gradient(asked, leaf, weight, kept.gradient(b, leaf), sum);
+        const segments<scalar> here = keep(tile, k, b);
+        tile.part(b, node).squared += squares_of(leaf, here);
+        if (tile.request.direction == nullptr) continue;
+        tile.projections[static_cast<std::size_t>(b)] +=
+            dot_segments(leaf, here, tile.request.direction + leaf.parameters);
       }
-      return;
-    }
-    const index native = leaf.native;
-    const index count = leaf.native_count();
-    std::array<scaled_stretch<scalar>, static_cast<std::size_t>(table.tile)> terms;
-    std::size_t term_count = 0;
-    for (index b = begin; b < end; ++b) {
-      const scalar weight = weights[static_cast<std::size_t>(b)];
-      if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-      terms[term_count++] = {weight, kept.gradient(b, leaf)};
-    }
-    const auto all = std::span{terms}.first(term_count);
-    constexpr index stretch = index{1} << 12;
-    for (index first = 0; first < count; first += stretch) {
-      const index here = std::min(stretch, count - first);
-      scalar* to = sum + native + first;
-      if (!asked.squares) {
-        add_all_scaled_to<scalar>(to, all, first, here);
-        continue;
-      }
-      for (const scaled_stretch<scalar>& term : all) add_scaled_squares_to(to, term.weight, term.from + first, here);
     }
   }
 
-  void add_weighted_sum(const sum_request<scalar>& asked, std::size_t node, index begin, index end,
-                        const weight_table& weights, scalar* sum) {
-    const auto add_one_by_one = [&](index native, index count, const auto& instantiate_one) {
-      for (index b = begin; b < end; ++b) {
-        const scalar weight = weights[static_cast<std::size_t>(b)];
-        if (weight == 0) continue;
-        instantiate_one(b);
-        add_scaled_to(sum + native, weight, static_cast<const scalar*>(room), count);
+  static void add_unit(state& tile, std::size_t node, index begin, index end, scalar* /*sums*/) {
+    for (std::size_t k = 0; k != table.sparse_count; ++k) {
+      if (table.sparse[k].node != node || !table.sparse[k].use.first) continue;
+      for (index b = begin; b < end; ++b) keep(tile, k, b);
+    }
+  }
+
+  static void add_weighted(state& tile, std::size_t sum, const typename state::weights& weights, index begin, index end,
+                           scalar* /*to*/) {
+    for (std::size_t k = 0; k != table.sparse_count; ++k) {
+      std::copy(weights.of(table.sparse[k].node) + begin, weights.of(table.sparse[k].node) + end,
+                tile.tape.weights_of_table(sum, k) + tile.in_chunk + begin);
+    }
+  }
+
+  static void write_row(state& tile, index b, const typename state::weights& weights, scalar* row) {
+    for (std::size_t k = 0; k != table.sparse_count; ++k) {
+      const sparse_leaf& leaf = table.sparse[k];
+      if (!leaf.use.first) continue;
+      write_segments(leaf, segments_of(tile.tape, leaf, tile.in_chunk + b), weights.of(leaf.node)[b],
+                     row + leaf.parameters);
+    }
+  }
+
+  /// Adds the segments of a chunk's samples up, sample after sample, in buckets of rows.
+  static void finish_chunk(const detail::thread_pool& pool, tape_type& tape, const run_request<scalar>& request,
+                           index chunk_first, index count) {
+    if (chunk_first == 0) clear(pool, tape, request);
+    const bool is_last = chunk_first + count == static_cast<index>(request.count);
+    constexpr std::size_t tasks = table.sparse_count * static_cast<std::size_t>(sparse_buckets);
+    pool.parallel(request.sum_count * tasks, [&](std::size_t task, std::size_t) {
+      const sum_request<scalar>& sum = request.sums[task / tasks];
+      const std::size_t number = task % tasks / static_cast<std::size_t>(sparse_buckets);
+      const auto bucket = static_cast<index>(task % static_cast<std::size_t>(sparse_buckets));
+      const sparse_leaf& leaf = table.sparse[number];
+      if (!leaf.use.first) return;
+      const scalar* const weights = tape.weights_of_table(task / tasks, number);
+      const auto for_each_sample = [&](const auto& add) {
+        for (index b = 0; b < count; ++b) {
+          const scalar weight = sum.is_plain ? scalar{1} : weights[b];
+          if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+          const segments<scalar> here = segments_of(tape, leaf, b);
+          add(here, here.first_of[bucket], here.first_of[bucket + 1], weight);
+        }
+      };
+      if (sum.integers != nullptr) {
+        for_each_sample([&](const segments<scalar>& here, index first, index last, scalar weight) {
+          add_rounded_segments(leaf, here, first, last, static_cast<double>(weight) * sum.steps(),
+                               sum.integers + leaf.parameters);
+        });
+        return;
+      }
+      scalar* const out = sum.out + leaf.parameters;
+      const auto scale = static_cast<scalar>(sum.scale);
+      if (!sums_in_double(sum)) {
+        for_each_sample([&](const segments<scalar>& here, index first, index last, scalar weight) {
+          add_segments(leaf, here, first, last, scale * weight, sum.squares, out);
+        });
+        return;
+      }
+      double* const to = sum_in_double(tape, task / tasks, number);
+      for_each_sample([&](const segments<scalar>& here, index first, index last, scalar weight) {
+        add_segments(leaf, here, first, last, scale * weight, sum.squares, to);
+      });
+      if (!is_last) return;
+      for_each_stretch_of_bucket(leaf, bucket, [&](index at, index size) {
+        for (index i = at; i < at + size; ++i)
+          out[i] = (sum.accumulate ? out[i] : scalar{0}) + static_cast<scalar>(to[i]);
+      });
+    });
+  }
+
+ private:
+  /// The segments of a sample of the chunk.
+  [[nodiscard]] static segments<scalar> segments_of(tape_type& tape, const sparse_leaf& leaf, index sample) noexcept {
+    return {leaf, tape.integers.data() + sample * table.sparse_integers,
+            tape.scalars.data() + sample * table.sparse_scalars};
+  }
+  /// Finds the segments of one sample of the tile and one table, which stay until the chunk's sums are formed.
+  static segments<scalar> keep(state& tile, std::size_t owner_number, index b) {
+    const sparse_leaf& owner = table.sparse[owner_number];
+    const segments<scalar> here = segments_of(tile.tape, owner, tile.in_chunk + b);
+    const segment_finder finder{tile.tape.finders.data() + static_cast<index>(tile.thread) * tape_type::finder_stride,
+                                owner.all_positions};
+    segment_maker<scalar> maker{owner, finder};
+    const auto for_each_use = [&](auto&& f) {
+      for (std::size_t k = owner_number; k != table.sparse_count; ++k) {
+        const sparse_leaf& use = table.sparse[k];
+        if (use.owner == owner_number) f(use, std::min(use.positions, tile.pass.positions_there(use.slot, b)));
       }
     };
-    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
-    for (std::size_t k = outer_first; k < outer_last; ++k) {
-      const outer_leaf& leaf = table.outer[k];
-      if (leaf.deferred) continue;  // the first pass has left its rows
-      const leaf_kernel<scalar> kernel{leaf, workspace, begin};
-      if (leaf.use.shared()) {  // the first pass kept its gradient, the sum over all uses
-        if (leaf.use.first) add_kept(asked, leaf, begin, end, weights, sum);
-      } else if (leaf.delta_stride == 1) {
-        kernel.add_weighted_sum(end - begin, weights.data() + begin, sum + leaf.native, room);
+    for_each_use([&](const sparse_leaf& use, index length) { maker.find(use, tile.pass.ids(use.ids, b), length); });
+    maker.sort(here);
+    if (owner.counted) {
+      std::copy_n(tile.workspace + owner.delta.offset + b * owner.delta.sample, owner.width, here.rows);
+    } else {
+      for_each_use([&](const sparse_leaf& use, index length) {
+        maker.add_rows(use, tile.workspace + use.delta.offset + b * use.delta.sample, length, here);
+      });
+    }
+    return here;
+  }
+
+  /// Is the sum over tables formed in double, elsewhere, before it goes where it belongs? So it is where it is added to
+  /// something; and in a clipped sum, where a row may have as many addends as there are samples.
+  [[nodiscard]] static bool sums_in_double(const sum_request<scalar>& sum) { return sum.accumulate || !sum.is_plain; }
+  static double* sum_in_double(tape_type& tape, std::size_t which, std::size_t number) {
+    double* to = tape.additions.data() + static_cast<index>(which) * table.sparse_size;
+    for (std::size_t k = 0; k < number; ++k) to += table.sparse[k].use.first ? table.sparse[k].size() : 0;
+    return to;
+  }
+  /// Sets the sums to zero, in long stretches: row by row, as buckets have them, it takes longer than all that follows
+  /// (docs/internals/tricks.md).
+  static void clear(const detail::thread_pool& pool, tape_type& tape, const run_request<scalar>& request) {
+    constexpr index stretch = (index{1} << 17) / static_cast<index>(sizeof(scalar));
+    constexpr auto stretches = [](const sparse_leaf& leaf) {
+      return leaf.use.first ? (leaf.size() + stretch - 1) / stretch : 0;
+    };
+    constexpr index tasks = count_pieces(table.sparse, table.sparse_count, stretches);
+    pool.parallel(request.sum_count * static_cast<std::size_t>(tasks), [&](std::size_t number, std::size_t) {
+      const std::size_t which = number / static_cast<std::size_t>(tasks);
+      const auto [k, piece] =
+          find_piece(table.sparse, static_cast<index>(number % static_cast<std::size_t>(tasks)), stretches);
+      const sum_request<scalar>& sum = request.sums[which];
+      const index first = piece * stretch;
+      const index count = std::min(stretch, table.sparse[k].size() - first);
+      if (sum.integers != nullptr) return;
+      if (sums_in_double(sum)) {
+        std::fill_n(sum_in_double(tape, which, k) + first, count, 0.0);
       } else {
-        add_one_by_one(leaf.native, leaf.size(), [&](index b) { kernel.instantiate(b - begin, room); });
+        std::fill_n(sum.out + table.sparse[k].parameters + first, count, scalar{0});
       }
-    }
-    const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
-    for (std::size_t k = first; k < last; ++k) {
-      const elementwise_leaf& leaf = table.elementwise[k];
-      if (leaf.use.shared()) {
-        if (leaf.use.first) add_kept(asked, leaf, begin, end, weights, sum);
-        continue;
-      }
-      add_one_by_one(leaf.native, leaf.count, [&](index b) { instantiate(leaf, workspace, b, room); });
-    }
+    });
   }
 };
 
@@ -22287,18 +22472,30 @@ struct leaf_sums {
 
 namespace pergrad::inline v0_1::on_host {
 
-/// One thread's view of a run.
+/// Calls f(way) for each of a network's ways.
+template <class Network, class Function>
+void for_each_way(Function&& f) {
+  const auto call = [&](auto way) {
+    if constexpr (decltype(way)::exists) f(way);
+  };
+  call(table_way<Network>{});
+  call(outer_way<Network>{});
+  call(deferred_way<Network>{});
+  call(elementwise_way<Network>{});
+}
+
 template <class Network>
 struct worker {
   using scalar = typename Network::scalar;
-  using program = on_host::program<Network>;
-  using tape_type = working_memory<Network>;
-  static constexpr const auto& table = program::table;
+  static constexpr const auto& table = program<Network>::table;
+  static constexpr std::size_t size = program<Network>::size;
 
-  const Network& network;
-  tape_type& tape;
   const sample_source<scalar>& source;
   const run_request<scalar>& request;
+<<<<<<< HEAD
+  tile_state<Network> tile;
+  scalar* sums;  ///< of a lane
+=======
   const other_ways<Network>* others = nullptr;  ///< null: method and strategy are what they are by default
   std::size_t number = 0;
   std::size_t chunk_first = 0;  ///< the first sample of the chunk whose segments are kept
@@ -22309,192 +22506,89 @@ struct worker {
   std::array<double, static_cast<std::size_t>(table.tile)> projections{};
   bool facts_wanted = request.needs_facts();
   bool every_gradient = request.needs_every_gradient();
-  /// Does each sample's gradient of a late leaf take the room of the one before?
+  /// Does each sample's gradient of a late leaf take the space of the one before?
   bool takes_turns =
       table.has_late && facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping;
   kept_rooms<Network> kept{request, takes_turns, forms_deferred(request) ? table.native_size : table.lane_size,
                            workspace, tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride};
   leaf_sums<Network> leaves{request, workspace, kept, room};
   chunk_segments<Network> sparse{tape, number, chunk_first, workspace};
+>>>>>>> wt/laws
 
-  /// Must the gradients of deferred leaves be formed and kept, sample by sample, too?
-  [[nodiscard]] static bool forms_deferred(const run_request<scalar>& request) {
-    const bool every = request.needs_every_gradient();
-    for (std::size_t k = 0; k != table.outer_count; ++k) {
-      const outer_leaf& leaf = table.outer[k];
-      if (leaf.deferred && method_of(request, leaf, every) == norm_method::instantiate) return true;
-    }
-    return false;
-  }
-
-  /// One tile: forward, loss, backward, facts, sums.
-  void process(std::size_t first, index samples, bool one_by_one, scalar* sums) {
-    passes<Network> pass{network, tape_access::panels(tape), workspace, rows_of(first), request.randomness};
-    pass.load(source, first, samples);
-    if (one_by_one && facts_wanted) {
-      others->one_by_one(*this, pass, first, samples);
-      conclude(pass, first, 0, samples, sums);
-      return;
-    }
-    for_each_part(samples, [&](index begin, index end) { pass.forward(0, table.split, begin, end); });
-    pass.forward(table.split, program::size, 0, samples);
-    evaluate_loss(pass, first, 0, samples);
-    if (!request.backward) {
-      observe(pass, first, 0, samples);
-      return;
-    }
-    if (facts_wanted) clear_parts(samples);
+  /// Forward, loss, backward, facts, sums. naive and multi send one sample after the other through the whole network;
+  /// only what is kept differs.
+  void process(index samples, bool one_by_one) {
+    tile.pass.load(source, tile.first, samples);
+    if (tile.facts_wanted) std::fill_n(tile.parts, samples * static_cast<index>(table.layer_groups), norm_bound{});
     const auto when_complete = [&](std::size_t node, index begin, index end) {
-      if (facts_wanted) {
-        collect(pass, first, node, begin, end);
-      } else {
-        keep_deltas(first, node, begin, end);
-        leaves.add_unit_sums(node, begin, end, sums);
-        sparse.keep_unit(pass, first, node, begin, end, request.sum_count);
-      }
-    };
-    pass.backward(table.split, program::size, 0, samples, when_complete);
-    for_each_part(samples, [&](index begin, index end) {
-      pass.backward(0, table.split, begin, end, when_complete);
-      conclude(pass, first, begin, end, sums);
-    });
-  }
-  /// Calls f(begin, end) for parts of a tile that stay in the cache.
-  template <class Function>
-  static void for_each_part(index samples, Function&& f) {
-    for (index begin = 0; begin < samples; begin += table.cache_tile) {
-      f(begin, std::min(samples, begin + table.cache_tile));
-    }
-  }
-  /// What is left to do once the gradients of some samples are complete.
-  void conclude(passes<Network>& pass, std::size_t first, index begin, index end, scalar* sums) {
-    if (!request.backward) return;
-    if constexpr (table.has_late) {
-      for (index b = begin; takes_turns && b < end; ++b) {
-        for (std::size_t k = 0; k != table.outer_count; ++k) {
-          if (table.outer[k].late) collect_outer(pass, table.outer[k], b, b + 1);
-        }
-        add_late(pass, first, b, sums);
-      }
-    }
-    observe(pass, first, begin, end);
-    if (!facts_wanted) return;
-    if (request.rows != nullptr) source.write_rows(this, &pass, first, begin, end);
-    form_sums(pass, first, begin, end, sums);
-  }
-
-  [[gnu::noinline]] void evaluate_loss(passes<Network>& pass, std::size_t first, index begin, index end) {
-    for (index b = begin; b < end; ++b) {
-      const std::span<const scalar> y = pass.output(b);
-      const std::span<scalar> dy = pass.output_gradient(b);
-      losses[static_cast<std::size_t>(b)] = source.loss(source.context, first + static_cast<std::size_t>(b), y, dy);
-      pass.scatter_output_gradient(b);
-    }
-  }
-
-  void clear_parts(index samples) {
-    std::fill_n(parts, samples * static_cast<index>(table.layer_groups), norm_bound{});
-    projections.fill(0);
-  }
-  [[nodiscard]] norm_bound& part(index sample, std::size_t node) {
-    return parts[sample * static_cast<index>(table.layer_groups) + static_cast<index>(table.layer_group[node])];
-  }
-  /// The rows of a tile's samples; nothing without deferred leaves.
-  [[nodiscard]] deferred_rows<scalar> rows_of(std::size_t first) {
-    return tape_access::rows(tape).from(static_cast<index>(first - chunk_first));
-  }
-  void keep_deltas(std::size_t first_sample, std::size_t node, index begin, index end) {
-    on_host::keep_deltas(tape, workspace, node, static_cast<index>(first_sample - chunk_first), begin, end);
-  }
-
-  /// Norms (and, where kept, gradients) of a node's blocks, once the gradient of its output is complete.
-  void collect(passes<Network>& pass, std::size_t first_sample, std::size_t node, index begin, index end) {
-    keep_deltas(first_sample, node, begin, end);
-    if constexpr (table.sparse_count > 0) {
-      sparse.for_each_table(node, [&](std::size_t k) {
-        for (index b = begin; b < end; ++b) {
-          const segments<scalar> here = sparse.keep(pass, first_sample, k, b);
-          part(b, node).squared += squares_of(table.sparse[k], here);
-          if (request.direction != nullptr) {
-            projections[static_cast<std::size_t>(b)] +=
-                dot_segments(table.sparse[k], here, request.direction + table.sparse[k].parameters);
-          }
+      for_each_way<Network>([&](auto way) {
+        if (tile.facts_wanted) {
+          way.collect(tile, node, begin, end);
+        } else {
+          way.add_unit(tile, node, begin, end, sums);
         }
       });
+    };
+    const bool together = !one_by_one || !tile.facts_wanted;
+    for (index first = 0; first < samples; first += together ? samples : 1) {
+      const index last = together ? samples : first + 1;
+      forward(first, last);
+      if (request.backward) tile.pass.backward(table.split, size, first, last, when_complete);
+      for_each_part(first, last, [&](index begin, index end) {
+        if (request.backward) tile.pass.backward(0, table.split, begin, end, when_complete);
+        if (together) conclude(begin, end);
+      });
     }
-    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
-    for (std::size_t k = outer_first; k < outer_last; ++k) {
-      if (!in_one_room(table.outer[k])) collect_outer(pass, table.outer[k], begin, end);
-    }
-    const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
-    for (std::size_t k = first; k < last; ++k) {
-      const elementwise_leaf& leaf = table.elementwise[k];
-      for (index b = begin; b < end; ++b) {
-        const double squared = instantiate(leaf, workspace, b, kept.gradient(b, leaf), !leaf.use.last);
-        if (!leaf.use.first) continue;
-        part(b, node).squared += squared;
-        if (request.direction != nullptr) project(b, leaf);
-      }
-    }
+    if (!together) conclude(0, samples);
   }
 
-  /// Is the block's gradient not formed before all of the sample's others?
-  [[nodiscard]] bool in_one_room(const outer_leaf& leaf) const noexcept { return takes_turns && leaf.late; }
-  /// Norms of one block and, where kept, gradients.
-  void collect_outer(const passes<Network>& pass, const outer_leaf& leaf, index begin, index end) {
-    const leaf_kernel<scalar> kernel{leaf, workspace, 0, pass.inputs_of(table.nodes[leaf.node], 0)};
-    const norm_method method = method_of(request, leaf, every_gradient);
+  /// As `sample_source::write_rows` is called.
+  static void write_rows(void* of_worker, index begin, index end) {
+    worker& self = *static_cast<worker*>(of_worker);
+    const run_request<scalar>& request = self.request;
+    const sum_request<scalar> unit;
+    const auto weights = self.tile.weights_of(request.row_weights == nullptr ? unit : *request.row_weights, begin, end);
     for (index b = begin; b < end; ++b) {
-      norm_bound& to = part(b, leaf.node);
-      switch (method) {
-        case norm_method::product:
-          to += kernel.by_product(b);
-          break;
-        case norm_method::gram:
-          to += norm_by_gram<Network>(kernel, b, others);
-          break;
-        case norm_method::direct:
-          to += norm_by_sum<Network>(kernel, b, others);
-          break;
-        default: {
-          scalar* gradient = in_one_room(leaf) ? kept.late_gradient(leaf) : kept.gradient(b, leaf);
-          const double squared = form_gradient<Network>(kernel, b, gradient, room);
-          if (leaf.use.first) to.squared += squared;
-          if constexpr (table.deferred_count > 0) {
-            if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
-          }
-          if (leaf.use.first && request.direction != nullptr) project(b, leaf);
-          break;
-        }
-      }
+      scalar* const row = request.rows + (static_cast<index>(self.tile.first - request.first) + b) *
+                                             static_cast<index>(Network::parameter_count);
+      for_each_way<Network>([&](auto way) { way.write_row(self.tile, b, weights, row); });
     }
   }
 
-  template <class Leaf>
-  void project(index b, const Leaf& leaf) {
-    projections[static_cast<std::size_t>(b)] +=
-        dot(static_cast<const scalar*>(kept.gradient(b, leaf)),
-            static_cast<const scalar*>(tape_access::direction(tape) + leaf.native), leaf.native_count());
+ private:
+  /// Calls f(begin, end) for parts of a tile that stay in the cache.
+  static void for_each_part(index begin, index end, auto&& f) {
+    for (; begin < end; begin += table.cache_tile) f(begin, std::min(end, begin + table.cache_tile));
   }
-  [[nodiscard, gnu::noinline]] sample_facts<scalar> facts_of(passes<Network>& pass, std::size_t first, index b) {
-    sample_facts<scalar> facts;
-    facts.sample = first + static_cast<std::size_t>(b) - request.first;
-    facts.loss = losses[static_cast<std::size_t>(b)];
-    facts.output = pass.output(b);
-    if (facts_wanted) {
-      facts.layers = {parts + b * static_cast<index>(table.layer_groups), table.layer_groups};
-      for (const norm_bound& each : facts.layers) facts.norm += each;
-      facts.projection = projections[static_cast<std::size_t>(b)];
+  void forward(index begin, index end) {
+    for_each_part(begin, end, [&](index first, index last) { tile.pass.forward(0, table.split, first, last); });
+    tile.pass.forward(table.split, size, begin, end);
+    evaluate_loss(begin, end);
+  }
+  [[gnu::noinline]] void evaluate_loss(index begin, index end) {
+    for (index b = begin; b < end; ++b) {
+      const std::span<const scalar> y = tile.pass.output(b);
+      const std::span<scalar> dy = tile.pass.output_gradient(b);
+      tile.losses[static_cast<std::size_t>(b)] =
+          source.loss(source.context, tile.first + static_cast<std::size_t>(b), y, dy);
+      tile.pass.scatter_output_gradient(b);
     }
-    return facts;
   }
-  [[gnu::noinline]] void observe(passes<Network>& pass, std::size_t first, index begin, index end) {
+  [[gnu::noinline]] void observe(index begin, index end) {
     for (index b = begin; b < end && request.observer_count > 0; ++b) {
-      const sample_facts<scalar> facts = facts_of(pass, first, b);
+      const sample_facts<scalar> facts = tile.facts_of(b);
       for (std::size_t k = 0; k < request.observer_count; ++k)
         request.observers[k].observe(request.observers[k].context, facts);
     }
   }
+<<<<<<< HEAD
+  /// What is left to do once the gradients of some samples are complete.
+  void conclude(index begin, index end) {
+    outer_way<Network>::take_turns(tile, begin, end, sums);
+    observe(begin, end);
+    if (!tile.facts_wanted) return;
+    if (request.rows != nullptr) source.write_rows(this, begin, end);
+=======
 
   /// Is the sample's gradient finite? Others are erased where their weight is 0, as 0 times infinity is not 0; a finite
   /// one must stay whole, because the next sum of the same evaluation may want it.
@@ -22511,7 +22605,7 @@ struct worker {
     }
   }
 
-  /// The late gradients of a sample, before the next sample's take their room.
+  /// The late gradients of a sample, before the next sample's take their space.
   [[gnu::noinline]] void add_late(passes<Network>& pass, std::size_t first, index b, scalar* sums) {
     std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
     for (std::size_t s = 0; s < request.sum_count; ++s) {
@@ -22529,90 +22623,29 @@ struct worker {
   }
 
   void form_sums(passes<Network>& pass, std::size_t first, index begin, index end, scalar* sums) {
+>>>>>>> wt/laws
     // Plain sums first: a sample that a weighted sum leaves out may have its factors erased. Ghost's sums last: each
     // runs the passes anew, and erases what it likes.
     for (const int turn : {0, 1, 2}) {
       for (std::size_t s = 0; s < request.sum_count; ++s) {
         const sum_request<scalar>& sum = request.sums[s];
         if (turn != (sum.is_plain ? 0 : needs_a_second_pass(sum) ? 2 : 1)) continue;
-        note_weights(pass, s, first, begin, end);
-        form_sum(pass, sum, first, begin, end, sums + static_cast<index>(s) * table.lane_size);
+        if (turn == 2) {
+          forward(begin, end);
+          tile.pass.backward(begin, end, [](std::size_t, index, index) {});
+        }
+        const auto weights = tile.weights_of(sum, begin, end);
+        for_each_way<Network>([&](auto way) {
+          way.add_weighted(tile, s, weights, begin, end, sums + static_cast<index>(s) * table.lane_size);
+        });
       }
     }
   }
-  /// The sums over tables and of deferred leaves are formed when the chunk is complete.
-  void note_weights(passes<Network>& pass, std::size_t sum, std::size_t first, index begin, index end) {
-    if constexpr (table.sparse_count > 0 || table.deferred_count > 0) {
-      const sum_request<scalar>& asked = request.sums[sum];
-      std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
-      const auto weight_of = [&](std::size_t node) { return weights[asked.per_layer ? table.layer_group[node] : 0]; };
-      for (index b = begin; b < end; ++b) {
-        weigh(pass, asked, first, b, weights.data());
-        for (std::size_t k = 0; k != table.sparse_count; ++k) {
-          sparse.weight(sum, k, first, b) = weight_of(table.sparse[k].node);
-        }
-        for (std::size_t k = 0; k != table.outer_count && table.deferred_count > 0; ++k) {
-          if (!table.outer[k].deferred) continue;
-          deferred_weights(tape, sum, table.outer[k].number)[static_cast<index>(first - chunk_first) + b] =
-              weight_of(table.outer[k].node);
-        }
-      }
-    }
-  }
-  /// Ghost clipping forms a sum with one weight a sample by a second pass.
+  /// Ghost clipping forms a sum with one weight a sample by a second pass. It is the first one again, bit by bit; the
+  /// weights meet the factors, not the losses as in the papers: a loss times w makes a backward pass that rounds in its
+  /// own way, and the clip bound would only hold about.
   [[nodiscard]] bool needs_a_second_pass(const sum_request<scalar>& sum) const noexcept {
     return request.strategy == strategy_kind::ghost && !sum.is_plain && !sum.per_layer && sum.integers == nullptr;
-  }
-
-  void form_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index begin,
-                index end, scalar* sum) {
-    if (needs_a_second_pass(request_sum)) {
-      others->second_pass(*this, pass, request_sum, first, begin, end, sum);
-      return;
-    }
-    constexpr std::size_t groups = std::max<std::size_t>(1, table.layer_groups);
-    std::array<scalar, groups* static_cast<std::size_t>(table.tile)> weights{};
-    for (index b = begin; b < end; ++b) {
-      scalar* mine = weights.data() + b * static_cast<index>(groups);
-      weigh(pass, request_sum, first, b, mine);
-      if (!request_sum.per_layer) std::fill_n(mine + 1, groups - 1, mine[0]);
-    }
-    const auto weights_of = [&](std::size_t node) {
-      typename leaf_sums<Network>::weight_table of_node{};
-      for (auto b = static_cast<std::size_t>(begin); b < static_cast<std::size_t>(end); ++b) {
-        of_node[b] = weights[b * groups + table.layer_group[node]];
-      }
-      return of_node;
-    };
-    const auto add = [&](const outer_leaf& leaf) {
-      if (!leaf.use.first || leaf.deferred) return;
-      const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
-      const leaf_kernel<scalar> kernel{leaf, workspace, begin};
-      if (request_sum.squares || method_of(request, leaf, every_gradient) == norm_method::instantiate) {
-        if (in_one_room(leaf)) return;
-        leaves.add_kept(request_sum, leaf, begin, end, leaf_weights, sum);
-      } else if (request_sum.integers != nullptr) {
-        for (index b = begin; b < end; ++b) {
-          if (leaf_weights[static_cast<std::size_t>(b)] == 0) continue;
-          kernel.instantiate(b - begin, room);
-          leaves.add_gradient(request_sum, leaf, leaf_weights[static_cast<std::size_t>(b)], room, sum);
-        }
-      } else if (request_sum.is_plain) {
-        kernel.add_sum(end - begin, sum + leaf.native, room);
-      } else {
-        for (index b = begin; b < end; ++b) {
-          if (leaf_weights[static_cast<std::size_t>(b)] == 0 && !finite(pass, first, b)) pass.erase(leaf.node, b);
-        }
-        kernel.add_weighted_sum(end - begin, leaf_weights.data() + begin, sum + leaf.native, room);
-      }
-    };
-    for (std::size_t k = 0; k != table.outer_count; ++k) add(table.outer[k]);
-    for (std::size_t k = 0; k != table.elementwise_count; ++k) {
-      const elementwise_leaf& leaf = table.elementwise[k];
-      if (!leaf.use.first) continue;
-      const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
-      leaves.add_kept(request_sum, leaf, begin, end, leaf_weights, sum);
-    }
   }
 };
 
@@ -22642,22 +22675,20 @@ class engine {
 
   static void run(const detail::thread_pool& pool, const Network& network, tape_type& tape,
                   const sample_source<scalar>& source, const run_request<scalar>& request,
-                  const other_ways<Network>* others = nullptr) {
-    if (request.sum_count > tape.sum_capacity()) throw_too_many_sums(request.sum_count, tape.sum_capacity());
-    if (pool.thread_count() > tape.worker_count()) {
-      throw_too_many_threads(pool.thread_count(), tape.worker_count());
-    }
+                  const other_norms<scalar>* others = nullptr) {
+    if (request.sum_count > tape.max_sums) throw_too_many_sums(request.sum_count, tape.max_sums);
+    if (pool.thread_count() > tape.threads) throw_too_many_threads(pool.thread_count(), tape.threads);
     const auto count = static_cast<index>(request.count);
     const bool one_by_one = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi;
     // Gradients of large blocks that someone wants formed fill the memory: fewer samples at a time.
-    const index most = worker<Network>::forms_deferred(request) ? table.cache_tile : table.tile;
+    const index most = tile_state<Network>::forms_deferred(request) ? table.cache_tile : table.tile;
     const index tile = request.strategy == strategy_kind::naive ? 1 : std::min(most, tile_of_batch<Network>(count));
     const index chunk =
         std::max(tile, std::min(chunk_samples<Network>, most_samples_of_integers(request)) / tile * tile);
-    const lane_plan plan{request.sum_count > 0, request.has_weights(), tile, tape.capacity()};
+    const lane_plan plan{request.sum_count > 0, request.has_weights(), tile, tape.max_batch};
 
-    pack_panels(pool, network, tape_access::panels(tape), request.backward);
-    if (request.direction != nullptr) to_native(request.direction, tape_access::direction(tape));
+    pack_panels(pool, network, tape.panels.data(), request.backward);
+    if (request.direction != nullptr) to_native(request.direction, tape.direction.data());
 
     index chunk_first = 0;
     do {
@@ -22665,12 +22696,11 @@ class engine {
       ring lanes{plan.lanes(samples), lane_buffers(lane_count<Network>, pool.thread_count())};
       run_chunk(pool, network, tape, source, request, others, plan, lanes, chunk_first, samples, one_by_one);
       for (std::size_t k = 0; k < request.sum_count; ++k) gather(pool, tape, request, k, lanes, chunk_first > 0);
-      if constexpr (table.sparse_count > 0) {
-        sum_tables(pool, tape, request, chunk_first, samples);
-      }
-      if constexpr (table.deferred_count > 0) {
-        sum_deferred(pool, tape, request, chunk_first, samples);
-      }
+      for_each_way<Network>([&](auto way) {
+        if constexpr (requires { &decltype(way)::finish_chunk; }) {
+          way.finish_chunk(pool, tape, request, chunk_first, samples);
+        }
+      });
       chunk_first += samples;
     } while (chunk_first < count);
   }
@@ -22694,22 +22724,25 @@ class engine {
     }
   };
 
-  /// The lanes' part of one chunk.
+  /// The accumulators' part of one chunk.
   static void run_chunk(const detail::thread_pool& pool, const Network& network, tape_type& tape,
                         const sample_source<scalar>& source, const run_request<scalar>& request,
-                        const other_ways<Network>* others, const lane_plan& plan, ring& ring_of_lanes,
+                        const other_norms<scalar>* others, const lane_plan& plan, ring& ring_of_lanes,
                         index chunk_first, index count, bool one_by_one) {
     const index lanes = plan.lanes(count);
     const index tiles = plan.tiles(count);
     pool.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t thread) {
       const auto lane = static_cast<index>(lane_number);
-      worker<Network> state{
-          network, tape, source, request, others, thread, static_cast<std::size_t>(chunk_first) + request.first};
       const auto process = [&](scalar* sums) {
         for (index t = lane * tiles / lanes; t < (lane + 1) * tiles / lanes; ++t) {
           const index first = t * plan.tile;
           const index samples = std::min(plan.tile, count - first);
-          state.process(static_cast<std::size_t>(chunk_first + first) + request.first, samples, one_by_one, sums);
+          worker<Network>{source,
+                          request,
+                          {network, tape, request, others, thread,
+                           static_cast<std::size_t>(chunk_first + first) + request.first, first},
+                          sums}
+              .process(samples, one_by_one);
         }
       };
       if (request.sum_count == 0) {
@@ -22717,7 +22750,7 @@ class engine {
         return;
       }
       const index stride = buffer_stride(request);
-      scalar* const buffers = tape_access::lanes(tape);
+      scalar* const buffers = tape.lanes.data();
       const auto finish = [&] {
         ring_of_lanes.finish(
             lane, [&](index to, index from) { move_lane(request, buffers + to * stride, buffers + from * stride); });
@@ -22735,91 +22768,6 @@ class engine {
     });
   }
 
-  /// Is the sum over tables formed in double, elsewhere, before it goes where it belongs? So it is where it is added to
-  /// something; and in a clipped sum, where a row may have as many addends as there are samples.
-  [[nodiscard]] static bool sums_in_double(const sum_request<scalar>& sum) { return sum.accumulate || !sum.is_plain; }
-  static double* sum_of_table(tape_type& tape, std::size_t which, std::size_t number) {
-    double* to = tape_access::additions(tape) + static_cast<index>(which) * table.sparse_size;
-    for (std::size_t k = 0; k < number; ++k) to += table.sparse[k].use.first ? table.sparse[k].size() : 0;
-    return to;
-  }
-  /// Sets the sums over tables to zero, in long stretches: row by row, as buckets have them, it takes longer than
-  /// all that follows (docs/internals/tricks.md).
-  static void clear_tables(const detail::thread_pool& pool, tape_type& tape, const run_request<scalar>& request) {
-    constexpr index stretch = (index{1} << 17) / static_cast<index>(sizeof(scalar));
-    constexpr auto stretches = [](const sparse_leaf& leaf) {
-      return leaf.use.first ? (leaf.size() + stretch - 1) / stretch : 0;
-    };
-    constexpr index tasks = [stretches] {
-      index count = 0;
-      for (std::size_t k = 0; k != table.sparse_count; ++k) count += stretches(table.sparse[k]);
-      return count;
-    }();
-    pool.parallel(request.sum_count * static_cast<std::size_t>(tasks), [&](std::size_t number, std::size_t) {
-      const std::size_t which = number / static_cast<std::size_t>(tasks);
-      auto task = static_cast<index>(number % static_cast<std::size_t>(tasks));
-      std::size_t k = 0;
-      for (; task >= stretches(table.sparse[k]); ++k) task -= stretches(table.sparse[k]);
-      const sum_request<scalar>& sum = request.sums[which];
-      const index first = task * stretch;
-      const index count = std::min(stretch, table.sparse[k].size() - first);
-      if (sum.integers != nullptr) return;
-      if (sums_in_double(sum)) {
-        std::fill_n(sum_of_table(tape, which, k) + first, count, 0.0);
-      } else {
-        std::fill_n(sum.out + table.sparse[k].parameters + first, count, scalar{0});
-      }
-    });
-  }
-
-  /// Adds the segments of a chunk's samples up, sample after sample, in buckets of rows.
-  static void sum_tables(const detail::thread_pool& pool, tape_type& tape, const run_request<scalar>& request,
-                         index chunk_first, index count) {
-    if (chunk_first == 0) clear_tables(pool, tape, request);
-    const bool is_last = chunk_first + count == static_cast<index>(request.count);
-    constexpr std::size_t tasks = table.sparse_count * static_cast<std::size_t>(sparse_buckets);
-    pool.parallel(request.sum_count * tasks, [&](std::size_t task, std::size_t) {
-      const sum_request<scalar>& sum = request.sums[task / tasks];
-      const std::size_t number = task % tasks / static_cast<std::size_t>(sparse_buckets);
-      const auto bucket = static_cast<index>(task % static_cast<std::size_t>(sparse_buckets));
-      const sparse_leaf& leaf = table.sparse[number];
-      if (!leaf.use.first) return;
-      const scalar* weights = segment_weights<Network>(tape, task / tasks, number);
-      const auto for_each_sample = [&](const auto& add) {
-        for (index b = 0; b < count; ++b) {
-          if (weights[b] == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-          const segments<scalar> here{leaf, tape_access::integers(tape) + b * table.sparse_integers,
-                                      tape_access::scalars(tape) + b * table.sparse_scalars};
-          add(here, here.first_of[bucket], here.first_of[bucket + 1], weights[b]);
-        }
-      };
-      if (sum.integers != nullptr) {
-        for_each_sample([&](const segments<scalar>& here, index first, index last, scalar weight) {
-          add_rounded_segments(leaf, here, first, last, static_cast<double>(weight) * sum.steps(),
-                               sum.integers + leaf.parameters);
-        });
-        return;
-      }
-      scalar* const out = sum.out + leaf.parameters;
-      const auto scale = static_cast<scalar>(sum.scale);
-      if (!sums_in_double(sum)) {
-        for_each_sample([&](const segments<scalar>& here, index first, index last, scalar weight) {
-          add_segments(leaf, here, first, last, scale * weight, sum.squares, out);
-        });
-        return;
-      }
-      double* const to = sum_of_table(tape, task / tasks, number);
-      for_each_sample([&](const segments<scalar>& here, index first, index last, scalar weight) {
-        add_segments(leaf, here, first, last, scale * weight, sum.squares, to);
-      });
-      if (!is_last) return;
-      for_each_stretch_of_bucket(leaf, bucket, [&](index at, index size) {
-        for (index i = at; i < at + size; ++i)
-          out[i] = (sum.accumulate ? out[i] : scalar{0}) + static_cast<scalar>(to[i]);
-      });
-    });
-  }
-
   static void to_native(const scalar* parameters, scalar* native) {
     for (std::size_t k = 0; k != table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
@@ -22832,17 +22780,17 @@ class engine {
     }
   }
 
-  static constexpr index chunk_elements = index{1} << 13;
-  [[nodiscard]] static index rows_per_chunk(const outer_leaf& leaf) {
-    return std::max<index>(1, chunk_elements / leaf.outputs);
+  /// Rows of a leaf that one task gathers.
+  [[nodiscard]] static index rows_of_piece(const outer_leaf& leaf) {
+    return std::max<index>(1, (index{1} << 13) / leaf.outputs);
   }
 
-  /// From one buffer of a lane's sums to the next. They lie side by side, whatever more the tape has room for: pages
-  /// stay untouched.
+  /// From one buffer of an accumulator's sums to the next. They lie side by side, whatever more the tape has room for:
+  /// pages stay untouched.
   [[nodiscard]] static index buffer_stride(const run_request<scalar>& request) {
     return static_cast<index>(request.sum_count) * table.lane_size;
   }
-  /// Adds the sums of a lane to others, and leaves zeros.
+  /// Adds the sums of an accumulator to others, and leaves zeros.
   static void move_lane(const run_request<scalar>& request, scalar* to, scalar* lane) {
     using integer = integer_of<scalar>;
     for (std::size_t k = 0; k < request.sum_count; ++k, to += table.lane_size, lane += table.lane_size) {
@@ -22853,8 +22801,8 @@ class engine {
       }
     }
   }
-  /// Adds the total and the lanes that are left up in order and puts the sum into PyTorch's order; with `onto` it is
-  /// added to what is there.
+  /// Adds the total and the accumulators that are left up in order and puts the sum into PyTorch's order; with `onto`
+  /// it is added to what is there.
   static void gather(const detail::thread_pool& pool, tape_type& tape, const run_request<scalar>& request,
                      std::size_t number, const ring& lanes, bool onto) {
     const sum_request<scalar>& sum = request.sums[number];
@@ -22862,32 +22810,27 @@ class engine {
     std::size_t used_count = 0;
     const auto use = [&](index buffer) {
       used[used_count++] =
-          tape_access::lanes(tape) + buffer * buffer_stride(request) + static_cast<index>(number) * table.lane_size;
+          tape.lanes.data() + buffer * buffer_stride(request) + static_cast<index>(number) * table.lane_size;
     };
     if (lanes.count() > 0) use(0);
     for (index lane = lanes.folded_in_the_end(); lane < lanes.count(); ++lane) use(lanes.buffer_of(lane));
     const lane_sum<scalar> lane_sum{std::span{used}.first(used_count), static_cast<scalar>(sum.scale), sum.out,
                                     sum.accumulate || onto};
     const lane_sum_of_integers<scalar> sum_of_integers{lane_sum.lanes, sum.integers};
-    index chunks = 0;
-    for (std::size_t k = 0; k != table.outer_count; ++k) chunks += chunks_of(table.outer[k]);
-    pool.parallel(static_cast<std::size_t>(chunks) + (table.elementwise_count > 0 ? 1 : 0),
+    const index pieces = count_pieces(table.outer, table.outer_count, pieces_of);
+    pool.parallel(static_cast<std::size_t>(pieces) + (table.elementwise_count > 0 ? 1 : 0),
                   [&](std::size_t task, std::size_t) {
-                    auto chunk = static_cast<index>(task);
-                    for (std::size_t k = 0; k != table.outer_count; ++k) {
+                    if (static_cast<index>(task) < pieces) {
+                      const auto [k, piece] = find_piece(table.outer, static_cast<index>(task), pieces_of);
                       const outer_leaf& leaf = table.outer[k];
-                      if (chunk < chunks_of(leaf)) {
-                        const index rows_count = leaf.groups * leaf.view_width();
-                        const index first = chunk * rows_per_chunk(leaf);
-                        const index last = std::min(rows_count, first + rows_per_chunk(leaf));
-                        if (sum.integers == nullptr) {
-                          gather_rows(leaf, first, last, lane_sum);
-                        } else {
-                          for_each_parameter(leaf, first, last, [&](index p, index n) { sum_of_integers.add(p, n); });
-                        }
-                        return;
+                      const index first = piece * rows_of_piece(leaf);
+                      const index last = std::min(leaf.groups * leaf.view_width(), first + rows_of_piece(leaf));
+                      if (sum.integers == nullptr) {
+                        gather_rows(leaf, first, last, lane_sum);
+                      } else {
+                        for_each_parameter(leaf, first, last, [&](index p, index n) { sum_of_integers.add(p, n); });
                       }
-                      chunk -= chunks_of(leaf);
+                      return;
                     }
                     for (std::size_t k = 0; k != table.elementwise_count; ++k) {
                       const elementwise_leaf& leaf = table.elementwise[k];
@@ -22901,113 +22844,11 @@ class engine {
                     }
                   });
   }
-  [[nodiscard, gnu::noinline]] static index chunks_of(const outer_leaf& leaf) {
+  [[nodiscard, gnu::noinline]] static index pieces_of(const outer_leaf& leaf) {
     if (!leaf.use.first || leaf.deferred) return 0;
-    return (leaf.groups * leaf.view_width() + rows_per_chunk(leaf) - 1) / rows_per_chunk(leaf);
+    return (leaf.groups * leaf.view_width() + rows_of_piece(leaf) - 1) / rows_of_piece(leaf);
   }
 };
-
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/run/every_way.hpp - all ways to norms and sums, for expressions that do not leave the choice to the plan
-
-namespace pergrad::inline v0_1::on_host {
-
-/// naive and multi send one sample after the other through the whole network; only what is kept differs.
-template <class Network>
-void collect_one_by_one(worker<Network>& state, passes<Network>& pass, std::size_t first, index samples) {
-  state.clear_parts(samples);
-  for (index b = 0; b < samples; ++b) {
-    pass.forward(b, b + 1);
-    state.evaluate_loss(pass, first, b, b + 1);
-    pass.backward(b, b + 1, [](std::size_t, index, index) {});
-    for (std::size_t node = program<Network>::size; node-- > 0;) state.collect(pass, first, node, b, b + 1);
-  }
-}
-
-/// Ghost clipping's second pass. It is the first one again, bit by bit; the weights meet the factors, not the losses
-/// as in the papers: a loss times w makes a backward pass that rounds in its own way, and the clip bound would only
-/// hold about.
-template <class Network>
-void second_pass_sum(worker<Network>& state, passes<Network>& pass,
-                     const sum_request<typename Network::scalar>& request_sum, std::size_t first, index begin,
-                     index end, typename Network::scalar* sum) {
-  constexpr const auto& table = program<Network>::table;
-  typename leaf_sums<Network>::weight_table weights{};
-  for (index b = begin; b < end; ++b) state.weigh(pass, request_sum, first, b, &weights[static_cast<std::size_t>(b)]);
-  pass.forward(begin, end);
-  state.evaluate_loss(pass, first, begin, end);
-  pass.backward(begin, end, [&](std::size_t node, index, index) {
-    for (index b = begin; b < end; ++b) {
-      if (table.nodes[node].parameter_count == 0 || weights[static_cast<std::size_t>(b)] != 0) continue;
-      if (!state.finite(pass, first, b)) pass.erase(node, b);
-    }
-    state.leaves.add_weighted_sum(request_sum, node, begin, end, weights, sum);
-  });
-}
-
-/// For an expression that may take any of them.
-template <class Network>
-inline constexpr other_ways<Network> every_way{
-    .gram = [](const leaf_kernel<typename Network::scalar>& kernel, index sample) { return kernel.gram(sample); },
-    .direct = [](const leaf_kernel<typename Network::scalar>& kernel, index sample) { return kernel.direct(sample); },
-    .one_by_one = &collect_one_by_one<Network>,
-    .second_pass = &second_pass_sum<Network>};
-
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/run/rows.hpp - samples' gradients, written out in PyTorch's order
-
-namespace pergrad::inline v0_1::on_host {
-
-/// Writes a sample's kept gradient, and its segments of tables, times `weight_of(node)` if `weighted`. A weight of 0 is
-/// chosen, not multiplied.
-template <class Network, class SegmentsOf, class WeightOf>
-void write_row(const typename Network::scalar* kept, const SegmentsOf& segments_of, bool weighted,
-               const WeightOf& weight_of, typename Network::scalar* row) {
-  using scalar = typename Network::scalar;
-  constexpr const auto& table = program<Network>::table;
-  for (std::size_t k = 0; k != table.outer_count; ++k) {
-    const outer_leaf& leaf = table.outer[k];
-    if (!leaf.use.first) continue;
-    const auto weight = weight_of(leaf.node);
-    for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(),
-                       [&](index p, index n) { row[p] = weighted && weight == 0 ? scalar{0} : weight * kept[n]; });
-  }
-  for (std::size_t k = 0; k != table.elementwise_count; ++k) {
-    const elementwise_leaf& leaf = table.elementwise[k];
-    if (!leaf.use.first) continue;
-    const auto weight = weight_of(leaf.node);
-    for (index i = 0; i < leaf.count; ++i) {
-      row[leaf.parameters + i] = weighted && weight == 0 ? scalar{0} : weight * kept[leaf.native + i];
-    }
-  }
-  for (std::size_t k = 0; k != table.sparse_count; ++k) {
-    const sparse_leaf& leaf = table.sparse[k];
-    if (leaf.use.first) write_segments(leaf, segments_of(k), weight_of(leaf.node), row + leaf.parameters);
-  }
-}
-
-/// The rows of samples begin .. end - 1 of a tile, as `run_request::write_rows` is called.
-template <class Network>
-void write_rows(void* of_worker, void* of_passes, std::size_t first, index begin, index end) {
-  using scalar = typename Network::scalar;
-  constexpr const auto& table = program<Network>::table;
-  auto& state = *static_cast<worker<Network>*>(of_worker);
-  auto& pass = *static_cast<passes<Network>*>(of_passes);
-  const run_request<scalar>& request = state.request;
-  for (index b = begin; b < end; ++b) {
-    scalar* row = request.rows + static_cast<index>(first - request.first + static_cast<std::size_t>(b)) *
-                                     static_cast<index>(Network::parameter_count);
-    std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
-    const bool weighted = request.row_weights != nullptr;
-    if (weighted) state.weigh(pass, *request.row_weights, first, b, weights.data());
-    const auto weight_of = [&](std::size_t node) {
-      return weighted ? weights[request.row_weights->per_layer ? table.layer_group[node] : 0] : scalar{1};
-    };
-    write_row<Network>(
-        state.kept.of_sample(b), [&](std::size_t leaf) { return state.sparse.of(first, leaf, b); }, weighted, weight_of,
-        row);
-  }
-}
 
 }  // namespace pergrad::inline v0_1::on_host
 
@@ -23085,9 +22926,9 @@ class host {
       const auto* all = static_cast<const source_type*>(self);
       return all->loss->evaluate(y, all->samples->targets(sample), dy);
     };
-    const on_host::other_ways<Network>* others = nullptr;
-    if constexpr (Needs.rows) source.write_rows = &on_host::write_rows<Network>;
-    if constexpr (Needs.every_algorithm) others = &on_host::every_way<Network>;
+    const on_host::other_norms<scalar>* others = nullptr;
+    if constexpr (Needs.rows) source.write_rows = &on_host::worker<Network>::write_rows;
+    if constexpr (Needs.every_algorithm) others = &on_host::every_norm<scalar>;
     on_host::engine<Network>::run(pool_, network, *memory, source, request, others);
   }
 
@@ -24177,10 +24018,21 @@ struct convolution {
     return window_count(length, kernel.height, options.stride.height, options.padding.height, options.dilation.height);
   }
   [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
-    return {.in_channels = in.e0,
-            .in_size = image_size(in),
-            .out_channels = Channels,
-            .out_size = output_size(in),
+    return map_between(in.e0, image_size(in), Channels, output_size(in));
+  }
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (options.output_padding_given) return mistake::option_not_offered;
+    const mistake wrong = check_options(in);
+    return wrong == mistake::none && has_zero(output_size(in)) ? mistake::kernel_too_large : wrong;
+  }
+
+ protected:
+  [[nodiscard]] static constexpr affine_map map_between(std::size_t in_channels, extent in_size,
+                                                        std::size_t out_channels, extent out_size) noexcept {
+    return {.in_channels = in_channels,
+            .in_size = in_size,
+            .out_channels = out_channels,
+            .out_size = out_size,
             .kernel = kernel,
             .stride = options.stride,
             .padding = options.padding,
@@ -24188,17 +24040,15 @@ struct convolution {
             .groups = options.groups,
             .bias = options.bias};
   }
-  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
-    if (options.unknown_given || options.output_padding_given || !fits_axes(GivenKernel, Axes)) {
-      return mistake::option_not_offered;
-    }
+  [[nodiscard]] static constexpr mistake check_options(shape in) noexcept {
+    if (options.unknown_given || !fits_axes(GivenKernel, Axes)) return mistake::option_not_offered;
     if (in.rank() != Axes + 1) return wrong_rank(Axes);
     if (Channels == 0 || has_zero(kernel) || has_zero(options.stride) || has_zero(options.dilation) ||
         options.groups == 0) {
       return mistake::zero_is_no_size;
     }
-    if (in.e0 % options.groups != 0 || Channels % options.groups != 0) return mistake::groups_do_not_divide;
-    return has_zero(output_size(in)) ? mistake::kernel_too_large : mistake::none;
+    const bool divide = in.e0 % options.groups == 0 && Channels % options.groups == 0;
+    return divide ? mistake::none : mistake::groups_do_not_divide;
   }
 
  private:
@@ -24251,37 +24101,23 @@ namespace pergrad::inline v0_1 {
 /// `output_padding<>` (smaller than the stride or the dilation), `dilation<>`, `groups<>`, `no_bias`. PyTorch:
 /// `nn.ConvTranspose2d`; parameters: weight `[channels, Channels / groups, height, width]`, then bias `[Channels]`.
 template <std::size_t Channels, extent Kernel, class... Options>
-struct conv_transpose2d {
+struct conv_transpose2d : detail::convolution<2, Channels, Kernel, Options...> {
+  using frame = detail::convolution<2, Channels, Kernel, Options...>;
   static constexpr const char* name = "conv_transpose2d";
-  static constexpr detail::window_options options = detail::gather<detail::window_options, Options...>().on(2);
-  static constexpr extent kernel = detail::on_axes(Kernel, 2, 1);
-  static constexpr std::size_t kernel_axes = 2;
+  using frame::kernel;
+  using frame::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
-    const extent out = output_size(in);
-    return {Channels, out.height, out.width};
+    return detail::image_shape(Channels, output_size(in), 2);
   }
   [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
-    return {.in_channels = Channels,
-            .in_size = output_size(in),
-            .out_channels = in.e0,
-            .out_size = {in.e1, in.e2},
-            .kernel = kernel,
-            .stride = options.stride,
-            .padding = options.padding,
-            .dilation = options.dilation,
-            .groups = options.groups,
-            .bias = options.bias,
-            .adjoint = true};
+    affine_map map = frame::map_between(Channels, output_size(in), in.e0, detail::image_size(in));
+    map.adjoint = true;
+    return map;
   }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    if (options.unknown_given || !detail::fits_axes(Kernel, 2)) return detail::mistake::option_not_offered;
-    if (in.rank() != 3) return detail::mistake::needs_an_image;
-    if (Channels == 0 || detail::has_zero(kernel) || detail::has_zero(options.stride) ||
-        detail::has_zero(options.dilation) || options.groups == 0) {
-      return detail::mistake::zero_is_no_size;
-    }
-    if (in.e0 % options.groups != 0 || Channels % options.groups != 0) return detail::mistake::groups_do_not_divide;
+    const detail::mistake wrong = frame::check_options(in);
+    if (wrong != detail::mistake::none) return wrong;
     if (too_much(options.output_padding.height, options.stride.height, options.dilation.height) ||
         too_much(options.output_padding.width, options.stride.width, options.dilation.width)) {
       return detail::mistake::output_padding_too_large;
@@ -24354,10 +24190,6 @@ struct attention_options {
   bool unknown_given = false;   ///< something that is no option, or no probability
   std::uint32_t threshold = 0;  ///< 2^32 p: a probability is kept if its 32 random bits are not below
   double kept = 1;              ///< 1 / (1 - p)
-
-  [[nodiscard]] constexpr std::array<std::size_t, 3> settings(std::size_t heads) const noexcept {
-    return {heads, causal ? 1U : 0U, threshold};
-  }
 };
 
 constexpr void apply(attention_options& options, no_bias) noexcept { options.bias = false; }
@@ -24468,6 +24300,41 @@ struct attention_layout {
   return at;
 }
 
+/// What attention layers have in common, those that have one input with that in both places.
+template <std::size_t Heads, class... Options>
+struct attention_layer {
+  static constexpr bool on_tiles = true;
+  static constexpr attention_options options = gather<attention_options, Options...>();
+
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+  [[nodiscard]] static constexpr auto settings() noexcept {
+    return std::array<std::size_t, 3>{Heads, options.causal ? 1U : 0U, options.threshold};
+  }
+  [[nodiscard]] static constexpr mistake check_inputs(shape in, shape memory) noexcept {
+    if (options.unknown_given) return mistake::option_not_offered;
+    if (memory.ids != 0) return mistake::ids_into_a_float_layer;
+    if (in.rank() != 2) return mistake::needs_a_sequence;
+    if (memory.rank() != 2) return mistake::branches_do_not_fit;
+    if (Heads == 0) return mistake::zero_is_no_size;
+    return in.e1 % Heads != 0 ? mistake::heads_do_not_divide : mistake::none;
+  }
+  [[nodiscard]] static constexpr block_list<9> blocks_of(shape in, shape memory) noexcept {
+    const std::size_t biases = options.bias ? in.e1 : 0;
+    const std::size_t learned = options.kv_bias ? 1 : 0;
+    const std::size_t packed = in.e1 == memory.e1 ? in.e1 : 0;
+    const std::size_t apart = in.e1 - packed;
+    return {{{"in_proj_weight", {3 * packed, in.e1}},
+             {"q_proj_weight", {apart, in.e1}},
+             {"k_proj_weight", {apart, memory.e1}},
+             {"v_proj_weight", {apart, memory.e1}},
+             {"in_proj_bias", {3 * biases}},
+             {"bias_k", {learned, 1, in.e1}},
+             {"bias_v", {learned, 1, in.e1}},
+             {"out_proj.weight", {in.e1, in.e1}},
+             {"out_proj.bias", {biases}}}};
+  }
+};
+
 /// PyTorch's first values for `layer_default` (`nn.MultiheadAttention._reset_parameters`): Xavier's for projections and
 /// learned keys, zero biases, ±1/sqrt(features) for the output's weight. Another initialiser decides everything itself.
 template <class Initialiser, class Scalar>
@@ -24512,8 +24379,6 @@ void initialise_attention(const attention_layout& at, bool has_bias, const Initi
 
 }  // namespace detail
 }  // namespace pergrad::inline v0_1
-// pergrad/layers/shared/attention_softmax.hpp - the softmax of scores and its gradient, row by row, and the dropout
-// behind it
 
 namespace pergrad::inline v0_1::detail {
 
@@ -24610,45 +24475,34 @@ void multiply_matrices(std::ptrdiff_t rows, std::ptrdiff_t depth, std::ptrdiff_t
                  out);
 }
 
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1::detail {
-
-/// A product of every position's row with one matrix. Samples of varying length stop at their length.
+/// Rows of `width` values, one a position; from sample to sample they are `step` apart.
 template <class Scalar>
-struct positions_product {
-  std::ptrdiff_t depth = 0;  ///< of the matrix [depth][columns]
-  std::ptrdiff_t columns = 0;
-  const Scalar* left = nullptr;
-  std::ptrdiff_t left_sample = 0;
-  std::ptrdiff_t left_row = 0;
-  const Scalar* right = nullptr;
-  const Scalar* bias = nullptr;  ///< null: none
-  Scalar* out = nullptr;
-  std::ptrdiff_t out_sample = 0;
-  std::ptrdiff_t out_row = 0;
+struct position_rows {
+  Scalar* first;
+  std::ptrdiff_t step;
+  std::ptrdiff_t width;
 };
 
-/// `lengths`: null if all samples have all `positions`.
-template <class Tile, class Scalar>
+/// out = left times `right` [left.width][out.width], plus `bias` unless it is null, for every position. Samples of
+/// varying length stop at their length; `lengths`: null if all samples have all `positions`.
+template <class Tile>
 void multiply_positions(const Tile& tile, const std::uint32_t* lengths, std::ptrdiff_t positions,
-                        const positions_product<Scalar>& of) {
+                        position_rows<const typename Tile::scalar> left, const typename Tile::scalar* right,
+                        const typename Tile::scalar* bias, position_rows<typename Tile::scalar> out) {
   const std::ptrdiff_t groups = lengths == nullptr ? 1 : tile.samples;
   for (std::ptrdiff_t b = 0; b < groups; ++b) {
     const std::ptrdiff_t samples = lengths == nullptr ? tile.samples : 1;
     const std::ptrdiff_t rows = lengths == nullptr ? positions : static_cast<std::ptrdiff_t>(lengths[b]);
-    const Scalar* left = of.left + b * of.left_sample;
-    Scalar* out = of.out + b * of.out_sample;
-    if (of.bias != nullptr) {
-      Tile::multiply_bias({{{}, {samples, of.left_sample, of.out_sample}, {rows, of.left_row, of.out_row}},
-                           {{}, {}, {of.depth, 1, of.columns}},
-                           of.columns},
-                          left, of.right, out, of.bias);
+    const auto multiply = [&](auto product, auto... more) {
+      product({{{}, {samples, left.step, out.step}, {rows, left.width, out.width}},
+               {{}, {}, {left.width, 1, out.width}},
+               out.width},
+              left.first + b * left.step, right, out.first + b * out.step, more...);
+    };
+    if (bias != nullptr) {
+      multiply(&Tile::multiply_bias, bias);
     } else {
-      Tile::multiply({{{}, {samples, of.left_sample, of.out_sample}, {rows, of.left_row, of.out_row}},
-                      {{}, {}, {of.depth, 1, of.columns}},
-                      of.columns},
-                     left, of.right, out);
+      multiply(&Tile::multiply);
     }
   }
 }
@@ -24780,63 +24634,30 @@ struct projected_rows {
 template <class Tile, class Inputs>
 void project(const Tile& tile, const projected_rows& of, const Inputs& x, const typename Tile::scalar* turned,
              const typename Tile::scalar* bias) {
-  multiply_positions<Tile, typename Tile::scalar>(tile, of.lengths, of.positions,
-                                                  {.depth = of.features,
-                                                   .columns = of.width,
-                                                   .left = x.first,
-                                                   .left_sample = x.step,
-                                                   .left_row = of.features,
-                                                   .right = turned,
-                                                   .bias = bias,
-                                                   .out = tile.saved.first + of.first,
-                                                   .out_sample = tile.saved.step,
-                                                   .out_row = of.width});
+  multiply_positions(tile, of.lengths, of.positions, {x.first, x.step, of.features}, turned, bias,
+                     {tile.saved.first + of.first, tile.saved.step, of.width});
 }
 /// From the projections' gradients, which have taken their place.
 template <class Tile, class Gradients>
 void project_backward(const Tile& tile, const projected_rows& of, const typename Tile::scalar* weights,
                       const Gradients& dx) {
-  multiply_positions<Tile, typename Tile::scalar>(tile, of.lengths, of.positions,
-                                                  {.depth = of.width,
-                                                   .columns = of.features,
-                                                   .left = tile.saved.first + of.first,
-                                                   .left_sample = tile.saved.step,
-                                                   .left_row = of.width,
-                                                   .right = weights,
-                                                   .out = dx.first,
-                                                   .out_sample = dx.step,
-                                                   .out_row = of.features});
+  multiply_positions(tile, of.lengths, of.positions, {tile.saved.first + of.first, tile.saved.step, of.width}, weights,
+                     nullptr, {dx.first, dx.step, of.features});
   clear_beyond(dx, tile.samples, of.lengths, of.positions, of.features);
 }
 
 /// y = C W^T + b, position by position; `turned` is W^T.
 template <class Tile>
 void project_context(const Tile& tile, const attention_layout& at, const typename Tile::scalar* turned, bool has_bias) {
-  multiply_positions<Tile, typename Tile::scalar>(tile, tile.lengths, at.queries,
-                                                  {.depth = at.features,
-                                                   .columns = at.features,
-                                                   .left = tile.saved.first + at.context,
-                                                   .left_sample = tile.saved.step,
-                                                   .left_row = at.features,
-                                                   .right = turned,
-                                                   .bias = has_bias ? tile.parameters + at.out_bias : nullptr,
-                                                   .out = tile.y.first,
-                                                   .out_sample = tile.y.step,
-                                                   .out_row = at.features});
+  multiply_positions(tile, tile.lengths, at.queries, {tile.saved.first + at.context, tile.saved.step, at.features},
+                     turned, has_bias ? tile.parameters + at.out_bias : nullptr,
+                     {tile.y.first, tile.y.step, at.features});
 }
 /// dC = dY W, into the scratch of every sample.
 template <class Tile>
 void project_context_backward(const Tile& tile, const attention_layout& at) {
-  multiply_positions<Tile, typename Tile::scalar>(tile, tile.lengths, at.queries,
-                                                  {.depth = at.features,
-                                                   .columns = at.features,
-                                                   .left = tile.dy.first,
-                                                   .left_sample = tile.dy.step,
-                                                   .left_row = at.features,
-                                                   .right = tile.parameters + at.out_weight,
-                                                   .out = tile.scratch.first,
-                                                   .out_sample = tile.scratch.step,
-                                                   .out_row = at.features});
+  multiply_positions(tile, tile.lengths, at.queries, {tile.dy.first, tile.dy.step, at.features},
+                     tile.parameters + at.out_weight, nullptr, {tile.scratch.first, tile.scratch.step, at.features});
 }
 
 }  // namespace pergrad::inline v0_1::detail
@@ -24854,32 +24675,17 @@ namespace detail {
 
 /// The node in which the branches of a `cross_attention` meet: `{positions, features}` and `{positions, features}`.
 template <std::size_t Heads, class... Options>
-struct attention_to_memory {
+struct attention_to_memory : attention_layer<Heads, Options...> {
   static constexpr const char* name = "cross_attention";
-  static constexpr bool on_tiles = true;
-  static constexpr attention_options options = gather<attention_options, Options...>();
+  using attention_layer<Heads, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in, shape /*second*/) noexcept { return {in.e0, in.e1}; }
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in, shape second) noexcept {
     return lay_out(in, second).parameter_count;
   }
-  [[nodiscard]] static constexpr block_list<9> blocks(shape in, shape second) noexcept {
-    const std::size_t biases = options.bias ? in.e1 : 0;
-    const std::size_t learned = options.kv_bias ? 1 : 0;
-    const std::size_t packed = in.e1 == second.e1 ? in.e1 : 0;
-    const std::size_t apart = in.e1 - packed;
-    return {{{"in_proj_weight", {3 * packed, in.e1}},
-             {"q_proj_weight", {apart, in.e1}},
-             {"k_proj_weight", {apart, second.e1}},
-             {"v_proj_weight", {apart, second.e1}},
-             {"in_proj_bias", {3 * biases}},
-             {"bias_k", {learned, 1, in.e1}},
-             {"bias_v", {learned, 1, in.e1}},
-             {"out_proj.weight", {in.e1, in.e1}},
-             {"out_proj.bias", {biases}}}};
+  [[nodiscard]] static constexpr auto blocks(shape in, shape second) noexcept {
+    return attention_to_memory::blocks_of(in, second);
   }
-  [[nodiscard]] static constexpr auto settings() noexcept { return options.settings(Heads); }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in, shape second) noexcept {
     return lay_out(in, second).saved_count;
   }
@@ -24887,12 +24693,7 @@ struct attention_to_memory {
     return lay_out(in, second).scratch_count;
   }
   [[nodiscard]] static constexpr mistake check(shape in, shape second) noexcept {
-    if (options.unknown_given) return mistake::option_not_offered;
-    if (second.ids != 0) return mistake::ids_into_a_float_layer;
-    if (in.rank() != 2) return mistake::needs_a_sequence;
-    if (second.rank() != 2) return mistake::branches_do_not_fit;
-    if (Heads == 0) return mistake::zero_is_no_size;
-    return in.e1 % Heads != 0 ? mistake::heads_do_not_divide : mistake::none;
+    return attention_to_memory::check_inputs(in, second);
   }
   [[nodiscard]] static constexpr std::array<matrix, 3> matrices(shape in, shape second) noexcept {
     const std::size_t features = in.e1;
@@ -25100,51 +24901,47 @@ constexpr void apply(table_options& options, padding_idx<Id> option) noexcept {
 }
 constexpr void apply(table_options& options, bag_sum) noexcept { options.sum = true; }
 
-[[nodiscard]] constexpr mistake check_table(shape in, std::size_t width, const table_options& options) noexcept {
-  if (in.ids == 0 || in.rank() != 1) return mistake::needs_ids;
-  if (width == 0) return mistake::zero_is_no_size;
-  const bool padding_is_an_id = options.padding == ~std::size_t{0} || options.padding < in.ids;
-  return options.unknown_given || !padding_is_an_id ? mistake::option_not_offered : mistake::none;
-}
+/// What layers with a table `[vocabulary][Dim]` have in common.
+template <std::size_t Dim, class... Options>
+struct table_layer {
+  static constexpr bool on_tiles = true;
+  static constexpr bool takes_ids = true;
+  static constexpr table_options options = gather<table_options, Options...>();
 
-/// Rows `[vocabulary][width]`: N(0, 1) where an initialiser means "what PyTorch does", which is what `nn.Embedding`
-/// does; any other as it says, with fan_in = width and fan_out = vocabulary, as torch.nn.init counts. The padding row
-/// is 0.
-template <class Initialiser, class Scalar>
-void initialise_table(const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> table, std::size_t width,
-                      std::size_t padding) {
-  const std::size_t vocabulary = table.size() / width;
-  initialise_rows(initialiser, {static_cast<double>(width), static_cast<double>(vocabulary)}, first, table);
-  if (padding < vocabulary) std::ranges::fill(table.subspan(padding * width, width), Scalar{0});
-}
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.ids * Dim; }
+  [[nodiscard]] static constexpr block_list<1> blocks(shape in) noexcept { return {{{"weight", {in.ids, Dim}}}}; }
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (in.ids == 0 || in.rank() != 1) return mistake::needs_ids;
+    if (Dim == 0) return mistake::zero_is_no_size;
+    const bool padding_is_an_id = options.padding == ~std::size_t{0} || options.padding < in.ids;
+    return options.unknown_given || !padding_is_an_id ? mistake::option_not_offered : mistake::none;
+  }
+  /// N(0, 1) where an initialiser means "what PyTorch does", which is what `nn.Embedding` does; any other as it says,
+  /// with fan_in = Dim and fan_out = vocabulary, as torch.nn.init counts. The padding row is 0.
+  template <class Initialiser, class Scalar>
+  static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> table) {
+    initialise_rows(initialiser, {static_cast<double>(Dim), static_cast<double>(in.ids)}, first, table);
+    if (options.padding < in.ids) std::ranges::fill(table.subspan(options.padding * Dim, Dim), Scalar{0});
+  }
+};
 
 }  // namespace detail
 
 /// `embedding<Dim>` on `token_ids(positions, vocabulary)`: `{positions}` ids to `{positions, Dim}`. Option:
 /// `padding_idx<Id>`. PyTorch: `nn.Embedding(vocabulary, Dim)`; parameters: weight `[vocabulary, Dim]`.
 template <std::size_t Dim, class... Options>
-struct embedding {
+struct embedding : detail::table_layer<Dim, Options...> {
   static constexpr const char* name = "embedding";
-  static constexpr bool on_tiles = true;
-  static constexpr bool takes_ids = true;
-  static constexpr detail::table_options options = detail::gather<detail::table_options, Options...>();
+  using detail::table_layer<Dim, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, Dim}; }
-  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.ids * Dim; }
-  [[nodiscard]] static constexpr block_list<1> blocks(shape in) noexcept { return {{{"weight", {in.ids, Dim}}}}; }
   [[nodiscard]] static constexpr auto settings() noexcept { return std::array{options.padding}; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    if (options.sum) return detail::mistake::option_not_offered;
-    return detail::check_table(in, Dim, options);
+    return options.sum ? detail::mistake::option_not_offered : detail::table_layer<Dim, Options...>::check(in);
   }
   [[nodiscard]] static constexpr auto factors(shape in) noexcept {
     return list_factors(
         row_sum(in.e0, in.ids, Dim, {.from = source::backprop, .position_stride = Dim}, options.padding));
-  }
-  template <class Initialiser, class Scalar>
-  static void initialise(shape /*in*/, const Initialiser& initialiser, std::uint64_t first,
-                         std::span<Scalar> parameters) {
-    detail::initialise_table(initialiser, first, parameters, Dim, options.padding);
   }
 
   template <class Tile>
@@ -25179,30 +24976,18 @@ namespace pergrad::inline v0_1 {
 /// (default: the mean), `padding_idx<Id>`: positions that hold it are left out of the sum and of the count; a mean over
 /// none is 0. PyTorch: `nn.EmbeddingBag(vocabulary, Dim, mode="mean")`; parameters: weight `[vocabulary, Dim]`.
 template <std::size_t Dim, class... Options>
-struct embedding_bag {
+struct embedding_bag : detail::table_layer<Dim, Options...> {
   static constexpr const char* name = "embedding_bag";
-  static constexpr bool on_tiles = true;
-  static constexpr bool takes_ids = true;
   static constexpr bool knows_lengths = true;
-  static constexpr detail::table_options options = detail::gather<detail::table_options, Options...>();
+  using detail::table_layer<Dim, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Dim}; }
-  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.ids * Dim; }
-  [[nodiscard]] static constexpr block_list<1> blocks(shape in) noexcept { return {{{"weight", {in.ids, Dim}}}}; }
   [[nodiscard]] static constexpr auto settings() noexcept {
     return std::array{options.padding, std::size_t{options.sum}};
   }
   [[nodiscard]] static constexpr std::size_t saved_count(shape /*in*/) noexcept { return Dim; }
-  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    return detail::check_table(in, Dim, options);
-  }
   [[nodiscard]] static constexpr auto factors(shape in) noexcept {
     return list_factors(row_sum(in.e0, in.ids, Dim, {.from = source::saved}, options.padding));
-  }
-  template <class Initialiser, class Scalar>
-  static void initialise(shape /*in*/, const Initialiser& initialiser, std::uint64_t first,
-                         std::span<Scalar> parameters) {
-    detail::initialise_table(initialiser, first, parameters, Dim, options.padding);
   }
 
   template <class Tile>
@@ -25503,8 +25288,8 @@ struct concatenation {
     const rows_of rows{tile.in, tile.in2};
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       for (std::ptrdiff_t r = 0; r < rows.count; ++r) {
-        copy(tile.x(b) + r * rows.first, tile.y(b) + r * rows.both(), rows.first);
-        copy(tile.x2(b) + r * rows.second, tile.y(b) + r * rows.both() + rows.first, rows.second);
+        std::copy_n(tile.x(b) + r * rows.first, rows.first, tile.y(b) + r * rows.both());
+        std::copy_n(tile.x2(b) + r * rows.second, rows.second, tile.y(b) + r * rows.both() + rows.first);
       }
     }
   }
@@ -25513,8 +25298,9 @@ struct concatenation {
     const rows_of rows{tile.in, tile.in2};
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       for (std::ptrdiff_t r = 0; r < rows.count; ++r) {
-        if (tile.wants_dx) copy(tile.dy(b) + r * rows.both(), tile.dx(b) + r * rows.first, rows.first);
-        if (tile.wants_dx2) copy(tile.dy(b) + r * rows.both() + rows.first, tile.dx2(b) + r * rows.second, rows.second);
+        const auto* dy = tile.dy(b) + r * rows.both();
+        if (tile.wants_dx) std::copy_n(dy, rows.first, tile.dx(b) + r * rows.first);
+        if (tile.wants_dx2) std::copy_n(dy + rows.first, rows.second, tile.dx2(b) + r * rows.second);
       }
     }
   }
@@ -25530,10 +25316,6 @@ struct concatenation {
     std::ptrdiff_t second;
     [[nodiscard]] constexpr std::ptrdiff_t both() const noexcept { return first + second; }
   };
-  template <class Scalar>
-  static void copy(const Scalar* from, Scalar* to, std::ptrdiff_t count) {
-    for (std::ptrdiff_t i = 0; i < count; ++i) to[i] = from[i];
-  }
 };
 
 /// Along features, `{features}` and `{positions, features}`, or along channels, images and volumes.
@@ -25672,6 +25454,16 @@ struct cell_step {
   const Scalar* dy;  ///< backward: the gradient of h from outside, or null
   Scalar* dh;        ///< in: from later steps; out: for the step before, but for W_hh^T db
   Scalar* dc;
+};
+
+/// What a cell is unless it says otherwise.
+struct usual_cell {
+  static constexpr std::size_t states = 1;           ///< h, or h and c
+  static constexpr std::size_t first_recurrent = 0;  ///< of a record's gates, which meets the state
+  static constexpr bool may_be_relu = false;
+  /// What a record still needs before the state is added to it.
+  template <class Tile, class Scalar>
+  static void prepare(const Tile& /*tile*/, std::size_t /*hidden*/, Scalar* /*first_record*/, const Scalar* /*bias*/) {}
 };
 
 /// One direction of one layer. `Cell` says what its elements compute; `Last`: only the last state is put out; `Given`:
@@ -25982,15 +25774,13 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-struct gru_cell {
+struct gru_cell : usual_cell {
   static constexpr const char* name = "gru";
   static constexpr const char* name_reversed = "gru_reversed";
   static constexpr std::size_t gates = 3;
   static constexpr std::size_t area = 4;  ///< n, r, z, q_n: the last three are what meets the state
-  static constexpr std::size_t states = 1;
   static constexpr std::size_t first_recurrent = 1;
   static constexpr std::array<gate_block, 2> input_blocks{{{1, 0, 2}, {0, 2, 1}}};
-  static constexpr bool may_be_relu = false;
 
   /// q_n starts from its bias.
   template <class Tile, class Scalar>
@@ -26311,18 +26101,13 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-struct lstm_cell {
+struct lstm_cell : usual_cell {
   static constexpr const char* name = "lstm";
   static constexpr const char* name_reversed = "lstm_reversed";
   static constexpr std::size_t gates = 4;
   static constexpr std::size_t area = 4;  ///< i, f, g, o
   static constexpr std::size_t states = 2;
-  static constexpr std::size_t first_recurrent = 0;
   static constexpr std::array<gate_block, 1> input_blocks{{{0, 0, 4}}};
-  static constexpr bool may_be_relu = false;
-
-  template <class Tile, class Scalar>
-  static void prepare(const Tile& /*tile*/, std::size_t /*hidden*/, Scalar* /*first_record*/, const Scalar* /*bias*/) {}
 
   template <class Scalar>
   static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
@@ -26402,33 +26187,16 @@ namespace pergrad::inline v0_1 {
 /// in_proj_weight `[3 features, features]`, in_proj_bias, bias_k and bias_v with `kv_bias`, out_proj.weight
 /// `[features, features]`, out_proj.bias. Positions beyond a sample's length are not seen by any other.
 template <std::size_t Heads, class... Options>
-struct multihead_attention {
+struct multihead_attention : detail::attention_layer<Heads, Options...> {
   static constexpr const char* name = "multihead_attention";
-  static constexpr bool on_tiles = true;
-  static constexpr detail::attention_options options = detail::gather<detail::attention_options, Options...>();
+  using detail::attention_layer<Heads, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return lay_out(in).parameter_count; }
-  [[nodiscard]] static constexpr block_list<6> blocks(shape in) noexcept {
-    const std::size_t biases = options.bias ? in.e1 : 0;
-    const std::size_t learned = options.kv_bias ? 1 : 0;
-    return {{{"in_proj_weight", {3 * in.e1, in.e1}},
-             {"in_proj_bias", {3 * biases}},
-             {"bias_k", {learned, 1, in.e1}},
-             {"bias_v", {learned, 1, in.e1}},
-             {"out_proj.weight", {in.e1, in.e1}},
-             {"out_proj.bias", {biases}}}};
-  }
-  [[nodiscard]] static constexpr auto settings() noexcept { return options.settings(Heads); }
+  [[nodiscard]] static constexpr auto blocks(shape in) noexcept { return multihead_attention::blocks_of(in, in); }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
-  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    if (options.unknown_given) return detail::mistake::option_not_offered;
-    if (in.rank() != 2) return detail::mistake::needs_a_sequence;
-    if (Heads == 0) return detail::mistake::zero_is_no_size;
-    return in.e1 % Heads != 0 ? detail::mistake::heads_do_not_divide : detail::mistake::none;
-  }
+  [[nodiscard]] static constexpr auto check(shape in) noexcept { return multihead_attention::check_inputs(in, in); }
   [[nodiscard]] static constexpr std::array<matrix, 2> matrices(shape in) noexcept {
     return {matrix{0, 3 * in.e1, in.e1}, matrix{static_cast<std::size_t>(lay_out(in).out_weight), in.e1, in.e1}};
   }
@@ -26865,19 +26633,14 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 template <bool Relu>
-struct rnn_cell {
+struct rnn_cell : usual_cell {
   static constexpr const char* name = "rnn";
   static constexpr const char* name_reversed = "rnn_reversed";
   static constexpr int setting = Relu ? 1 : 0;  ///< for a file's hash of the structure
   static constexpr std::size_t gates = 1;
   static constexpr std::size_t area = 1;
-  static constexpr std::size_t states = 1;
-  static constexpr std::size_t first_recurrent = 0;
   static constexpr std::array<gate_block, 1> input_blocks{{{0, 0, 1}}};
   static constexpr bool may_be_relu = true;
-
-  template <class Tile, class Scalar>
-  static void prepare(const Tile& /*tile*/, std::size_t /*hidden*/, Scalar* /*first_record*/, const Scalar* /*bias*/) {}
 
   template <class Scalar>
   static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
@@ -26932,20 +26695,17 @@ namespace pergrad::inline v0_1 {
 /// `torch.nn.functional.scaled_dot_product_attention` for every head. Positions beyond a sample's length are not seen
 /// by any other.
 template <std::size_t Heads, class... Options>
-struct scaled_dot_product_attention {
+struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...> {
   static constexpr const char* name = "scaled_dot_product_attention";
-  static constexpr bool on_tiles = true;
-  static constexpr detail::attention_options options = detail::gather<detail::attention_options, Options...>();
+  using detail::attention_layer<Heads, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1 / 3}; }
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
-  [[nodiscard]] static constexpr auto settings() noexcept { return options.settings(Heads); }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    if (options.unknown_given || !options.bias || options.kv_bias) return detail::mistake::option_not_offered;
-    if (in.rank() != 2) return detail::mistake::needs_a_sequence;
-    if (Heads == 0) return detail::mistake::zero_is_no_size;
+    if (!options.bias || options.kv_bias) return detail::mistake::option_not_offered;
+    const auto wrong = scaled_dot_product_attention::check_inputs(in, in);
+    if (wrong != detail::mistake::none) return wrong;
     return in.e1 % (3 * Heads) != 0 ? detail::mistake::heads_do_not_divide : detail::mistake::none;
   }
 
@@ -27191,29 +26951,15 @@ struct feed_forward_end {
   static void initialise(shape in, shape second, const Initialiser& initialiser, std::uint64_t first,
                          std::span<Scalar> parameters) {
     const fans fan{static_cast<double>(in.e1), static_cast<double>(second.e1)};
-    const std::size_t weights = in.e1 * second.e1;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      parameters[i] =
-          static_cast<Scalar>(i < weights ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
-    }
+    initialise_block(initialiser, fan, in.e1 * second.e1, first, parameters);
   }
 
   template <class Tile>
   static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
     const auto hidden = static_cast<std::ptrdiff_t>(tile.in.e1);
     const auto features = static_cast<std::ptrdiff_t>(tile.in2.e1);
-    multiply_positions<Tile, scalar>(tile, tile.lengths, static_cast<std::ptrdiff_t>(tile.in.e0),
-                                     {.depth = hidden,
-                                      .columns = features,
-                                      .left = tile.x.first,
-                                      .left_sample = tile.x.step,
-                                      .left_row = hidden,
-                                      .right = tile.transposed(0),
-                                      .bias = tile.parameters + features * hidden,
-                                      .out = tile.y.first,
-                                      .out_sample = tile.y.step,
-                                      .out_row = features});
+    multiply_positions(tile, tile.lengths, static_cast<std::ptrdiff_t>(tile.in.e0), {tile.x.first, tile.x.step, hidden},
+                       tile.transposed(0), tile.parameters + features * hidden, {tile.y.first, tile.y.step, features});
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       const std::ptrdiff_t count = tile.length(b) * features;
       if constexpr (drops) {
@@ -27238,16 +26984,10 @@ struct feed_forward_end {
       }
     }
     if (!tile.wants_dx) return;
-    multiply_positions<Tile, scalar>(tile, tile.lengths, positions,
-                                     {.depth = features,
-                                      .columns = hidden,
-                                      .left = drops ? tile.saved.first : tile.dy.first,
-                                      .left_sample = drops ? tile.saved.step : tile.dy.step,
-                                      .left_row = features,
-                                      .right = tile.parameters,
-                                      .out = tile.dx.first,
-                                      .out_sample = tile.dx.step,
-                                      .out_row = hidden});
+    const position_rows<const scalar> delta{drops ? tile.saved.first : tile.dy.first,
+                                            drops ? tile.saved.step : tile.dy.step, features};
+    multiply_positions(tile, tile.lengths, positions, delta, tile.parameters, nullptr,
+                       {tile.dx.first, tile.dx.step, hidden});
     clear_beyond(tile.dx, tile.samples, tile.lengths, positions, hidden);
   }
 
@@ -27943,7 +27683,7 @@ inline constexpr std::string_view version = "0.1.0";
 
 #include <cuda_runtime_api.h>
 
-// pergrad/cuda/device/device.hpp - what the engine asks of a device, and a device that the host plays
+// pergrad/cuda/device/device.hpp - what the engine asks of a device, and a device that the host emulates
 //
 //   allocate(bytes)            memory of the device, aligned to 256 bytes; std::bad_alloc if there is none
 //   release(memory)            gives it back; never throws
@@ -27958,8 +27698,8 @@ inline constexpr std::string_view version = "0.1.0";
 // allocate, release, upload, download, synchronise and replay are errors inside a capture. Only download and
 // synchronise let the host wait. A device may also have `library_gemm` (gemm_door.hpp).
 
-// pergrad/cuda/device/kernel.hpp - how a kernel is written: once, as phases, for the device and for a host that plays
-// it
+// pergrad/cuda/device/kernel.hpp - how a kernel is written: once, as phases, for the device and for a host that
+// emulates it
 //
 // A kernel is a plain struct, trivially copyable, whose members are its arguments:
 //
@@ -27987,6 +27727,16 @@ inline constexpr std::string_view version = "0.1.0";
 //     thread
 //   - template arguments are ints, sizes and public structs at namespace scope, never a network
 //   - what must have the same bits on host and device says `fma` where it means one
+
+#ifdef __CUDACC__
+/// Before a loop whose counter chooses registers.
+#define PERGRAD_UNROLL _Pragma("unroll")
+/// Before a loop of few rounds that stands in many places: four copies of each would only be more to compile.
+#define PERGRAD_ROLLED _Pragma("unroll 1")
+#else
+#define PERGRAD_UNROLL
+#define PERGRAD_ROLLED
+#endif
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -28053,6 +27803,7 @@ concept kernel = std::is_trivially_copyable_v<Kernel> && std::is_trivially_copya
                      0 &&
                  Kernel::threads >= warp_size&& Kernel::threads <= 1024;
 
+<<<<<<< HEAD
 /// Launches as many blocks as the kernel says.
 template <class Device, kernel Kernel>
 void launch(Device& device, const Kernel& kernel) {
@@ -28060,6 +27811,9 @@ void launch(Device& device, const Kernel& kernel) {
 }
 
 /// In which order the host plays the threads of a phase and the blocks of a launch.
+=======
+/// In which order the host emulates the threads of a phase and the blocks of a launch.
+>>>>>>> wt/laws
 enum class play_order { forward, reversed, shuffled };
 
 namespace emulation {
@@ -28090,7 +27844,7 @@ void for_each_in_order(play_order order, int count, std::uint32_t salt, Function
 
 }  // namespace emulation
 
-/// One block of threads as the host plays it. A model of the `Block` that kernels are written for.
+/// One block of threads as the host emulates it. A model of the `Block` that kernels are written for.
 template <int Threads>
 class emulated_block {
  public:
@@ -28210,8 +27964,8 @@ void play(const Kernel& kernel, int blocks, play_order order = play_order::forwa
   });
 }
 
-/// A device that the host plays: plain memory, poisoned with NaN, and kernels in an order that tests choose. For tests
-/// and for machines without a GPU; it is slow and shows mistakes.
+/// A device that the host emulates: plain memory, poisoned with NaN, and kernels in an order that tests choose. For
+/// tests and for machines without a GPU; it is slow and shows mistakes.
 class emulated_device {
  public:
   class graph {
@@ -28222,7 +27976,7 @@ class emulated_device {
     friend class emulated_device;
     /// A launch or a fill. Not a std::function: <functional> would cost every program that nvcc compiles.
     struct node {
-      std::unique_ptr<void, void (*)(void*)> closure;
+      std::shared_ptr<void> closure;
       void (*run)(void* closure);
     };
     std::vector<node> nodes_;
@@ -28321,8 +28075,11 @@ class emulated_device {
   /// One of the next calls that hand work to the device throws std::runtime_error: 1 is the very next upload, launch or
   /// replay. Nothing of it is done then.
   void fail_after(std::size_t calls) noexcept { calls_to_failure_ = calls; }
-  /// In which order threads and blocks are played from now on.
+<<<<<<< HEAD
+=======
+  /// In which order threads and blocks are emulated from now on.
   void play_in(play_order order) noexcept { order_ = order; }
+>>>>>>> wt/laws
   [[nodiscard]] const statistics& counted() const noexcept { return statistics_; }
 
  private:
@@ -28336,9 +28093,8 @@ class emulated_device {
   void submit(Function&& node) {
     if (capturing_ != nullptr) {
       using closure = std::remove_cvref_t<Function>;
-      capturing_->nodes_.push_back(
-          {{new closure{std::forward<Function>(node)}, [](void* self) { delete static_cast<closure*>(self); }},
-           [](void* self) { (*static_cast<closure*>(self))(); }});
+      capturing_->nodes_.push_back({std::make_shared<closure>(std::forward<Function>(node)),
+                                    [](void* self) { (*static_cast<closure*>(self))(); }});
     } else {
       node();
     }
@@ -28438,10 +28194,6 @@ __global__ void __launch_bounds__(Kernel::threads, least_blocks<Kernel>)
 }
 
 }  // namespace pergrad::inline v0_1::on_device
-// pergrad/cuda/run/cublas.cuh - cuBLAS as the library behind gemm_door.hpp; empty without PERGRAD_CUBLAS=1
-//
-// FP32 unless a call asks for TF32. The workspace is given by the caller, so that nothing is allocated in a capture.
-
 // pergrad/cuda/plan/gemm_door.hpp - who multiplies an affine layer's matrices: the library's own kernel, or cuBLAS
 //
 // The choice is a constant of the shape. cuBLAS gets products that are plain matrices, one position whose view is x
@@ -28457,7 +28209,7 @@ __global__ void __launch_bounds__(Kernel::threads, least_blocks<Kernel>)
 //
 //   forward     y_b[o, t]  = bias[o] + sum_k W[o, k] view_t(x_b)[k]
 //   adjoint     x_b[c, i]  = bias[c] + sum_(o,tap) W[o, c, tap] y_b[o, t]  over the t whose view has pixel i at that
-//   tap sums        lane[o, k] += sum_b sum_t (w_b delta_b[o, t]) view_t(x_b)[k]     b: the lane's samples, in order
+//   tap sums         sum[o, k] += sum_b sum_t (w_b delta_b[o, t]) view_t(x_b)[k]     b: an accumulator's, in order
 //   squares     n_b        = sum_(o,k) (sum_t delta_b[o, t] view_t(x_b)[k])²
 //
 // No operand is copied out first (implicit im2col). A block owns Rows x Columns results, a thread OwnRows x OwnColumns
@@ -28594,7 +28346,6 @@ struct table_view {
   const elementwise_leaf* elementwise = nullptr;
   const int* integers = nullptr;
   const Scalar* scalars = nullptr;
-  int op_count = 0;
   int outer_count = 0;
   int elementwise_count = 0;
   int layers = 0;           ///< with parameters
@@ -29008,8 +28759,8 @@ struct gemm_kernel {
 // pergrad/cuda/kernels/gemm_affine.hpp - the four products of an affine layer, for gemm_kernel (gemm.hpp has the
 // formulas)
 //
-// Samples beyond `state->count` are not touched. Batches z are groups; of `sums` groups times lanes; of `squares`
-// groups times samples. A sample whose weight is zero gives exactly nothing, whatever is in its values.
+// Samples beyond `state->count` are not touched. Batches z are groups; of `sums` groups times accumulators; of
+// `squares` groups times samples. A sample whose weight is zero gives exactly nothing, whatever is in its values.
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -29115,9 +28866,9 @@ struct affine_adjoint {
   }
 };
 
-/// Rows: outputs; columns: the view; depth: (sample of the lane, position). With DepthFirst = 1 neighbouring threads
-/// read neighbouring positions, otherwise neighbouring outputs and elements of the view: for one position. A `Sum` of
-/// integers is formed in parts, one a sample, each of which is rounded to whole steps of the grid.
+/// Rows: outputs; columns: the view; depth: (sample of the accumulator, position). With DepthFirst = 1 neighbouring
+/// threads read neighbouring positions, otherwise neighbouring outputs and elements of the view: for one position. A
+/// `Sum` of integers is formed in parts, one a sample, each of which is rounded to whole steps of the grid.
 template <class Scalar, class Sum, int DepthFirst>
 struct affine_sums {
   static constexpr bool in_parts = std::is_integral_v<Sum>;
@@ -29127,14 +28878,14 @@ struct affine_sums {
   affine_operands<Scalar> on;       ///< `y` is the place of delta
   const Scalar* factors = nullptr;  ///< w_b
   Scalar to_grid = 1;               ///< of integers: steps of a unit
-  Sum* lanes = nullptr;             ///< of the layer's first weight, in lane 0
+  Sum* lanes = nullptr;             ///< of the layer's first weight, in accumulator 0
   std::int64_t lane_stride = 0;
   int lane_count = 1;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
   [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * lane_count; }
-  /// Number of the lane's first sample here: positions of the logical batch go round the lanes.
+  /// Number of the accumulator's first sample here: positions of the logical batch go round the accumulators.
   [[nodiscard]] PERGRAD_HD int first_sample(int lane) const noexcept {
     const int at = static_cast<int>(state().position % static_cast<std::uint64_t>(lane_count));
     return lane >= at ? lane - at : lane - at + lane_count;
@@ -29235,16 +28986,9 @@ enum class gemm_way : int { narrow, square, large, library };
 enum class gemm_product : int { forward, adjoint, sums, squares };
 
 [[nodiscard]] constexpr const char* name_of(gemm_way way) noexcept {
-  switch (way) {
-    case gemm_way::narrow:
-      return "own kernel, 32 x 128 tiles";
-    case gemm_way::square:
-      return "own kernel, 64 x 64 tiles";
-    case gemm_way::large:
-      return "own kernel, 128 x 128 tiles";
-    default:
-      return "cuBLAS";
-  }
+  constexpr const char* names[] = {"own kernel, 32 x 128 tiles", "own kernel, 64 x 64 tiles",
+                                   "own kernel, 128 x 128 tiles", "cuBLAS"};
+  return names[static_cast<std::size_t>(way)];
 }
 
 /// The plan. `x_in_workspace`: cuBLAS cannot gather records by their ids.
@@ -29305,11 +29049,33 @@ template <class Device, class Scalar>
   return planned == gemm_way::library && !callable ? gemm_way::square : planned;
 }
 
+<<<<<<< HEAD
 /// Has cuBLAS add a forward product to y, which holds the bias or earlier values, or write or add to the gradient of x,
 /// a slice at a time.
 template <class Device>
 void call_library(Device& device, gemm_product product, const affine_operands<float>& on) {
   const bool forward = product == gemm_product::forward;
+=======
+/// What a `gemm_call` means: for devices that the host emulates.
+inline void play_gemm(const gemm_call& call) noexcept {
+  for (int j = 0; j < call.n; ++j) {
+    for (int i = 0; i < call.m; ++i) {
+      float sum = 0;
+      for (int p = 0; p < call.k; ++p) {
+        const float a = call.transpose_a ? call.a[static_cast<std::ptrdiff_t>(i) * call.lda + p]
+                                         : call.a[static_cast<std::ptrdiff_t>(p) * call.lda + i];
+        sum = fma(a, call.b[static_cast<std::ptrdiff_t>(j) * call.ldb + p], sum);
+      }
+      float& c = call.c[static_cast<std::ptrdiff_t>(j) * call.ldc + i];
+      c = call.beta == 0 ? sum : fma(call.beta, c, sum);
+    }
+  }
+}
+
+/// Calls visit(call) for every slice of the forward product; y must hold what it is added to, bias or earlier values.
+template <class Visitor>
+void library_forward(const affine_operands<float>& on, int max_batch, Visitor&& visit) {
+>>>>>>> wt/laws
   const int width = on.map.view.view_width();
   const int outputs = on.map.view.outputs;
   for (int b = 0; b < library_capacity(on.most_samples); b += library_slice) {
@@ -29400,58 +29166,10 @@ void launch_product(Device& device, gemm_product product, gemm_way way, const af
 }  // namespace pergrad::inline v0_1::on_device
 
 #if PERGRAD_CUBLAS
-
 #include <cublas_v2.h>
-#include <cuda_runtime_api.h>
+#endif
 
-namespace pergrad::inline v0_1::on_device {
-
-/// Device memory that cuBLAS wants: NVIDIA's recommendation for Hopper.
-inline constexpr std::size_t cublas_workspace_bytes = std::size_t{32} << 20U;
-
-/// A cuBLAS handle bound to a stream.
-class cublas_library {
- public:
-  /// `workspace` has `cublas_workspace_bytes` bytes and outlives this. Throws std::runtime_error.
-  cublas_library(cudaStream_t stream, void* workspace) {
-    check(cublasCreate(&handle_), "cublasCreate");
-    try {
-      check(cublasSetStream(handle_, stream), "cublasSetStream");
-      check(cublasSetWorkspace(handle_, workspace, cublas_workspace_bytes), "cublasSetWorkspace");
-    } catch (...) {
-      static_cast<void>(cublasDestroy(handle_));
-      throw;
-    }
-  }
-  cublas_library(const cublas_library&) = delete;
-  cublas_library& operator=(const cublas_library&) = delete;
-  ~cublas_library() { static_cast<void>(cublasDestroy(handle_)); }
-
-  /// Puts the product into the stream.
-  void gemm(const gemm_call& call) {
-    const float alpha = 1;
-    check(cublasSetMathMode(handle_, call.tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH),
-          "cublasSetMathMode");
-    check(cublasSgemm(handle_, call.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, call.m, call.n, call.k,
-                      &alpha, call.a, call.lda, call.b, call.ldb, &call.beta, call.c, call.ldc),
-          "cublasSgemm");
-  }
-
- private:
-  static void check(cublasStatus_t status, const char* call) {
-    if (status == CUBLAS_STATUS_SUCCESS) return;
-    throw std::runtime_error{std::string{"pergrad: cuda: "} + call + ": " + cublasGetStatusString(status) +
-                             " (status " + std::to_string(static_cast<int>(status)) + ")"};
-  }
-
-  cublasHandle_t handle_ = nullptr;
-};
-
-}  // namespace pergrad::inline v0_1::on_device
-
-#endif  // PERGRAD_CUBLAS
-
-#ifdef PERGRAD_PLAYED_KERNELS  // for tests with a CUDA runtime that has no device: how the host plays a kernel
+#ifdef PERGRAD_PLAYED_KERNELS  // for tests with a CUDA runtime that has no device: how the host emulates a kernel
 extern "C" void pergrad_played_kernel(const void* stub, std::size_t bytes, std::size_t shared_bytes, int threads,
                                       void (*play)(const void* kernel, int blocks),
                                       void (*clear_padding)(void* kernel));
@@ -29609,6 +29327,44 @@ class staging {
   std::size_t used_ = 0;  ///< bytes of the current segment
 };
 
+#if PERGRAD_CUBLAS
+/// Device memory that cuBLAS wants: NVIDIA's recommendation for Hopper.
+inline constexpr std::size_t cublas_workspace_bytes = std::size_t{32} << 20U;
+
+/// A cuBLAS handle bound to a stream. FP32 unless a call asks for TF32. The workspace is given by the caller, so that
+/// nothing is allocated in a capture.
+class cublas_library {
+ public:
+  /// `workspace` has `cublas_workspace_bytes` bytes and outlives this. Throws std::runtime_error.
+  cublas_library(cudaStream_t stream, void* workspace) {
+    cublasHandle_t made = nullptr;
+    check(cublasCreate(&made), "cublasCreate");
+    handle_.reset(made);
+    check(cublasSetStream(made, stream), "cublasSetStream");
+    check(cublasSetWorkspace(made, workspace, cublas_workspace_bytes), "cublasSetWorkspace");
+  }
+
+  /// Puts the product into the stream.
+  void gemm(const gemm_call& call) {
+    const float alpha = 1;
+    check(cublasSetMathMode(handle_.get(), call.tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH),
+          "cublasSetMathMode");
+    check(cublasSgemm(handle_.get(), call.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, call.m, call.n, call.k,
+                      &alpha, call.a, call.lda, call.b, call.ldb, &call.beta, call.c, call.ldc),
+          "cublasSgemm");
+  }
+
+ private:
+  static void check(cublasStatus_t status, const char* call) {
+    if (status == CUBLAS_STATUS_SUCCESS) return;
+    throw std::runtime_error{std::string{"pergrad: cuda: "} + call + ": " + cublasGetStatusString(status) +
+                             " (status " + std::to_string(static_cast<int>(status)) + ")"};
+  }
+
+  owner<cublasHandle_t, cublasDestroy> handle_;
+};
+#endif
+
 /// More shared memory than this a block must ask for.
 inline constexpr std::size_t usual_shared_bytes = 48 * 1024;
 
@@ -29651,10 +29407,6 @@ class cuda_device {
   cuda_device& operator=(const cuda_device&) = delete;
   ~cuda_device() {
     if (staging_ != nullptr) static_cast<void>(cudaStreamSynchronize(stream_));
-#if PERGRAD_CUBLAS
-    library_.reset();
-    if (library_workspace_ != nullptr) release(library_workspace_);
-#endif
   }
 
   [[nodiscard]] static constexpr const char* name() noexcept { return "CUDA device"; }
@@ -29753,8 +29505,8 @@ class cuda_device {
   void open() {
     staging_ = std::make_unique<cuda_detail::staging>();
 #if PERGRAD_CUBLAS
-    library_workspace_ = allocate(cublas_workspace_bytes);
-    library_ = std::make_unique<cublas_library>(stream_, library_workspace_);
+    library_workspace_.reset(allocate(cuda_detail::cublas_workspace_bytes));
+    library_ = std::make_unique<cuda_detail::cublas_library>(stream_, library_workspace_.get());
 #endif
   }
 
@@ -29762,8 +29514,8 @@ class cuda_device {
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<cuda_detail::staging> staging_;
 #if PERGRAD_CUBLAS
-  void* library_workspace_ = nullptr;
-  std::unique_ptr<cublas_library> library_;
+  cuda_detail::owner<void*, cudaFree> library_workspace_;
+  std::unique_ptr<cuda_detail::cublas_library> library_;
 #endif
 };
 
@@ -29774,13 +29526,8 @@ static_assert(device<cuda_device>);
 // pergrad/cuda/run/describe.hpp - a network as a table of what a device does with it: who forms which product, how
 // norms are found, and what memory that takes
 
-// pergrad/cuda/plan/layout.hpp - all memory of one network on a device: one allocation, every offset a constant
-// expression
-
-// pergrad/cuda/plan/program.hpp - a network as a device runs it: rows of nodes and leaves, and a sample's workspace
-//
-// Values of a sample lie in PyTorch's order; two of them share memory if the one is dead before the other is born.
-// Backward of node i runs at time 2n - i, and what norms and sums read lives to the end.
+// pergrad/cuda/plan/build.hpp - from a network's plan to a device's tables: how it is cut into launches, how each
+// block's norm is found, where values lie
 
 // pergrad/cuda/kernels/functions.hpp - which layers run on a device, and the list of their functions that a kernel is
 // made with
@@ -29980,10 +29727,6 @@ using functions_of = typename shared_list<typename functions_of_structure<Struct
 
 }  // namespace on_device
 }  // namespace pergrad::inline v0_1
-// pergrad/cuda/plan/build.hpp - from the types of a network to its tables
-
-// pergrad/cuda/plan/plan.hpp - how a network is cut into launches, and how each block's norm is found: constants of the
-// type
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -30035,10 +29778,6 @@ inline constexpr int positions_worth_keeping = 16;
   if (gram < direct) return norm_method::gram;
   return view.positions() >= positions_worth_keeping ? norm_method::instantiate : norm_method::direct;
 }
-
-}  // namespace pergrad::inline v0_1::on_device
-
-namespace pergrad::inline v0_1::on_device {
 
 /// Places values of different lifetimes into one stretch: each at the first gap where nothing lives that it would
 /// overlap.
@@ -30319,6 +30058,13 @@ struct build_tables {
 };
 
 }  // namespace pergrad::inline v0_1::on_device
+// pergrad/cuda/plan/layout.hpp - all memory of one network on a device: one allocation, every offset a constant
+// expression
+
+// pergrad/cuda/plan/program.hpp - a network as a device runs it: rows of nodes and leaves, and a sample's workspace
+//
+// Values of a sample lie in PyTorch's order; two of them share memory if the one is dead before the other is born.
+// Backward of node i runs at time 2n - i, and what norms and sums read lives to the end.
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -30436,10 +30182,10 @@ inline constexpr network_facts facts_of = find_facts<Network>();
 
 namespace pergrad::inline v0_1::on_device {
 
-/// Lanes of a network's sums: as many as keep a device busy with a small network and cost little memory with a large
-/// one. A constant of the network, so that no bit depends on the device or on the batch.
+/// Accumulators of a network's sums: as many as keep a device busy with a small network and cost little memory with a
+/// large one. A constant of the network, so that no bit depends on the device or on the batch.
 [[nodiscard]] constexpr int lane_count(const network_facts& net) noexcept {
-  constexpr std::size_t most = std::size_t{1} << 20U;  // elements of all lanes
+  constexpr std::size_t most = std::size_t{1} << 20U;  // elements of all accumulators
   int lanes = 32;
   while (lanes > 1 && static_cast<std::size_t>(lanes) * net.parameters > most) lanes /= 2;
   return std::max(lanes, 2);
@@ -30512,7 +30258,7 @@ struct arena_layout {
   std::size_t targets = 0;
   std::size_t projections = 0;
   std::size_t rows = 0;
-  std::size_t sums = 0;  ///< lanes
+  std::size_t sums = 0;  ///< accumulators
   std::size_t released = 0;
   std::size_t is_open = 0;  ///< one a pair of the noise
   std::size_t first_moment = 0;
@@ -30590,14 +30336,14 @@ struct device_memory {
 // weights go to the device again, which forms the sums. So every expression runs that runs on the host, in the same
 // words. The trainer's step (trainer.hpp) does not come back.
 
-// pergrad/cuda/kernels/release.hpp - the release gate on a device (privacy/release.hpp): lanes of integer sums, noise,
-// update, in one sweep over the parameters
+// pergrad/cuda/kernels/release.hpp - the release gate on a device (privacy/release.hpp): accumulators of integer sums,
+// noise, update, in one sweep over the parameters
 //
 //   Q = lane_0 + lane_1 + ...;  r = grid (Q + k);  parameters <- rule(r)
 //
 // Noise is never stored: a block makes one tile of 512 integers (privacy/noise/rounded_gaussian.hpp says from which
-// words) and uses them. 64 threads make the tile's ChaCha20 blocks while the others read the lanes; then each of 256
-// threads turns four words into two integers. Where a rounding is not proven at once, the thread leaves its two
+// words) and uses them. 64 threads make the tile's ChaCha20 blocks while the others read the accumulators; then each of
+// 256 threads turns four words into two integers. Where a rounding is not proven at once, the thread leaves its two
 // elements alone and says so; `settle_kernel` draws more bits for those. So the integers are the host's, and the
 // update's bits those of the host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
 
@@ -30665,7 +30411,7 @@ template <class Scalar>
 struct release_work {
   const step_state* state;  ///< a state that is not the last of its batch: the kernels do nothing
   release_settings<Scalar> settings;
-  const std::int64_t* lanes;  ///< steps of the grid; lane l of element e at [l * lane_stride + e]
+  const std::int64_t* lanes;  ///< steps of the grid; accumulator l of element e at [l * lane_stride + e]
   int lane_count;             ///< at least 1
   std::int64_t lane_stride;   ///< at least `count`
   std::int64_t count;         ///< elements, at most `gaussians_per_step`
@@ -30810,10 +30556,10 @@ struct fold_kernel {
   static constexpr int threads = 256;
   struct shared_type {};
 
-  const Sum* lanes;  ///< lane l of element e at [l * count + e]
+  const Sum* lanes;  ///< accumulator l of element e at [l * count + e]
   int lane_count;
   std::int64_t count;
-  Sum* out;  ///< may be lane 0
+  Sum* out;  ///< may be accumulator 0
 
   [[nodiscard]] int blocks() const noexcept { return blocks_for(count, threads); }
 
@@ -30838,10 +30584,10 @@ struct fold_kernel {
 }  // namespace pergrad::inline v0_1::on_device
 // pergrad/cuda/kernels/sums.hpp - weighted sums over samples, materialised gradients and projections
 //
-// A sum has a fixed number of lanes: the sample at position p of the logical batch belongs to lane p mod lanes, and
-// within a lane the samples follow each other. One thread adds up one element of one lane, so no bit depends on how a
-// logical batch is cut into physical ones. A sum that will be released is one of integers: what a sample adds is
-// rounded to whole steps of the grid by itself (privacy/release.hpp).
+// A sum has a fixed number of accumulators: the sample at position p of the logical batch belongs to accumulator p mod
+// their number, and within an accumulator the samples follow each other. One thread adds up one element of one
+// accumulator, so no bit depends on how a logical batch is cut into physical ones. A sum that will be released is one
+// of integers: what a sample adds is rounded to whole steps of the grid by itself (privacy/release.hpp).
 
 // pergrad/cuda/kernels/norms.hpp - norms of one sample's blocks, four ways, by the threads of a block
 //
@@ -30893,6 +30639,14 @@ struct batch_view {
   }
 };
 
+/// Where the i-th of a box' pixels, positions or taps lies.
+struct box_index {
+  int d, h, w;
+};
+[[nodiscard]] PERGRAD_HD constexpr box_index index_in(const int (&box)[axes], int i) noexcept {
+  return {i / (box[1] * box[2]), i / box[2] % box[1], i % box[2]};
+}
+
 /// begin .. end - 1
 struct span_of_taps {
   int begin = 0;
@@ -30921,9 +30675,7 @@ struct span_of_taps {
 /// Calls f(tap, offset in a channel of x) for the taps of a position that lie inside the input, in order.
 template <class Function>
 PERGRAD_HD void for_each_tap(const affine_view& view, int position, Function&& f) {
-  const int od = position / (view.out[1] * view.out[2]);
-  const int oh = position / view.out[2] % view.out[1];
-  const int ow = position % view.out[2];
+  const auto [od, oh, ow] = index_in(view.out, position);
   const span_of_taps planes = taps_of(view, 0, od);
   const span_of_taps rows = taps_of(view, 1, oh);
   const span_of_taps columns = taps_of(view, 2, ow);
@@ -30940,8 +30692,8 @@ PERGRAD_HD void for_each_tap(const affine_view& view, int position, Function&& f
 }
 /// Offset of a position in y.
 [[nodiscard]] PERGRAD_HD inline int position_in_y(const affine_view& view, int position) noexcept {
-  return position / (view.out[1] * view.out[2]) * view.y_step[0] +
-         position / view.out[2] % view.out[1] * view.y_step[1] + position % view.out[2] * view.y_step[2];
+  const box_index at = index_in(view.out, position);
+  return at.d * view.y_step[0] + at.h * view.y_step[1] + at.w * view.y_step[2];
 }
 
 /// One weight of a view: its group, its output and channel within the group, its tap.
@@ -30964,9 +30716,7 @@ template <class Scalar>
   const weight_index at = weight_at(view, e);
   const Scalar* x = values.at(leaf.x) + at.group * view.x_group + at.channel * view.x_channel;
   const Scalar* delta = values.at(leaf.delta) + at.group * view.y_group + at.output * view.y_output;
-  const int kd = at.tap / (view.kernel[1] * view.kernel[2]);
-  const int kh = at.tap / view.kernel[2] % view.kernel[1];
-  const int kw = at.tap % view.kernel[2];
+  const auto [kd, kh, kw] = index_in(view.kernel, at.tap);
   const span_of_taps planes = positions_of(view, 0, kd);
   const span_of_taps rows = positions_of(view, 1, kh);
   const span_of_taps columns = positions_of(view, 2, kw);
@@ -30999,8 +30749,8 @@ template <class Scalar>
   const weight_index at = weight_at(view, e);
   const Scalar* x = values.at(leaf.x) + at.group * view.x_group + at.channel * view.x_channel;
   const Scalar delta = values.at(leaf.delta)[at.group * view.y_group + at.output * view.y_output];
-  const int tap[axes] = {at.tap / (view.kernel[1] * view.kernel[2]), at.tap / view.kernel[2] % view.kernel[1],
-                         at.tap % view.kernel[2]};
+  const box_index of_kernel = index_in(view.kernel, at.tap);
+  const int tap[axes] = {of_kernel.d, of_kernel.h, of_kernel.w};
   int offset = 0;
   for (int axis = 0; axis < axes; ++axis) {
     const int pixel = tap[axis] * view.dilation[axis] - view.padding[axis];
@@ -31019,9 +30769,7 @@ template <class Scalar>
   const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
   Scalar sum = 0;
   for (int t = part; t < positions; t += parts) {
-    const int d = t / (leaf.out[1] * leaf.out[2]);
-    const int h = t / leaf.out[2] % leaf.out[1];
-    const int w = t % leaf.out[2];
+    const auto [d, h, w] = index_in(leaf.out, t);
     const Scalar value = delta[d * leaf.delta_step[0] + h * leaf.delta_step[1] + w * leaf.delta_step[2]];
     sum = leaf.ones != 0
               ? sum + value
@@ -31250,8 +30998,9 @@ struct norm_worker {
   /// Of what positions t and s see; taps outside the input are zero.
   [[nodiscard]] PERGRAD_HD double view_dot(const outer_leaf& leaf, int group, int t, int s) const noexcept {
     const affine_view& view = leaf.view;
-    const int at[2][axes] = {{t / (view.out[1] * view.out[2]), t / view.out[2] % view.out[1], t % view.out[2]},
-                             {s / (view.out[1] * view.out[2]), s / view.out[2] % view.out[1], s % view.out[2]}};
+    const box_index of_t = index_in(view.out, t);
+    const box_index of_s = index_in(view.out, s);
+    const int at[2][axes] = {{of_t.d, of_t.h, of_t.w}, {of_s.d, of_s.h, of_s.w}};
     span_of_taps taps[axes];
     int apart = 0;
     int start = 0;
@@ -31378,8 +31127,8 @@ PERGRAD_HD inline void add_share(std::int64_t& sum, Scalar factor, Scalar value,
   sum += to_integer(multiply(multiply(factor, value), to_grid));
 }
 
-/// lane <- lane + sum of w_b g_b over its samples; from zero where the logical batch begins. `blocks(leaf blocks)` of
-/// them. `Sum`: Scalar, or std::int64_t.
+/// accumulator <- accumulator + sum of w_b g_b over its samples; from zero where the logical batch begins. `blocks(leaf
+/// blocks)` of them. `Sum`: Scalar, or std::int64_t.
 template <class Scalar, class Target, class Sum, int Threads>
 struct sum_kernel {
   static constexpr int threads = Threads;
@@ -31409,7 +31158,7 @@ struct sum_kernel {
   }
 
  private:
-  /// The first sample here that belongs to a lane.
+  /// The first sample here that belongs to an accumulator.
   [[nodiscard]] PERGRAD_HD int first_of(int lane) const noexcept {
     const auto number = static_cast<std::uint64_t>(lanes);
     return static_cast<int>((static_cast<std::uint64_t>(lane) + number - state->position % number) % number);
@@ -31691,9 +31440,7 @@ struct node_worker {
       const int channel = inner ? i % channels : i / pixels;
       const int pixel = inner ? i / channels : i % pixels;
       const int group = channel / view.channels;
-      const int pd = pixel / (view.in[1] * view.in[2]);
-      const int ph = pixel / view.in[2] % view.in[1];
-      const int pw = pixel % view.in[2];
+      const auto [pd, ph, pw] = index_in(view.in, pixel);
       const Scalar* weight = weights + group * view.outputs * width + channel % view.channels * taps;
       const Scalar* from = dy + group * view.y_group;
       Scalar sum = 0;
@@ -32089,7 +31836,6 @@ class network_memory {
             .elementwise = at<const elementwise_leaf>(places_.elementwise),
             .integers = at<const int>(places_.integers),
             .scalars = at<const Scalar>(places_.scalars),
-            .op_count = static_cast<int>(net_->ops.size()),
             .outer_count = static_cast<int>(net_->outer.size()),
             .elementwise_count = static_cast<int>(net_->elementwise.size()),
             .layers = static_cast<int>(net_->layers()),
@@ -32190,7 +31936,7 @@ class launcher {
     }
   }
 
-  /// Forms the lanes of one sum.
+  /// Forms the accumulators of one sum.
   void sum(const sum_launch<Scalar>& wanted) const {
     if (wanted.grid_steps < 0) {
       form_sum<Scalar>(wanted);
@@ -32351,16 +32097,6 @@ class launcher {
 
 namespace pergrad::inline v0_1::on_device {
 
-/// The samples of one evaluation, and the kernel that they go through.
-template <class Device, class Scalar, class Target>
-struct sample_feed {
-  const void* context = nullptr;  ///< of the functions
-  const Scalar* (*input)(const void* context, std::size_t sample) = nullptr;
-  std::span<const Target> (*targets)(const void* context, std::size_t sample) = nullptr;
-  std::size_t target_count = 0;  ///< a sample
-  sample_launcher<Device, Scalar, Target> launch = nullptr;
-};
-
 /// The tape of one network on a device: its memory there and what an evaluation needs on the host.
 template <class Scalar, class Device>
 class engine {
@@ -32384,32 +32120,29 @@ class engine {
   [[nodiscard]] network_memory<Scalar, Device>& memory() noexcept { return memory_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
 
-  /// `Backward`: whether any expression may ask for gradients; else their kernels are not compiled. `Layered`: as of
-  /// the launcher.
+  /// Takes over sample `b` of the next evaluation.
+  template <class Target>
+  void take(std::size_t b, const Scalar* input, std::span<const Target> targets) {
+    Scalar* const to = inputs_.data() + b * net().input_size;
+    for (std::size_t i = 0; i < net().input_size; ++i) to[i] = memory_.tf32() ? round_to_tf32(input[i]) : input[i];
+    std::memcpy(targets_.data() + b * targets.size_bytes(), targets.data(), targets.size_bytes());
+  }
+  /// Evaluates them; `launch_samples`: the kernel that they go through. `Backward`: whether any expression may ask for
+  /// gradients; else their kernels are not compiled. `Layered`: as of the launcher.
   template <bool Backward, int Layered, class Target>
-  void run(std::span<const Scalar> parameters, const sample_feed<Device, Scalar, Target>& feed,
-           const request_type& request) {
+  void run(std::span<const Scalar> parameters, std::size_t target_count,
+           sample_launcher<Device, Scalar, Target> launch_samples, const request_type& request) {
     const arena_layout& places = memory_.places();
     Device& device = memory_.device();
-    const std::size_t input_size = net().input_size;
-    for (std::size_t b = 0; b < request.count; ++b) {
-      const std::size_t sample = request.first + b;
-      std::copy_n(feed.input(feed.context, sample), input_size, inputs_.data() + b * input_size);
-      const std::span<const Target> targets = feed.targets(feed.context, sample);
-      std::memcpy(targets_.data() + b * targets.size_bytes(), targets.data(), targets.size_bytes());
-    }
-    if (memory_.tf32()) {
-      for (std::size_t i = 0; i < request.count * input_size; ++i) inputs_[i] = round_to_tf32(inputs_[i]);
-    }
     memory_.put(places.parameters, parameters.data(), parameters.size());
-    memory_.put(places.inputs, inputs_.data(), request.count * input_size);
-    memory_.put(places.targets, targets_.data(), request.count * feed.target_count * sizeof(Target));
+    memory_.put(places.inputs, inputs_.data(), request.count * net().input_size);
+    memory_.put(places.targets, targets_.data(), request.count * target_count * sizeof(Target));
     memory_.announce({.count = static_cast<std::uint32_t>(request.count)}, records_.data());
 
     const auto view = memory_.samples(memory_.template at<const Scalar>(places.inputs),
-                                      memory_.template at<const Target>(places.targets), feed.target_count);
+                                      memory_.template at<const Target>(places.targets), target_count);
     const method_choice method{request.method, request.method_layers};
-    const launcher<Device, Scalar, Target, Layered> launch{memory_, view, feed.launch};
+    const launcher<Device, Scalar, Target, Layered> launch{memory_, view, launch_samples};
     launch.samples({.rule = {},
                     .method = method,
                     .backward = request.backward,
@@ -32500,7 +32233,7 @@ class engine {
       sum.out[i] = sum.accumulate ? sum.out[i] + value : value;
     }
   }
-  /// Adds up the lanes of a sum and brings it to the host.
+  /// Adds up the accumulators of a sum and brings it to the host.
   template <class Sum>
   void fold(std::vector<Sum>& to) {
     to.resize(net().parameters);
@@ -32565,7 +32298,6 @@ class basic_device_executor {
  public:
   static constexpr bool is_executor = true;
   static constexpr bool has_random_layers = false;
-  using device_type = Device;
 
   /// Throws what the device throws where there is none.
   explicit basic_device_executor(const device_options& options = {})
@@ -32621,7 +32353,6 @@ class basic_device_executor {
            const detail::run_request<typename Network::scalar>& request) const {
     using scalar = typename Network::scalar;
     using target = target_of<Loss, scalar>;
-    using samples_type = batch<Network, Loss>;
     if (request.strategy != detail::strategy_kind::book_keeping) {
       throw std::invalid_argument("pergrad: a device evaluates with the strategy book_keeping, not with another one");
     }
@@ -32631,18 +32362,12 @@ class basic_device_executor {
     constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
     static_assert(sizeof(target) <= on_device::target_bytes && target_count <= Network::output_shape.size(),
                   "pergrad: a loss on a device takes at most one target of up to 8 bytes an output");
-    on_device::sample_feed<Device, scalar, target> feed;
-    feed.context = &samples;
-    feed.input = [](const void* self, std::size_t sample) {
-      return static_cast<const samples_type*>(self)->input(sample);
-    };
-    feed.targets = [](const void* self, std::size_t sample) {
-      return static_cast<const samples_type*>(self)->targets(sample);
-    };
-    feed.target_count = target_count;
-    feed.launch = on_device::sample_launcher_of<Device, Network, Loss>;
-    engine_of(tape).template run<Needs.backward, on_device::layered_of<Network>>(network.all_parameters(), feed,
-                                                                                 request);
+    auto& engine = engine_of(tape);
+    for (std::size_t b = 0; b < request.count; ++b) {
+      engine.take(b, samples.input(request.first + b), samples.targets(request.first + b));
+    }
+    engine.template run<Needs.backward, on_device::layered_of<Network>>(
+        network.all_parameters(), target_count, on_device::sample_launcher_of<Device, Network, Loss>, request);
   }
   /// The library's own: what a tape is on this device.
   template <class Network>
@@ -32661,7 +32386,7 @@ class basic_device_executor {
   detail::thread_pool pool_{threads{1}};
 };
 
-/// A device that the host plays, as an executor: for tests, and for programs on machines without a GPU.
+/// A device that the host emulates, as an executor: for tests, and for programs on machines without a GPU.
 using emulated = basic_device_executor<on_device::emulated_device>;
 
 }  // namespace pergrad::inline v0_1
@@ -32721,7 +32446,8 @@ template <class Network, on_device::device Device>
 }
 
 /// A table of the network's entries on a device: who forms which product, how norms are found, who adds up; with the
-/// plan, the lanes of the sums and the bytes that a tape for batches of `batch` takes there, all in one allocation.
+/// plan, the accumulators of the sums and the bytes that a tape for batches of `batch` takes there, all in one
+/// allocation.
 template <class Network, on_device::device Device>
 [[nodiscard]] std::string describe(const basic_device_executor<Device>& executor, max_batch batch = {256}) {
   char line[512];
@@ -32756,8 +32482,8 @@ template <class Network, on_device::device Device>
 }  // namespace pergrad::inline v0_1
 // pergrad/cuda/run/trainer.hpp - a step of DP-SGD on a device: captured once, replayed for every physical batch
 //
-//   upload (state, record numbers) -> samples: forward, loss, backward, norms, factors -> sums -> lanes, noise, update
-//   -> roundings that were open
+//   upload (state, record numbers) -> samples: forward, loss, backward, norms, factors -> sums -> reduction, noise,
+//   update -> roundings that were open
 //
 // Four kernels and one upload. What differs from batch to batch lies in the state, so a batch of any size, an empty
 // one included, replays the same graph; records are read where the data set lies on the device. The host does not wait.
@@ -33082,6 +32808,17 @@ using cuda_options = device_options;
 
 }  // namespace pergrad::inline v0_1
 #endif
+
+// Nothing that follows reads these. docs/design.md lists what stays defined, and tests/headers/macros.py compares.
+#undef PERGRAD_BEST_FAMILY
+#undef PERGRAD_OF_FAMILY
+#undef PERGRAD_OWN_FAMILY
+#undef PERGRAD_OWN_KERNELS
+#undef PERGRAD_OWN_VECTOR_BYTES
+#undef PERGRAD_OWN_VECTOR_REGISTERS
+#undef PERGRAD_PACKS_IN_BUILTINS
+#undef PERGRAD_VECTORS_ON_DEVICE
+#undef PERGRAD_WRITES_MEMBERS
 
 #if defined(__GNUC__)
 #pragma GCC diagnostic pop

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # tests/run.sh [--all] [CTEST OPTIONS...] - installs what the tests need and is missing, builds them into build/tests,
-# runs them. With --all those that search take their time, too, and programs for a GPU are compiled for all kinds.
+# runs them. With --all those that search take their time, programs for a GPU are compiled for all kinds, and newer clangs
+# compile the kernels.
 set -eu
 
 long=OFF
@@ -20,4 +21,5 @@ sh "$root/.ci/install.sh" g++ cmake ninja-build pkgconf python3 python3-numpy cl
 
 cmake -S "$root" --preset tests -DPERGRAD_LONG_TESTS=$long $architectures
 cmake --build "$root/build/tests" --parallel "$(nproc)"
+if [ -n "${PERGRAD_LONG_TESTS-}" ]; then sh "$root/tests/host/newer_clang.sh"; fi
 exec ctest --test-dir "$root/build/tests" --no-tests=error --output-on-failure --parallel "$(nproc)" "$@"

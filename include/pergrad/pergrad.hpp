@@ -99,6 +99,17 @@
 #include <pergrad/cuda/cuda.cuh>
 #endif
 
+// Nothing that follows reads these. docs/design.md lists what stays defined, and tests/headers/macros.py compares.
+#undef PERGRAD_BEST_FAMILY
+#undef PERGRAD_OF_FAMILY
+#undef PERGRAD_OWN_FAMILY
+#undef PERGRAD_OWN_KERNELS
+#undef PERGRAD_OWN_VECTOR_BYTES
+#undef PERGRAD_OWN_VECTOR_REGISTERS
+#undef PERGRAD_PACKS_IN_BUILTINS
+#undef PERGRAD_VECTORS_ON_DEVICE
+#undef PERGRAD_WRITES_MEMBERS
+
 #if defined(__GNUC__)
 #pragma GCC diagnostic pop
 #endif

@@ -13,14 +13,8 @@
 #define PERGRAD_VECTORS_ON_DEVICE 0
 /// nvcc writes a structure that is a template argument as the list of its members when it hands the program on.
 #define PERGRAD_WRITES_MEMBERS 1
-/// Before a loop whose counter chooses registers.
-#define PERGRAD_UNROLL _Pragma("unroll")
-/// Before a loop of few rounds that stands in many places: four copies of each would only be more to compile.
-#define PERGRAD_ROLLED _Pragma("unroll 1")
 #else
 #define PERGRAD_HD
-#define PERGRAD_UNROLL
-#define PERGRAD_ROLLED
 #define PERGRAD_PACKS_IN_BUILTINS 1
 #define PERGRAD_VECTORS_ON_DEVICE 1
 #define PERGRAD_WRITES_MEMBERS 0

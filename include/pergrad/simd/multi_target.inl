@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/simd/multi_target.inl - a text, compiled once for each family of kernels that a program has
+// pergrad/simd/multi_target.inl - a source, compiled once for each target that a program has
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
-// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
-// namespace and under its target. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the text defines.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the source's name in quotes, which no macro
+// reaches into; without it, it is empty. The target of the flags comes first, then those beyond it, each in its own
+// namespace and under its pragma. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the source defines.
 #if defined(PERGRAD_FAMILY_TEXT)
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
 #include <pergrad/simd/multi_target_begin.inl>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS

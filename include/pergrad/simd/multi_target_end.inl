@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/simd/processor.hpp - which families of kernels a program has and which of them runs here
+// pergrad/simd/processor.hpp - for which targets a program has kernels and which of them runs here
 #pragma once
 
 #include <atomic>
 #include <string_view>
 
-// The family of the flags: 0 baseline, 1 avx2, 2 avx512.
+// The target of the flags: 0 baseline, 1 avx2, 2 avx512.
 #if defined(__AVX512F__) && defined(__AVX512CD__) && defined(__AVX512VL__) && defined(__AVX512DQ__) && \
     defined(__AVX512BW__)
 #define PERGRAD_OWN_FAMILY 2
@@ -32,7 +32,7 @@
 #endif
 #endif
 
-// The best family that is compiled. A program that runs on one kind of processor only may define
+// The best target that is compiled. A program that runs on one kind of processor only may define
 // PERGRAD_NO_KERNEL_DISPATCH; device compilers do not know the built-ins of other targets.
 #if defined(__x86_64__) && !defined(PERGRAD_NO_KERNEL_DISPATCH) && !defined(__CUDACC__)
 #define PERGRAD_BEST_FAMILY 2
@@ -50,18 +50,18 @@ namespace pergrad::inline v0_1::on_host {
 /// * `avx512`: AVX-512 F, CD, VL, DQ and BW
 enum class kernel_family : unsigned char { baseline, avx2, avx512 };
 
-/// The family's name.
+/// The target's name.
 [[nodiscard]] constexpr std::string_view name_of(kernel_family family) noexcept {
   constexpr std::string_view names[] = {"baseline", "avx2", "avx512"};
   return names[static_cast<int>(family)];
 }
 
-/// The family of the compiler's flags.
+/// The target of the compiler's flags.
 inline constexpr kernel_family own_kernel_family{PERGRAD_OWN_FAMILY};
-/// The best family that is compiled.
+/// The best target that is compiled.
 inline constexpr kernel_family best_kernel_family{PERGRAD_BEST_FAMILY};
 
-/// A name out of the namespace of one family's kernels, which must be compiled into the program.
+/// A name out of the namespace of one target's kernels, which must be compiled into the program.
 #if PERGRAD_OWN_FAMILY == PERGRAD_BEST_FAMILY
 #define PERGRAD_OF_FAMILY(family, ...) (static_cast<void>(family), PERGRAD_OWN_KERNELS::__VA_ARGS__)
 #elif PERGRAD_OWN_FAMILY == 1
@@ -74,7 +74,7 @@ inline constexpr kernel_family best_kernel_family{PERGRAD_BEST_FAMILY};
                                                          : PERGRAD_OWN_KERNELS::__VA_ARGS__)
 #endif
 
-/// Whether a family is compiled into this program and runs on this processor.
+/// Whether a target is compiled into this program and runs on this processor.
 [[nodiscard]] inline bool runs_here(kernel_family family) noexcept {
   if (family == own_kernel_family) return true;
   if (family < own_kernel_family || family > best_kernel_family) return false;
@@ -102,7 +102,7 @@ inline std::atomic<kernel_family>& chosen_kernel_family() noexcept {
 
 }  // namespace processor_detail
 
-/// The family whose kernels run: asked from the processor once.
+/// The target whose kernels run: asked from the processor once.
 [[nodiscard]] inline kernel_family kernel_family_in_use() noexcept {
 #if PERGRAD_OWN_FAMILY < PERGRAD_BEST_FAMILY
   return processor_detail::chosen_kernel_family().load(std::memory_order_relaxed);
@@ -111,7 +111,7 @@ inline std::atomic<kernel_family>& chosen_kernel_family() noexcept {
 #endif
 }
 
-/// From now on this family's kernels run, in all threads; for tests and measurements. False, and nothing changes, where
+/// From now on this target's kernels run, in all threads; for tests and measurements. False, and nothing changes, where
 /// `runs_here` is false. Not while an evaluation is under way.
 inline bool use_kernel_family(kernel_family family) noexcept {
   if (!runs_here(family)) return false;

@@ -58,16 +58,22 @@ inline constexpr bool vectors_fuse = false;
 template <host_vector Vector>
 [[nodiscard]] inline Vector fma(Vector a, Vector b, Vector c) noexcept {
   constexpr bool is_float = std::is_same_v<Vector, on_host::vector<float>>;
+#if defined(__FMA__)
+  if constexpr (requires { __builtin_elementwise_fma(a, b, c); }) {  // clang's, of which newer ones have no other
+    return __builtin_elementwise_fma(a, b, c);
+  } else {
 #if defined(__AVX512F__)
 #if defined(__clang__)
-  if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
+    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
 #else  // the same mask, signed
-  if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
 #endif
-  if constexpr (!is_float) return __builtin_ia32_vfmaddpd512_mask(a, b, c, 0xff, 4);
-#elif defined(__FMA__)
-  if constexpr (is_float) return __builtin_ia32_vfmaddps256(a, b, c);
-  if constexpr (!is_float) return __builtin_ia32_vfmaddpd256(a, b, c);
+    if constexpr (!is_float) return __builtin_ia32_vfmaddpd512_mask(a, b, c, 0xff, 4);
+#else
+    if constexpr (is_float) return __builtin_ia32_vfmaddps256(a, b, c);
+    if constexpr (!is_float) return __builtin_ia32_vfmaddpd256(a, b, c);
+#endif
+  }
 #elif defined(__aarch64__)
   if constexpr (is_float) return vfmaq_f32(c, a, b);
   if constexpr (!is_float) return vfmaq_f64(c, a, b);
@@ -93,28 +99,32 @@ template <host_vector Vector>
 template <host_vector Vector>
 [[nodiscard]] inline Vector square_root(Vector x) noexcept {
   constexpr bool is_float = std::is_same_v<Vector, on_host::vector<float>>;
+  if constexpr (requires { __builtin_elementwise_sqrt(x); }) {  // clang's, of which newer ones have no other
+    return __builtin_elementwise_sqrt(x);
+  } else {
 #if defined(__AVX512F__) && defined(__clang__)
-  if constexpr (is_float) return __builtin_ia32_sqrtps512(x, 4);
-  if constexpr (!is_float) return __builtin_ia32_sqrtpd512(x, 4);
+    if constexpr (is_float) return __builtin_ia32_sqrtps512(x, 4);
+    if constexpr (!is_float) return __builtin_ia32_sqrtpd512(x, 4);
 #elif defined(__AVX512F__)
-  if constexpr (is_float) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
-  if constexpr (!is_float) return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4);
+    if constexpr (is_float) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
+    if constexpr (!is_float) return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4);
 #elif defined(__AVX__)
-  if constexpr (is_float) return __builtin_ia32_sqrtps256(x);
-  if constexpr (!is_float) return __builtin_ia32_sqrtpd256(x);
+    if constexpr (is_float) return __builtin_ia32_sqrtps256(x);
+    if constexpr (!is_float) return __builtin_ia32_sqrtpd256(x);
 #elif defined(__SSE2__)
-  if constexpr (is_float) return __builtin_ia32_sqrtps(x);
-  if constexpr (!is_float) return __builtin_ia32_sqrtpd(x);
+    if constexpr (is_float) return __builtin_ia32_sqrtps(x);
+    if constexpr (!is_float) return __builtin_ia32_sqrtpd(x);
 #elif defined(__aarch64__)
-  if constexpr (is_float) return vsqrtq_f32(x);
-  if constexpr (!is_float) return vsqrtq_f64(x);
+    if constexpr (is_float) return vsqrtq_f32(x);
+    if constexpr (!is_float) return vsqrtq_f64(x);
 #else
-  for (std::size_t lane = 0; lane < sizeof x / sizeof x[0]; ++lane) {
-    if constexpr (is_float) x[lane] = __builtin_sqrtf(x[lane]);
-    if constexpr (!is_float) x[lane] = __builtin_sqrt(x[lane]);
-  }
-  return x;
+    for (std::size_t lane = 0; lane < sizeof x / sizeof x[0]; ++lane) {
+      if constexpr (is_float) x[lane] = __builtin_sqrtf(x[lane]);
+      if constexpr (!is_float) x[lane] = __builtin_sqrt(x[lane]);
+    }
+    return x;
 #endif
+  }
 }
 
 }  // namespace pergrad::inline v0_1::rounded

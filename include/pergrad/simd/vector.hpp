@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/simd/vector.hpp - the widest vectors that the build's flags allow, and which kernels a program has
 //
-// Three families of kernels exist for x86-64: avx512, avx2 (with fused multiply-add) and baseline, which is whatever
-// the flags allow below that. The family of the flags, and what goes beyond it, is compiled; host/gemm/micro_kernel.hpp
+// Kernels exist for three targets of x86-64: avx512, avx2 (with fused multiply-add) and baseline, which is whatever
+// the flags allow below that. The target of the flags, and what goes beyond it, is compiled; host/gemm/micro_kernel.hpp
 // chooses among them when the program runs. Everything else uses the vectors of the flags, which are named here. Other
 // processors have one family, the baseline.
 #pragma once

@@ -17,7 +17,7 @@ inline constexpr std::size_t vector_bytes = PERGRAD_VECTOR_BYTES;
 /// Number of vector registers.
 inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
 
-/// Is this the baseline of a program that has better families as well? Only old processors run it: it is there to be
+/// Is this the baseline of a program that has better targets as well? Only old processors run it: it is there to be
 /// right, and to compile soon.
 inline constexpr bool is_fallback = vector_bytes == 16 && PERGRAD_BEST_FAMILY > 0;
 

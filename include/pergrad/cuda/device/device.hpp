@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/cuda/device/device.hpp - what the engine asks of a device, and a device that the host plays
+// pergrad/cuda/device/device.hpp - what the engine asks of a device, and a device that the host emulates
 //
 //   allocate(bytes)            memory of the device, aligned to 256 bytes; std::bad_alloc if there is none
 //   release(memory)            gives it back; never throws
@@ -88,8 +88,8 @@ void play(const Kernel& kernel, int blocks, play_order order = play_order::forwa
   });
 }
 
-/// A device that the host plays: plain memory, poisoned with NaN, and kernels in an order that tests choose. For tests
-/// and for machines without a GPU; it is slow and shows mistakes.
+/// A device that the host emulates: plain memory, poisoned with NaN, and kernels in an order that tests choose. For
+/// tests and for machines without a GPU; it is slow and shows mistakes.
 class emulated_device {
  public:
   class graph {

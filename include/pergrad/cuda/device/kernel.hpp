@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/cuda/device/kernel.hpp - how a kernel is written: once, as phases, for the device and for a host that plays
-// it
+// pergrad/cuda/device/kernel.hpp - how a kernel is written: once, as phases, for the device and for a host that
+// emulates it
 //
 // A kernel is a plain struct, trivially copyable, whose members are its arguments:
 //
@@ -37,6 +37,16 @@
 
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/simd/rounded.hpp>
+
+#ifdef __CUDACC__
+/// Before a loop whose counter chooses registers.
+#define PERGRAD_UNROLL _Pragma("unroll")
+/// Before a loop of few rounds that stands in many places: four copies of each would only be more to compile.
+#define PERGRAD_ROLLED _Pragma("unroll 1")
+#else
+#define PERGRAD_UNROLL
+#define PERGRAD_ROLLED
+#endif
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -140,7 +150,7 @@ void for_each_in_order(play_order order, int count, std::uint32_t salt, Function
 
 }  // namespace emulation
 
-/// One block of threads as the host plays it. A model of the `Block` that kernels are written for.
+/// One block of threads as the host emulates it. A model of the `Block` that kernels are written for.
 template <int Threads>
 class emulated_block {
  public:

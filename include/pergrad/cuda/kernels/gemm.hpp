@@ -3,7 +3,7 @@
 //
 //   forward     y_b[o, t]  = bias[o] + sum_k W[o, k] view_t(x_b)[k]
 //   adjoint     x_b[c, i]  = bias[c] + sum_(o,tap) W[o, c, tap] y_b[o, t]  over the t whose view has pixel i at that
-//   tap sums        lane[o, k] += sum_b sum_t (w_b delta_b[o, t]) view_t(x_b)[k]     b: the lane's samples, in order
+//   tap sums         sum[o, k] += sum_b sum_t (w_b delta_b[o, t]) view_t(x_b)[k]     b: an accumulator's, in order
 //   squares     n_b        = sum_(o,k) (sum_t delta_b[o, t] view_t(x_b)[k])²
 //
 // No operand is copied out first (implicit im2col). A block owns Rows x Columns results, a thread OwnRows x OwnColumns

@@ -2,8 +2,8 @@
 // pergrad/cuda/kernels/gemm_affine.hpp - the four products of an affine layer, for gemm_kernel (gemm.hpp has the
 // formulas)
 //
-// Samples beyond `state->count` are not touched. Batches z are groups; of `sums` groups times lanes; of `squares`
-// groups times samples. A sample whose weight is zero gives exactly nothing, whatever is in its values.
+// Samples beyond `state->count` are not touched. Batches z are groups; of `sums` groups times accumulators; of
+// `squares` groups times samples. A sample whose weight is zero gives exactly nothing, whatever is in its values.
 #pragma once
 
 #include <cstddef>
@@ -119,9 +119,9 @@ struct affine_adjoint {
   }
 };
 
-/// Rows: outputs; columns: the view; depth: (sample of the lane, position). With DepthFirst = 1 neighbouring threads
-/// read neighbouring positions, otherwise neighbouring outputs and elements of the view: for one position. A `Sum` of
-/// integers is formed in parts, one a sample, each of which is rounded to whole steps of the grid.
+/// Rows: outputs; columns: the view; depth: (sample of the accumulator, position). With DepthFirst = 1 neighbouring
+/// threads read neighbouring positions, otherwise neighbouring outputs and elements of the view: for one position. A
+/// `Sum` of integers is formed in parts, one a sample, each of which is rounded to whole steps of the grid.
 template <class Scalar, class Sum, int DepthFirst>
 struct affine_sums {
   static constexpr bool in_parts = std::is_integral_v<Sum>;
@@ -131,14 +131,14 @@ struct affine_sums {
   affine_operands<Scalar> on;       ///< `y` is the place of delta
   const Scalar* factors = nullptr;  ///< w_b
   Scalar to_grid = 1;               ///< of integers: steps of a unit
-  Sum* lanes = nullptr;             ///< of the layer's first weight, in lane 0
+  Sum* lanes = nullptr;             ///< of the layer's first weight, in accumulator 0
   std::int64_t lane_stride = 0;
   int lane_count = 1;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
   [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * lane_count; }
-  /// Number of the lane's first sample here: positions of the logical batch go round the lanes.
+  /// Number of the accumulator's first sample here: positions of the logical batch go round the accumulators.
   [[nodiscard]] PERGRAD_HD int first_sample(int lane) const noexcept {
     const int at = static_cast<int>(state().position % static_cast<std::uint64_t>(lane_count));
     return lane >= at ? lane - at : lane - at + lane_count;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/cuda/kernels/release.hpp - the release gate on a device (privacy/release.hpp): lanes of integer sums, noise,
-// update, in one sweep over the parameters
+// pergrad/cuda/kernels/release.hpp - the release gate on a device (privacy/release.hpp): accumulators of integer sums,
+// noise, update, in one sweep over the parameters
 //
 //   Q = lane_0 + lane_1 + ...;  r = grid (Q + k);  parameters <- rule(r)
 //
 // Noise is never stored: a block makes one tile of 512 integers (privacy/noise/rounded_gaussian.hpp says from which
-// words) and uses them. 64 threads make the tile's ChaCha20 blocks while the others read the lanes; then each of 256
-// threads turns four words into two integers. Where a rounding is not proven at once, the thread leaves its two
+// words) and uses them. 64 threads make the tile's ChaCha20 blocks while the others read the accumulators; then each of
+// 256 threads turns four words into two integers. Where a rounding is not proven at once, the thread leaves its two
 // elements alone and says so; `settle_kernel` draws more bits for those. So the integers are the host's, and the
 // update's bits those of the host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
 #pragma once
@@ -87,7 +87,7 @@ template <class Scalar>
 struct release_work {
   const step_state* state;  ///< a state that is not the last of its batch: the kernels do nothing
   release_settings<Scalar> settings;
-  const std::int64_t* lanes;  ///< steps of the grid; lane l of element e at [l * lane_stride + e]
+  const std::int64_t* lanes;  ///< steps of the grid; accumulator l of element e at [l * lane_stride + e]
   int lane_count;             ///< at least 1
   std::int64_t lane_stride;   ///< at least `count`
   std::int64_t count;         ///< elements, at most `gaussians_per_step`
@@ -232,10 +232,10 @@ struct fold_kernel {
   static constexpr int threads = 256;
   struct shared_type {};
 
-  const Sum* lanes;  ///< lane l of element e at [l * count + e]
+  const Sum* lanes;  ///< accumulator l of element e at [l * count + e]
   int lane_count;
   std::int64_t count;
-  Sum* out;  ///< may be lane 0
+  Sum* out;  ///< may be accumulator 0
 
   [[nodiscard]] int blocks() const noexcept { return blocks_for(count, threads); }
 

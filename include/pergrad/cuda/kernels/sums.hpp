@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/cuda/kernels/sums.hpp - weighted sums over samples, materialised gradients and projections
 //
-// A sum has a fixed number of lanes: the sample at position p of the logical batch belongs to lane p mod lanes, and
-// within a lane the samples follow each other. One thread adds up one element of one lane, so no bit depends on how a
-// logical batch is cut into physical ones. A sum that will be released is one of integers: what a sample adds is
-// rounded to whole steps of the grid by itself (privacy/release.hpp).
+// A sum has a fixed number of accumulators: the sample at position p of the logical batch belongs to accumulator p mod
+// their number, and within an accumulator the samples follow each other. One thread adds up one element of one
+// accumulator, so no bit depends on how a logical batch is cut into physical ones. A sum that will be released is one
+// of integers: what a sample adds is rounded to whole steps of the grid by itself (privacy/release.hpp).
 #pragma once
 
 #include <cstddef>
@@ -67,8 +67,8 @@ PERGRAD_HD inline void add_share(std::int64_t& sum, Scalar factor, Scalar value,
   sum += to_integer(multiply(multiply(factor, value), to_grid));
 }
 
-/// lane <- lane + sum of w_b g_b over its samples; from zero where the logical batch begins. `blocks(leaf blocks)` of
-/// them. `Sum`: Scalar, or std::int64_t.
+/// accumulator <- accumulator + sum of w_b g_b over its samples; from zero where the logical batch begins. `blocks(leaf
+/// blocks)` of them. `Sum`: Scalar, or std::int64_t.
 template <class Scalar, class Target, class Sum, int Threads>
 struct sum_kernel {
   static constexpr int threads = Threads;
@@ -98,7 +98,7 @@ struct sum_kernel {
   }
 
  private:
-  /// The first sample here that belongs to a lane.
+  /// The first sample here that belongs to an accumulator.
   [[nodiscard]] PERGRAD_HD int first_of(int lane) const noexcept {
     const auto number = static_cast<std::uint64_t>(lanes);
     return static_cast<int>((static_cast<std::uint64_t>(lane) + number - state->position % number) % number);

@@ -16,10 +16,10 @@
 
 namespace pergrad::inline v0_1::on_device {
 
-/// Lanes of a network's sums: as many as keep a device busy with a small network and cost little memory with a large
-/// one. A constant of the network, so that no bit depends on the device or on the batch.
+/// Accumulators of a network's sums: as many as keep a device busy with a small network and cost little memory with a
+/// large one. A constant of the network, so that no bit depends on the device or on the batch.
 [[nodiscard]] constexpr int lane_count(const network_facts& net) noexcept {
-  constexpr std::size_t most = std::size_t{1} << 20U;  // elements of all lanes
+  constexpr std::size_t most = std::size_t{1} << 20U;  // elements of all accumulators
   int lanes = 32;
   while (lanes > 1 && static_cast<std::size_t>(lanes) * net.parameters > most) lanes /= 2;
   return std::max(lanes, 2);
@@ -92,7 +92,7 @@ struct arena_layout {
   std::size_t targets = 0;
   std::size_t projections = 0;
   std::size_t rows = 0;
-  std::size_t sums = 0;  ///< lanes
+  std::size_t sums = 0;  ///< accumulators
   std::size_t released = 0;
   std::size_t is_open = 0;  ///< one a pair of the noise
   std::size_t first_moment = 0;

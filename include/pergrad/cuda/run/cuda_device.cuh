@@ -26,7 +26,7 @@
 #include <cublas_v2.h>
 #endif
 
-#ifdef PERGRAD_PLAYED_KERNELS  // for tests with a CUDA runtime that has no device: how the host plays a kernel
+#ifdef PERGRAD_PLAYED_KERNELS  // for tests with a CUDA runtime that has no device: how the host emulates a kernel
 extern "C" void pergrad_played_kernel(const void* stub, std::size_t bytes, std::size_t shared_bytes, int threads,
                                       void (*play)(const void* kernel, int blocks),
                                       void (*clear_padding)(void* kernel));

@@ -73,7 +73,8 @@ template <class Network, on_device::device Device>
 }
 
 /// A table of the network's entries on a device: who forms which product, how norms are found, who adds up; with the
-/// plan, the lanes of the sums and the bytes that a tape for batches of `batch` takes there, all in one allocation.
+/// plan, the accumulators of the sums and the bytes that a tape for batches of `batch` takes there, all in one
+/// allocation.
 template <class Network, on_device::device Device>
 [[nodiscard]] std::string describe(const basic_device_executor<Device>& executor, max_batch batch = {256}) {
   char line[512];

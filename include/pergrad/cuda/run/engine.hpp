@@ -161,7 +161,7 @@ class engine {
       sum.out[i] = sum.accumulate ? sum.out[i] + value : value;
     }
   }
-  /// Adds up the lanes of a sum and brings it to the host.
+  /// Adds up the accumulators of a sum and brings it to the host.
   template <class Sum>
   void fold(std::vector<Sum>& to) {
     to.resize(net().parameters);

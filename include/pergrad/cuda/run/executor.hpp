@@ -122,7 +122,7 @@ class basic_device_executor {
   detail::thread_pool pool_{threads{1}};
 };
 
-/// A device that the host plays, as an executor: for tests, and for programs on machines without a GPU.
+/// A device that the host emulates, as an executor: for tests, and for programs on machines without a GPU.
 using emulated = basic_device_executor<on_device::emulated_device>;
 
 }  // namespace pergrad::inline v0_1

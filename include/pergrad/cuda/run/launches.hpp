@@ -86,7 +86,7 @@ class launcher {
     }
   }
 
-  /// Forms the lanes of one sum.
+  /// Forms the accumulators of one sum.
   void sum(const sum_launch<Scalar>& wanted) const {
     if (wanted.grid_steps < 0) {
       form_sum<Scalar>(wanted);

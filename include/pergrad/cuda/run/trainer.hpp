@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/cuda/run/trainer.hpp - a step of DP-SGD on a device: captured once, replayed for every physical batch
 //
-//   upload (state, record numbers) -> samples: forward, loss, backward, norms, factors -> sums -> lanes, noise, update
-//   -> roundings that were open
+//   upload (state, record numbers) -> samples: forward, loss, backward, norms, factors -> sums -> reduction, noise,
+//   update -> roundings that were open
 //
 // Four kernels and one upload. What differs from batch to batch lies in the state, so a batch of any size, an empty
 // one included, replays the same graph; records are read where the data set lies on the device. The host does not wait.

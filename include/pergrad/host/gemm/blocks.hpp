@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/gemm/blocks.hpp - the rows of a product tile by tile, and sums of many terms block by block
+// pergrad/host/gemm/blocks.hpp - register blocks of a product's rows, and sums of many terms block by block
 //
 // Where the rows of `right` that a panel of columns reads lie far apart, or there are more than caches hold, a product
 // is formed in blocks of terms: their rows of `right` are copied side by side, so that they stay close while the rows
@@ -17,7 +17,7 @@ namespace pergrad::inline v0_1::on_host {
 
 namespace product_detail {
 
-/// Where the rows of a tile begin: one place, and offsets from it.
+/// Where the rows of a register block begin: one place, and offsets from it.
 struct tile_rows {
   std::ptrdiff_t left;
   std::ptrdiff_t out;
@@ -25,7 +25,7 @@ struct tile_rows {
   const std::ptrdiff_t* out_offset;
 };
 
-/// Steps through the rows of a product in order, a tile at a time.
+/// Steps through the rows of a product in order, a register block at a time.
 class row_cursor {
  public:
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): `next` writes uneven offsets before they are read
@@ -96,11 +96,11 @@ class row_cursor {
   std::ptrdiff_t uneven_out_[tile_rows_limit];
 };
 
-/// Walks through the rows of a product, tile by tile, the last ones of sizes as even as there are tiles for. A copy
-/// goes on from where it is.
+/// Walks through the rows of a product, block by block, the last ones of sizes as even as there are register blocks
+/// for. A copy goes on from where it is.
 class tile_walk {
  public:
-  /// `formed[rows - 1]`: the rows of the smallest tile that forms so many.
+  /// `formed[rows - 1]`: the rows of the smallest register block that forms so many.
   tile_walk(const product_shape& shape, std::size_t row_count, std::size_t most, const std::size_t* formed) noexcept
       : cursor_{shape},
         most_{most},
@@ -109,13 +109,13 @@ class tile_walk {
         tiles_left_{(row_count + most - 1) / most} {}
 
   [[nodiscard]] std::size_t tiles_left() const noexcept { return tiles_left_; }
-  /// Rows of the next tile.
+  /// Rows of the next register block.
   [[nodiscard]] std::size_t count() const noexcept {
     if (rows_left_ >= 3 * most_) return most_;
     if (tiles_left_ == 1) return rows_left_;
     return formed_[(tiles_left_ == 2 ? (rows_left_ + 1) / 2 : (rows_left_ + 2) / 3) - 1];
   }
-  /// The next tile, of `count()` rows, for a function that forms `formed` of them; valid until the next call.
+  /// The next register block, of `count()` rows, for a function that forms `formed` of them; valid until the next call.
   [[nodiscard]] tile_rows next(std::size_t rows_here, std::size_t formed) noexcept {
     rows_left_ -= rows_here;
     --tiles_left_;
@@ -136,7 +136,7 @@ inline constexpr std::size_t block_bytes = std::size_t{64} << 10U;              
 inline constexpr std::size_t fewest_rows_to_block = 32;                          // fewer do not pay for the copy
 inline constexpr std::ptrdiff_t least_bytes_to_block = std::ptrdiff_t{1} << 20;  // of `right`, gaps included
 /// Elements from a term's first row to what is fetched meanwhile where rows lie side by side: the next cache lines are
-/// the next tiles'.
+/// the next register blocks'.
 inline constexpr std::ptrdiff_t fetch_ahead = 24;
 
 /// The most terms of a block whose panel has `columns`.
@@ -230,7 +230,7 @@ inline void fetch_terms(const term_block& block, const Scalar* right, std::size_
   }
 }
 
-/// The sums of the next `tiles` tiles.
+/// The sums of the next `tiles` register blocks.
 template <class Scalar>
 [[gnu::noinline]] void form_block(const tile_walk& begin, std::size_t tiles, const loop (&reduce)[4],
                                   const tile_width<Scalar>& chosen, tile_task<Scalar> task, const Scalar* left,

@@ -57,7 +57,7 @@ store_bias(const Value*) -> store_bias<Value>;
 /// Squares of floats are added up sixteen at a time in float and those sums in double, within
 /// `error_of_squares_in_float` of the true sum; squares that no float holds, of tiny and huge numbers, are formed in
 /// double. The bound of privacy/clip.hpp has room for it. The order of the additions is fixed by the shape of the
-/// product and the family of kernels.
+/// product and the target.
 template <class Value>
 class squares_only {
  public:

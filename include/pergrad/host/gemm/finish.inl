@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/gemm/finish.inl - one family's code for the finished sums of a tile: store, add, bias, squares
+// pergrad/host/gemm/finish.inl - one target's code for the finished sums of a register block: store, add, bias, squares
 //
-// A text like host/gemm/micro_kernel.inl, whose head says what that means.
+// A source like host/gemm/micro_kernel.inl, whose head says what that means.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
@@ -99,7 +99,7 @@ template <class Scalar>
   return total;
 }
 
-/// Hands the sums of a tile, row by row, to `finish_vector`.
+/// Hands the sums of a register block, row by row, to `finish_vector`.
 template <epilogue::kind How, class Scalar>
 inline void finish_rows(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/gemm/micro_kernel.hpp - the micro-kernels of the host's product: what they are given, their families,
+// pergrad/host/gemm/micro_kernel.hpp - the micro-kernels of the host's product: what they are given, their targets,
 // and which is used
 //
 // The kernels know nothing of what becomes of the sums; they leave them in a small buffer, from which another function
-// of the same family finishes them (host/gemm/finish.inl). So there is one set for each family and scalar type,
+// of the same target finishes them (host/gemm/finish.inl). So there is one set for each target and scalar type,
 // whatever the number of epilogues, and a program that uses all of them still compiles quickly.
 //
-// A kernel works on vectors as wide as its processor has, so its text (host/gemm/micro_kernel.inl) is compiled once for
-// each family, under that family's target. All families do the same multiply-adds in the same order; avx512, avx2 and
-// every baseline whose flags allow a fused multiply-add therefore give the same bits, and one without rounds twice.
+// A kernel works on vectors as wide as its processor has, so its source (host/gemm/micro_kernel.inl) is compiled once
+// for each target, under its pragma. All targets do the same multiply-adds in the same order; avx512, avx2 and every
+// baseline whose flags allow a fused multiply-add therefore give the same bits, and one without rounds twice.
 #pragma once
 
 #include <cstddef>
@@ -34,29 +34,30 @@ struct loop {
 
 namespace product_detail {
 
-/// Of any family: the most rows of a tile, the bytes of a vector, and the most bytes of a tile's sums.
+/// Of any target: the most rows of a register block, the bytes of a vector, and the most bytes of a register block's
+/// sums.
 inline constexpr std::size_t tile_rows_limit = 10;
 inline constexpr std::size_t widest_vector_bytes = PERGRAD_BEST_FAMILY == 2 ? 64 : 32;
 inline constexpr std::size_t tile_bytes_limit = 32 * widest_vector_bytes;
 
-/// What a tile reads and where it leaves its sums. Only the innermost reduction loop may be empty.
+/// What a register block reads and where it leaves its sums. Only the innermost reduction loop may be empty.
 template <class Scalar>
 struct tile_task {
   const Scalar* left = nullptr;
   const Scalar* right = nullptr;
   const loop* reduce = nullptr;                // [4]: from outer to inner, then the one around them
   const std::ptrdiff_t* row_offset = nullptr;  // in the left operand, one for each row that is formed
-  Scalar* sums = nullptr;                      // of the tile's first row, a row `vectors * lanes` long
+  Scalar* sums = nullptr;                      // of the register block's first row, a row `vectors * lanes` long
   const std::ptrdiff_t* sum_offset = nullptr;  // from there, one for each row
   std::size_t last = 0;                        // the columns that the last vector of a row has
   std::size_t whole = 0;                       // those of a whole one
   bool resumes = false;                        // `sums` holds what earlier terms of the reduction gave
   std::ptrdiff_t left_ahead = 0;               // from a term on the left to what to fetch into the cache meanwhile
-  std::ptrdiff_t right_ahead = 0;              // from one on the right to what wide tiles fetch into the second cache
+  std::ptrdiff_t right_ahead = 0;              // from one on the right to what wide blocks fetch into the second cache
 };
 
-/// The sums of a tile and what becomes of them; of several tiles where the kernel has left them in `out` and squares
-/// are all that is left to do.
+/// The sums of a register block and what becomes of them; of several register blocks where the kernel has left them in
+/// `out` and squares are all that is left to do.
 template <class Scalar>
 struct finish_task {
   const epilogue::request<Scalar>& how;
@@ -64,9 +65,9 @@ struct finish_task {
   std::size_t vectors = 0;
   std::size_t last = 0;
   std::size_t rows = 0;
-  Scalar* out = nullptr;                       // the tile's first element; null where nothing is stored
-  const std::ptrdiff_t* row_offset = nullptr;  // in the output, one for each row of the tile
-  const Scalar* bias = nullptr;                // of the tile's first column
+  Scalar* out = nullptr;                       // the register block's first element; null where nothing is stored
+  const std::ptrdiff_t* row_offset = nullptr;  // in the output, one for each row of the register block
+  const Scalar* bias = nullptr;                // of the register block's first column
   const std::ptrdiff_t* sum_offset = nullptr;  // of `sums`, one for each row
   bool stored = false;                         // the kernel has left its sums in `out`
   std::ptrdiff_t step = 0;                     // stored: from row to row of the output
@@ -90,7 +91,7 @@ template <class Scalar>
 template <class Scalar>
 using tile_function = void (*)(const tile_task<Scalar>&) noexcept;
 
-/// The tiles of one width.
+/// The register blocks of one width.
 template <class Scalar>
 struct tile_width {
   std::size_t vectors;
@@ -100,16 +101,16 @@ struct tile_width {
   const std::ptrdiff_t* packed;          // offsets of rows that lie side by side
 };
 
-/// The tiles of one family; `widths` are 1, 2, 4 and 8 vectors, or narrower ones again.
+/// The register blocks of one target; `widths` are 1, 2, 4 and 8 vectors, or narrower ones again.
 template <class Scalar>
 struct tile_family {
   std::size_t lanes;
   tile_width<Scalar> widths[4];
   void (*finish)(const finish_task<Scalar>&) noexcept;
 
-  /// The width whose tiles hold the most sums on average: they hide the latency of a multiply-add and reuse what is
-  /// read. Wide tiles have whole vectors only; of `columns_left` columns the last ones may leave a narrow one's last
-  /// vector partly empty.
+  /// The width whose register blocks hold the most sums on average: they hide the latency of a multiply-add and reuse
+  /// what is read. Wide register blocks have whole vectors only; of `columns_left` columns the last ones may leave a
+  /// narrow one's last vector partly empty.
   [[nodiscard, gnu::noinline]] constexpr const tile_width<Scalar>& choose(std::size_t row_count,
                                                                           std::size_t columns_left) const noexcept {
     const std::size_t whole = columns_left / lanes;
@@ -141,7 +142,7 @@ namespace pergrad::inline v0_1::on_host {
 
 namespace product_detail {
 
-/// The tiles of a family, which must be compiled into the program.
+/// The register blocks of a target, which must be compiled into the program.
 template <class Scalar>
 [[nodiscard]] inline const tile_family<Scalar>& tiles_of(kernel_family family) noexcept {
   return PERGRAD_OF_FAMILY(family, tiles::family<Scalar>);

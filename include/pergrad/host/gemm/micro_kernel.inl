@@ -1,51 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/gemm/micro_kernel.inl - one family of micro-kernels: a few rows times a few vectors of sums in registers
+// pergrad/host/gemm/micro_kernel.inl - the micro-kernels of one target: a few rows times a few vectors of sums in
+// registers
 //
-// Included once for every family that a program has (simd/multi_target.inl), each time into another namespace,
-// with the macros of simd/vector.inl defined, behind the vectors of its width and under the family's target;
+// Included once for every target that a program has (simd/multi_target.inl), each time into another namespace,
+// with the macros of simd/vector.inl defined, behind the vectors of its width and under the target's pragma;
 // without them it is empty. A function has the target of the place where it is defined. So whatever has vectors in its
-// code or among its arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined
+// code or among its arguments is defined here or in simd/vector.inl, in the target's namespace: what is defined
 // elsewhere is compiled for the baseline, where vectors of this width are taken apart and passed in another way.
 //
-// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
-// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
-// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
-// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
-// loops.
+// A register block of rows x vectors of sums stays in registers for the whole reduction (the "outer product"
+// micro-kernel of Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008):
+// each step of the reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does
+// rows*vectors multiply-adds. The rows of a register block are addressed by a table of offsets, so a register block may
+// span any number of short row loops.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
 
-/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
-/// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
+/// Most rows of any register block: their offsets, two pointers, two steps and a count stay in general registers. A
+/// baseline that only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of
+/// an addition.
 inline constexpr std::size_t row_limit = is_fallback ? 4 : vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
 
-/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
-/// moves loads so far up that it wants more.
+/// Vector registers of a register block that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for
+/// aarch64 moves loads so far up that it wants more.
 inline constexpr std::size_t spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
 
-/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
+/// Most rows of a register block that is `vectors` wide, so that nothing it uses leaves the registers.
 constexpr std::size_t max_rows(std::size_t vectors) noexcept {
   const std::size_t fitting = (vector_registers - spare_registers) / vectors - 1;
   return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
 }
 
-/// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
-/// a tile has where it can choose (blocks.hpp). What is left out costs little (docs/internals/tricks.md): a step of
-/// fewer than 8 chains waits for their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8
-/// rows of one vector hardly less than 9. One row is what single samples ask for.
+/// Has this number of rows a register block of its own? Others are formed by the next larger one, and a walk takes the
+/// rows that a register block has where it can choose (blocks.hpp). What is left out costs little
+/// (docs/internals/tricks.md): a step of fewer than 8 chains waits for their additions, so that 2 or 3 rows in narrow
+/// register blocks take as long as 4, and 5 to 8 rows of one vector hardly less than 9. One row is what single samples
+/// ask for.
 constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
   if (rows == max_rows(vectors)) return true;
   if (is_fallback) return false;
   return rows == 1 || rows == 4 || (vectors == 2 ? rows % 2 == 0 && rows > 4 : vectors > 2 && rows == 2);
 }
-/// Rows of the smallest tile that forms so many.
+/// Rows of the smallest register block that forms so many.
 constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
   while (!has_tile(rows, vectors)) ++rows;
   return rows;
 }
 
-/// `value`, which stays in its register: in wide tiles g++ would read it again from memory for every row of the tile.
+/// `value`, which stays in its register: in wide register blocks g++ would read it again from memory for every row of
+/// the register block.
 template <class Scalar>
 [[nodiscard, gnu::always_inline]] inline vector<Scalar> held(vector<Scalar> value) noexcept {
 #if PERGRAD_VECTOR_BYTES == 64
@@ -68,10 +72,11 @@ template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole,
   }
 }
 
-/// Has a tile a loop for rows whose last vector is not whole? Only narrow ones get such rows (tile_family::choose).
+/// Has a register block a loop for rows whose last vector is not whole? Only narrow ones get such rows
+/// (tile_family::choose).
 constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <= 2; }
 
-/// Has a tile a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
+/// Has a register block a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
 constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_bytes >= 32 || !has_partial_loop(vectors); }
 
 /// The innermost reduction loop of `count` terms. Slot = row * Vectors + vector; every fold is over constants, so each
@@ -173,7 +178,7 @@ struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::ind
   }
 };
 
-/// The tiles of one width, by their rows.
+/// The register blocks of one width, by their rows.
 template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
 struct width;
 

@@ -13,7 +13,7 @@
 // and the three products of a linear layer are the same with fewer loops. Nothing is copied or packed on the left.
 //
 // Every sum is one chain of multiply-adds in the order of the reduction loops. Its bits therefore depend neither on the
-// tile an element falls into nor on how the caller cuts rows and columns.
+// register block an element falls into nor on how the caller cuts rows and columns.
 #pragma once
 
 #include <cstddef>
@@ -49,7 +49,7 @@ template <class Scalar>
   }
 }
 
-/// What a tile's sums will be added to comes from beyond the cache while they are formed.
+/// What a register block's sums will be added to comes from beyond the cache while they are formed.
 template <class Scalar>
 inline void fetch_to_add(const finish_task<Scalar>& to, std::size_t lanes) noexcept {
   for (std::size_t row = 0; row < to.rows; ++row) {
@@ -73,7 +73,8 @@ inline constexpr std::size_t bytes_to_square = std::size_t{1} << 14U;
   return true;
 }
 
-/// Panels of columns outside, tiles of rows inside: a panel of `right` stays in the cache while `left` passes by.
+/// Panels of columns outside, register blocks of rows inside: a panel of `right` stays in the cache while `left` passes
+/// by.
 template <class Scalar>
 void sweep(const tile_family<Scalar>& family, const product_shape& shape, const Scalar* left, const Scalar* right,
            Scalar* out, const epilogue::request<Scalar>& how) noexcept {
@@ -122,7 +123,7 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
       std::size_t fetched = 0;  // columns of what the next product reads
       while (walk.tiles_left() > 0) {
         rest.rows = walk.count();
-        if (shape.next_right != 0) {  // a line of every row with each of the first tiles
+        if (shape.next_right != 0) {  // a line of every row with each of the first register blocks
           task.right_ahead =
               fetched < chosen.vectors * lanes ? shape.next_right + static_cast<std::ptrdiff_t>(fetched) : 0;
           fetched += 64 / sizeof(Scalar);
@@ -157,7 +158,7 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
   }
 }
 
-/// The product with the tiles of the family in use, out of line: products are asked for in many places.
+/// The product with the register blocks of the target in use, out of line: products are asked for in many places.
 template <class Scalar>
 [[gnu::noinline]] void multiply(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
                                 const epilogue::request<Scalar>& how) noexcept {

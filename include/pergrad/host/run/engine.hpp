@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/run/engine.hpp - one pass over a batch: lanes of tiles in parallel, then the lanes' sums
+// pergrad/host/run/engine.hpp - one pass over a batch: tiles into accumulators in parallel, then their in-order
+// reduction
 //
 //   pack weights
-//   lanes in parallel, each: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]*
-//   add up lanes
+//   accumulators in parallel, each: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]*
+//   add up accumulators
 //
-// A tile never leaves the core that works on it. Each lane adds its tiles up in order, lanes are added up in order, and
-// so are chunks, so the bits of a sum do not depend on the number of threads. Lanes that are done make room for others:
-// lane_ring.hpp.
+// A tile never leaves the core that works on it. Each accumulator, `lane` in the code, adds its tiles up in order,
+// accumulators are added up in order, and so are chunks, so the bits of a sum do not depend on the number of threads.
+// Accumulators that are done free their buffers for others: lane_ring.hpp.
 //
 // Of a table of which a sample uses few rows, no lane has a copy; what samples leave on the tape is added up after a
 // chunk of samples (table_way.hpp). So it is with large blocks that have one position (deferred_way.hpp).
 //
 // A clipped sum has a proven bound of what its additions round (privacy/release.hpp), so the way of an addend to it is
-// short (tape.hpp, `way_of_additions`), or every sample's share is rounded to an integer by itself and lanes add those.
+// short (tape.hpp, `way_of_additions`), or every sample's share is rounded to an integer by itself and accumulators add
+// those.
 #pragma once
 
 #include <algorithm>
@@ -108,7 +110,7 @@ class engine {
     }
   };
 
-  /// The lanes' part of one chunk.
+  /// The accumulators' part of one chunk.
   static void run_chunk(const detail::thread_pool& pool, const Network& network, tape_type& tape,
                         const sample_source<scalar>& source, const run_request<scalar>& request,
                         const other_norms<scalar>* others, const lane_plan& plan, ring& ring_of_lanes,
@@ -169,12 +171,12 @@ class engine {
     return std::max<index>(1, (index{1} << 13) / leaf.outputs);
   }
 
-  /// From one buffer of a lane's sums to the next. They lie side by side, whatever more the tape has room for: pages
-  /// stay untouched.
+  /// From one buffer of an accumulator's sums to the next. They lie side by side, whatever more the tape has room for:
+  /// pages stay untouched.
   [[nodiscard]] static index buffer_stride(const run_request<scalar>& request) {
     return static_cast<index>(request.sum_count) * table.lane_size;
   }
-  /// Adds the sums of a lane to others, and leaves zeros.
+  /// Adds the sums of an accumulator to others, and leaves zeros.
   static void move_lane(const run_request<scalar>& request, scalar* to, scalar* lane) {
     using integer = integer_of<scalar>;
     for (std::size_t k = 0; k < request.sum_count; ++k, to += table.lane_size, lane += table.lane_size) {
@@ -185,8 +187,8 @@ class engine {
       }
     }
   }
-  /// Adds the total and the lanes that are left up in order and puts the sum into PyTorch's order; with `onto` it is
-  /// added to what is there.
+  /// Adds the total and the accumulators that are left up in order and puts the sum into PyTorch's order; with `onto`
+  /// it is added to what is there.
   static void gather(const detail::thread_pool& pool, tape_type& tape, const run_request<scalar>& request,
                      std::size_t number, const ring& lanes, bool onto) {
     const sum_request<scalar>& sum = request.sums[number];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/host/run/gather.hpp - sums of outer products from where they were formed to where the caller wants them
 //
-// A sum lies in lanes, one or more arrays that are to be added up in order, each [views][outputs]; a row of it is one
-// element of the view with all outputs. PyTorch's order has the outputs outside. So blocks of it are added up and
-// turned around, instead of walking along rows whose neighbours lie a whole matrix row apart in the result.
+// A sum lies in accumulators, one or more arrays that are to be added up in order, each [views][outputs]; a row of it
+// is one element of the view with all outputs. PyTorch's order has the outputs outside. So blocks of it are added up
+// and turned around, instead of walking along rows whose neighbours lie a whole matrix row apart in the result.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 
 namespace pergrad::inline v0_1::on_host {
 
-/// Lanes that hold one sum, what it is multiplied by, and where it goes: written or added.
+/// Accumulators that hold one sum, what it is multiplied by, and where it goes: written or added.
 template <class Scalar>
 struct lane_sum {
   std::span<const Scalar* const> lanes;
@@ -46,7 +46,7 @@ struct lane_sum {
   }
 };
 
-/// Lanes of integers, and where their sum is added.
+/// Accumulators of integers, and where their sum is added.
 template <class Scalar>
 struct lane_sum_of_integers {
   std::span<const Scalar* const> lanes;
@@ -57,7 +57,7 @@ struct lane_sum_of_integers {
   }
 };
 
-/// Adds a lane's sums to the total and leaves zeros, for the next lane in the same buffer.
+/// Adds an accumulator's sums to the total and leaves zeros, for the next accumulator in the same buffer.
 template <class Scalar>
 [[gnu::noinline]] void move_onto(Scalar* total, Scalar* lane, index count) noexcept {
   for_each_vector<Scalar>(count, [&](index i, const auto& part) {
@@ -65,7 +65,7 @@ template <class Scalar>
     part.store(lane + i, splat(Scalar{0}));
   });
 }
-/// The same for lanes of integers.
+/// The same for accumulators of integers.
 template <class Integer>
 [[gnu::noinline]] void move_integers_onto(Integer* total, Integer* lane, index count) noexcept {
   for (index i = 0; i < count; ++i) {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/run/lane_ring.hpp - which lane has which buffer, and when lanes that are done join the total
+// pergrad/host/run/lane_ring.hpp - which accumulator has which buffer, and when it joins the total
 //
-// A lane is an order of additions: its tiles in order, then the lanes in order. It need not keep a buffer of its own
-// for that. Lane 0 has buffer 0, which is the running total; the others take turns in a ring of those that are left. A
-// lane begins once the lane before it in the same buffer has been added to the total, and lanes are added in order. So
-// bits do not depend on the number of buffers, nor on which lane was done first.
+// An accumulator, `lane` in the code, is an order of additions: its tiles in order, then the accumulators in order. It
+// need not keep a buffer of its own for that. Accumulator 0 has buffer 0, which is the running total; the others take
+// turns in a ring of those that are left. One begins once the one before it in the same buffer has been added to the
+// total, and accumulators are added in order. So bits do not depend on the number of buffers, nor on which accumulator
+// was done first.
 //
-// Nobody waits for ever: threads take lanes in order, so of all lanes that are not done the first one only needs lanes
-// that are done, and whoever finishes a lane adds up what has waited for it. What need not make room stays where it is
-// and is added up in parallel (gather.hpp).
+// Nobody waits for ever: threads take accumulators in order, so of all accumulators that are not done the first one
+// only needs accumulators that are done, and whoever finishes an accumulator adds up what has waited for it. What need
+// not free its buffer stays where it is and is added up in parallel (gather.hpp).
 #pragma once
 
 #include <algorithm>
@@ -28,8 +29,8 @@ namespace pergrad::inline v0_1::on_host {
   return std::max<index>(2, std::min(lanes, 2 * static_cast<index>(threads)));
 }
 
-/// The lanes of one evaluation, numbered in the order in which they are added up. Threads call `begin` in that order,
-/// each lane's once, and `finish` for every lane that has begun, whatever becomes of it.
+/// The accumulators of one evaluation, numbered in the order in which they are added up. Threads call `begin` in that
+/// order, each accumulator's once, and `finish` for every accumulator that has begun, whatever becomes of it.
 template <index MostBuffers>
 class lane_ring {
  public:
@@ -41,22 +42,22 @@ class lane_ring {
   ~lane_ring() = default;
 
   [[nodiscard]] index count() const noexcept { return lanes_; }
-  /// The buffer of a lane; 0, the first lane's, becomes the total.
+  /// The buffer of an accumulator; 0, the first accumulator's, becomes the total.
   [[nodiscard]] index buffer_of(index lane) const noexcept { return lane == 0 ? 0 : 1 + (lane - 1) % ring_; }
-  /// Has a lane before this one left its buffer?
+  /// Has an accumulator before this one left its buffer?
   [[nodiscard]] bool was_used_before(index lane) const noexcept { return lane > ring_; }
-  /// Lanes [0, folded_in_the_end()) are in the total once all are done, the others still in their buffers.
+  /// Accumulators [0, folded_in_the_end()) are in the total once all are done, the others still in their buffers.
   [[nodiscard]] index folded_in_the_end() const noexcept {
     return std::max<index>(std::min<index>(lanes_, 1), lanes_ - ring_);
   }
 
-  /// Waits until the lane's buffer is free.
+  /// Waits until the accumulator's buffer is free.
   void begin(index lane) {
     std::unique_lock lock{mutex_};
     is_free_.wait(lock, [&] { return lane <= ring_ || lane - ring_ < folded_; });
   }
-  /// Notes that the lane is done. Calls add(total's buffer, buffer) for the lanes whose turn it is to make room: one
-  /// call at a time, in the lanes' order.
+  /// Notes that the accumulator is done. Calls add(total's buffer, buffer) for the accumulators whose turn it is to
+  /// free their buffers: one call at a time, in the accumulators' order.
   template <class Add>
   void finish(index lane, Add&& add) {
     std::unique_lock lock{mutex_};
@@ -82,9 +83,9 @@ class lane_ring {
   index ring_;
   std::mutex mutex_;
   std::condition_variable is_free_;
-  index folded_ = 0;  ///< lanes in the total
+  index folded_ = 0;  ///< accumulators in the total
   bool is_adding_ = false;
-  std::array<bool, static_cast<std::size_t>(MostBuffers)> done_{};  ///< by buffer: its lane waits for its turn
+  std::array<bool, static_cast<std::size_t>(MostBuffers)> done_{};  ///< by buffer: its accumulator waits for its turn
 };
 
 }  // namespace pergrad::inline v0_1::on_host

@@ -39,9 +39,9 @@ template <class Network>
   return std::clamp<index>((count + few - 1) / few, table.least_tile, table.tile);
 }
 
-/// Lanes that a number of tiles is worth: clearing a lane and adding it to the others must cost little next to its
-/// tiles. An element of a lane counts as 8 multiply-adds inside the L2 cache and as 64 beyond it, and may take a
-/// sixteenth of the time.
+/// Accumulators that a number of tiles is worth: clearing an accumulator and adding it to the others must cost little
+/// next to its tiles. An element of an accumulator counts as 8 multiply-adds inside the L2 cache and as 64 beyond it,
+/// and may take a sixteenth of the time.
 template <class Network>
 [[nodiscard]] constexpr index lanes_for(index tiles) noexcept {
   constexpr const auto& table = program<Network>::table;
@@ -82,14 +82,14 @@ template <class Network>
 [[nodiscard]] constexpr index part_samples(std::size_t capacity) noexcept {
   return std::min(static_cast<index>(capacity), chunk_samples<Network>) < 256 ? 16 : 32;
 }
-/// Lanes of a clipped sum's chunk: of no more samples than a part or a tile.
+/// Accumulators of a clipped sum's chunk: of no more samples than a part or a tile.
 template <class Network>
 [[nodiscard]] constexpr index bounded_lanes_for(index tiles, index tile, std::size_t capacity) noexcept {
   const index tiles_of_part = std::max<index>(1, part_samples<Network>(capacity) / tile);
   return std::min(tiles, std::max(lanes_for<Network>(tiles), (tiles + tiles_of_part - 1) / tiles_of_part));
 }
-/// How a clipped sum is added up that comes in evaluations of up to so many samples: in parts, those of a lane and
-/// those of a deferred sum, and by chunks. The longest way of them all, whatever tile a strategy takes.
+/// How a clipped sum is added up that comes in evaluations of up to so many samples: in parts, those of an accumulator
+/// and those of a deferred sum, and by chunks. The longest way of them all, whatever tile a strategy takes.
 template <class Network>
 [[nodiscard]] constexpr detail::addition_way way_of_additions(std::size_t capacity) noexcept {
   const auto most = static_cast<index>(capacity);
@@ -123,7 +123,7 @@ struct working_memory {
   static constexpr const auto& table = program<Network>::table;
   static constexpr index workspace_stride = round_up(table.workspace);
   static constexpr index kept_stride = std::max(table.cache_tile * table.native_size, table.tile* table.lane_size);
-  /// Between chunks, rooms for the time of one call are free: weighted deltas of a stretch of outputs lie there, if
+  /// Between chunks, buffers for the time of one call are free: weighted deltas of a stretch of outputs lie there, if
   /// they fit.
   static constexpr index weighted_deltas = table.deferred_count > 0 ? chunk_samples<Network>* deferred_stretch : 0;
   static constexpr bool weighted_in_workspace =

@@ -124,7 +124,7 @@ template <class Scalar>
   place = either(place < most_on_grid, place, most_on_grid);
   return (place + to_integer) - to_integer;
 }
-/// What one family of kernels does for a release. All families give the same bits.
+/// What the kernels of one target do for a release. All give the same bits.
 struct release_kernels {
   bool (*fill_tile)(const chacha_key&, const chacha_nonce&, std::uint64_t tile, double twice_variance,
                     const tile_arrays& wanted, double (&k)[gaussian_tile],

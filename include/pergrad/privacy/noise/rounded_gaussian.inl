@@ -59,6 +59,10 @@ template <int Lanes>
     const typename wide<Lanes>::f64& x) noexcept {
   if constexpr (Lanes == 1) {
     return __builtin_sqrt(x);
+#if PERGRAD_VECTORS_ON_DEVICE
+  } else if constexpr (requires { __builtin_elementwise_sqrt(x); }) {  // clang's, of which newer ones have no other
+    return __builtin_elementwise_sqrt(x);
+#endif
   } else {
 #if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
     if constexpr (Lanes == 16) return __builtin_ia32_sqrtpd512(x, 4);
