@@ -2354,9 +2354,9 @@ struct chacha_nonce {
 }
 
 }  // namespace pergrad::inline v0_1
-// pergrad/simd/processor.hpp - which families of kernels a program has and which of them runs here
+// pergrad/simd/processor.hpp - for which targets a program has kernels and which of them runs here
 
-// The family of the flags: 0 baseline, 1 avx2, 2 avx512.
+// The target of the flags: 0 baseline, 1 avx2, 2 avx512.
 #if defined(__AVX512F__) && defined(__AVX512CD__) && defined(__AVX512VL__) && defined(__AVX512DQ__) && \
     defined(__AVX512BW__)
 #define PERGRAD_OWN_FAMILY 2
@@ -2383,7 +2383,7 @@ struct chacha_nonce {
 #endif
 #endif
 
-// The best family that is compiled. A program that runs on one kind of processor only may define
+// The best target that is compiled. A program that runs on one kind of processor only may define
 // PERGRAD_NO_KERNEL_DISPATCH; device compilers do not know the built-ins of other targets.
 #if defined(__x86_64__) && !defined(PERGRAD_NO_KERNEL_DISPATCH) && !defined(__CUDACC__)
 #define PERGRAD_BEST_FAMILY 2
@@ -2401,18 +2401,18 @@ namespace pergrad::inline v0_1::on_host {
 /// * `avx512`: AVX-512 F, CD, VL, DQ and BW
 enum class kernel_family : unsigned char { baseline, avx2, avx512 };
 
-/// The family's name.
+/// The target's name.
 [[nodiscard]] constexpr std::string_view name_of(kernel_family family) noexcept {
   constexpr std::string_view names[] = {"baseline", "avx2", "avx512"};
   return names[static_cast<int>(family)];
 }
 
-/// The family of the compiler's flags.
+/// The target of the compiler's flags.
 inline constexpr kernel_family own_kernel_family{PERGRAD_OWN_FAMILY};
-/// The best family that is compiled.
+/// The best target that is compiled.
 inline constexpr kernel_family best_kernel_family{PERGRAD_BEST_FAMILY};
 
-/// A name out of the namespace of one family's kernels, which must be compiled into the program.
+/// A name out of the namespace of one target's kernels, which must be compiled into the program.
 #if PERGRAD_OWN_FAMILY == PERGRAD_BEST_FAMILY
 #define PERGRAD_OF_FAMILY(family, ...) (static_cast<void>(family), PERGRAD_OWN_KERNELS::__VA_ARGS__)
 #elif PERGRAD_OWN_FAMILY == 1
@@ -2425,7 +2425,7 @@ inline constexpr kernel_family best_kernel_family{PERGRAD_BEST_FAMILY};
                                                          : PERGRAD_OWN_KERNELS::__VA_ARGS__)
 #endif
 
-/// Whether a family is compiled into this program and runs on this processor.
+/// Whether a target is compiled into this program and runs on this processor.
 [[nodiscard]] inline bool runs_here(kernel_family family) noexcept {
   if (family == own_kernel_family) return true;
   if (family < own_kernel_family || family > best_kernel_family) return false;
@@ -2453,7 +2453,7 @@ inline std::atomic<kernel_family>& chosen_kernel_family() noexcept {
 
 }  // namespace processor_detail
 
-/// The family whose kernels run: asked from the processor once.
+/// The target whose kernels run: asked from the processor once.
 [[nodiscard]] inline kernel_family kernel_family_in_use() noexcept {
 #if PERGRAD_OWN_FAMILY < PERGRAD_BEST_FAMILY
   return processor_detail::chosen_kernel_family().load(std::memory_order_relaxed);
@@ -2462,7 +2462,7 @@ inline std::atomic<kernel_family>& chosen_kernel_family() noexcept {
 #endif
 }
 
-/// From now on this family's kernels run, in all threads; for tests and measurements. False, and nothing changes, where
+/// From now on this target's kernels run, in all threads; for tests and measurements. False, and nothing changes, where
 /// `runs_here` is false. Not while an evaluation is under way.
 inline bool use_kernel_family(kernel_family family) noexcept {
   if (!runs_here(family)) return false;
@@ -2506,18 +2506,18 @@ inline constexpr std::array<std::uint32_t, 4> chacha_constants{0x61707865U, 0x33
 }  // namespace pergrad::inline v0_1
 
 #define PERGRAD_FAMILY_TEXT "pergrad/privacy/noise/chacha20.inl"
-// pergrad/simd/multi_target.inl - a text, compiled once for each family of kernels that a program has
+// pergrad/simd/multi_target.inl - a source, compiled once for each target that a program has
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
-// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
-// namespace and under its target. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the text defines.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the source's name in quotes, which no macro
+// reaches into; without it, it is empty. The target of the flags comes first, then those beyond it, each in its own
+// namespace and under its pragma. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the source defines.
 #if defined(PERGRAD_FAMILY_TEXT)
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -2665,7 +2665,7 @@ template <int Lanes>
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -2681,11 +2681,11 @@ template <int Lanes>
 #endif  // PERGRAD_FAMILY
 #if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
 #define PERGRAD_FAMILY 1
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -2833,7 +2833,7 @@ template <int Lanes>
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -2850,11 +2850,11 @@ template <int Lanes>
 #endif
 #if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
 #define PERGRAD_FAMILY 2
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -3002,7 +3002,7 @@ template <int Lanes>
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -6189,7 +6189,7 @@ template <class Scalar>
   place = either(place < most_on_grid, place, most_on_grid);
   return (place + to_integer) - to_integer;
 }
-/// What one family of kernels does for a release. All families give the same bits.
+/// What the kernels of one target do for a release. All give the same bits.
 struct release_kernels {
   bool (*fill_tile)(const chacha_key&, const chacha_nonce&, std::uint64_t tile, double twice_variance,
                     const tile_arrays& wanted, double (&k)[gaussian_tile],
@@ -6203,18 +6203,18 @@ struct release_kernels {
 }  // namespace pergrad::inline v0_1
 
 #define PERGRAD_FAMILY_TEXT "pergrad/privacy/noise/rounded_gaussian.inl"
-// pergrad/simd/multi_target.inl - a text, compiled once for each family of kernels that a program has
+// pergrad/simd/multi_target.inl - a source, compiled once for each target that a program has
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
-// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
-// namespace and under its target. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the text defines.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the source's name in quotes, which no macro
+// reaches into; without it, it is empty. The target of the flags comes first, then those beyond it, each in its own
+// namespace and under its pragma. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the source defines.
 #if defined(PERGRAD_FAMILY_TEXT)
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -6481,7 +6481,7 @@ inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &rel
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -6497,11 +6497,11 @@ inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &rel
 #endif  // PERGRAD_FAMILY
 #if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
 #define PERGRAD_FAMILY 1
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -6768,7 +6768,7 @@ inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &rel
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -6785,11 +6785,11 @@ inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &rel
 #endif
 #if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
 #define PERGRAD_FAMILY 2
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -7056,7 +7056,7 @@ inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &rel
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -7371,24 +7371,24 @@ using index = std::ptrdiff_t;
 }  // namespace pergrad::inline v0_1::on_host
 // pergrad/simd/vector.hpp - the widest vectors that the build's flags allow, and which kernels a program has
 //
-// Three families of kernels exist for x86-64: avx512, avx2 (with fused multiply-add) and baseline, which is whatever
-// the flags allow below that. The family of the flags, and what goes beyond it, is compiled; host/gemm/micro_kernel.hpp
+// Kernels exist for three targets of x86-64: avx512, avx2 (with fused multiply-add) and baseline, which is whatever
+// the flags allow below that. The target of the flags, and what goes beyond it, is compiled; host/gemm/micro_kernel.hpp
 // chooses among them when the program runs. Everything else uses the vectors of the flags, which are named here. Other
 // processors have one family, the baseline.
 
 #define PERGRAD_FAMILY_TEXT "pergrad/simd/vector.inl"
-// pergrad/simd/multi_target.inl - a text, compiled once for each family of kernels that a program has
+// pergrad/simd/multi_target.inl - a source, compiled once for each target that a program has
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
-// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
-// namespace and under its target. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the text defines.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the source's name in quotes, which no macro
+// reaches into; without it, it is empty. The target of the flags comes first, then those beyond it, each in its own
+// namespace and under its pragma. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the source defines.
 #if defined(PERGRAD_FAMILY_TEXT)
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -7436,7 +7436,7 @@ inline constexpr std::size_t vector_bytes = PERGRAD_VECTOR_BYTES;
 /// Number of vector registers.
 inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
 
-/// Is this the baseline of a program that has better families as well? Only old processors run it: it is there to be
+/// Is this the baseline of a program that has better targets as well? Only old processors run it: it is there to be
 /// right, and to compile soon.
 inline constexpr bool is_fallback = vector_bytes == 16 && PERGRAD_BEST_FAMILY > 0;
 
@@ -7648,7 +7648,7 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -7664,11 +7664,11 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 #endif  // PERGRAD_FAMILY
 #if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
 #define PERGRAD_FAMILY 1
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -7716,7 +7716,7 @@ inline constexpr std::size_t vector_bytes = PERGRAD_VECTOR_BYTES;
 /// Number of vector registers.
 inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
 
-/// Is this the baseline of a program that has better families as well? Only old processors run it: it is there to be
+/// Is this the baseline of a program that has better targets as well? Only old processors run it: it is there to be
 /// right, and to compile soon.
 inline constexpr bool is_fallback = vector_bytes == 16 && PERGRAD_BEST_FAMILY > 0;
 
@@ -7928,7 +7928,7 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -7945,11 +7945,11 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 #endif
 #if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
 #define PERGRAD_FAMILY 2
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -7997,7 +7997,7 @@ inline constexpr std::size_t vector_bytes = PERGRAD_VECTOR_BYTES;
 /// Number of vector registers.
 inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
 
-/// Is this the baseline of a program that has better families as well? Only old processors run it: it is there to be
+/// Is this the baseline of a program that has better targets as well? Only old processors run it: it is there to be
 /// right, and to compile soon.
 inline constexpr bool is_fallback = vector_bytes == 16 && PERGRAD_BEST_FAMILY > 0;
 
@@ -8209,7 +8209,7 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -13578,6 +13578,8 @@ struct checkpoint_access {
   static void go_on(Generator& generator, std::uint64_t given_out) {
     if constexpr (std::is_same_v<Generator, seeded_generator>) {
       generator = seeded_generator{generator.seed(), std::max(generator.step(), given_out)};
+    } else if constexpr (!Generator::is_private) {
+      while (generator.step() < given_out) static_cast<void>(generator.next_step());
     }
   }
 
@@ -13891,16 +13893,16 @@ constexpr void for_each_stretch(const layout& a, const layout& b, Function&& f) 
 
 // pergrad/host/gemm/product_shape.hpp - extents and strides of a product, and the fewest loops that say the same
 
-// pergrad/host/gemm/micro_kernel.hpp - the micro-kernels of the host's product: what they are given, their families,
+// pergrad/host/gemm/micro_kernel.hpp - the micro-kernels of the host's product: what they are given, their targets,
 // and which is used
 //
 // The kernels know nothing of what becomes of the sums; they leave them in a small buffer, from which another function
-// of the same family finishes them (host/gemm/finish.inl). So there is one set for each family and scalar type,
+// of the same target finishes them (host/gemm/finish.inl). So there is one set for each target and scalar type,
 // whatever the number of epilogues, and a program that uses all of them still compiles quickly.
 //
-// A kernel works on vectors as wide as its processor has, so its text (host/gemm/micro_kernel.inl) is compiled once for
-// each family, under that family's target. All families do the same multiply-adds in the same order; avx512, avx2 and
-// every baseline whose flags allow a fused multiply-add therefore give the same bits, and one without rounds twice.
+// A kernel works on vectors as wide as its processor has, so its source (host/gemm/micro_kernel.inl) is compiled once
+// for each target, under its pragma. All targets do the same multiply-adds in the same order; avx512, avx2 and every
+// baseline whose flags allow a fused multiply-add therefore give the same bits, and one without rounds twice.
 
 // pergrad/host/gemm/epilogue.hpp - what the host's product does with its finished sums: store, add, bias, squares
 
@@ -13957,7 +13959,7 @@ store_bias(const Value*) -> store_bias<Value>;
 /// Squares of floats are added up sixteen at a time in float and those sums in double, within
 /// `error_of_squares_in_float` of the true sum; squares that no float holds, of tiny and huge numbers, are formed in
 /// double. The bound of privacy/clip.hpp has room for it. The order of the additions is fixed by the shape of the
-/// product and the family of kernels.
+/// product and the target.
 template <class Value>
 class squares_only {
  public:
@@ -14007,29 +14009,30 @@ struct loop {
 
 namespace product_detail {
 
-/// Of any family: the most rows of a tile, the bytes of a vector, and the most bytes of a tile's sums.
+/// Of any target: the most rows of a register block, the bytes of a vector, and the most bytes of a register block's
+/// sums.
 inline constexpr std::size_t tile_rows_limit = 10;
 inline constexpr std::size_t widest_vector_bytes = PERGRAD_BEST_FAMILY == 2 ? 64 : 32;
 inline constexpr std::size_t tile_bytes_limit = 32 * widest_vector_bytes;
 
-/// What a tile reads and where it leaves its sums. Only the innermost reduction loop may be empty.
+/// What a register block reads and where it leaves its sums. Only the innermost reduction loop may be empty.
 template <class Scalar>
 struct tile_task {
   const Scalar* left = nullptr;
   const Scalar* right = nullptr;
   const loop* reduce = nullptr;                // [4]: from outer to inner, then the one around them
   const std::ptrdiff_t* row_offset = nullptr;  // in the left operand, one for each row that is formed
-  Scalar* sums = nullptr;                      // of the tile's first row, a row `vectors * lanes` long
+  Scalar* sums = nullptr;                      // of the register block's first row, a row `vectors * lanes` long
   const std::ptrdiff_t* sum_offset = nullptr;  // from there, one for each row
   std::size_t last = 0;                        // the columns that the last vector of a row has
   std::size_t whole = 0;                       // those of a whole one
   bool resumes = false;                        // `sums` holds what earlier terms of the reduction gave
   std::ptrdiff_t left_ahead = 0;               // from a term on the left to what to fetch into the cache meanwhile
-  std::ptrdiff_t right_ahead = 0;              // from one on the right to what wide tiles fetch into the second cache
+  std::ptrdiff_t right_ahead = 0;              // from one on the right to what wide blocks fetch into the second cache
 };
 
-/// The sums of a tile and what becomes of them; of several tiles where the kernel has left them in `out` and squares
-/// are all that is left to do.
+/// The sums of a register block and what becomes of them; of several register blocks where the kernel has left them in
+/// `out` and squares are all that is left to do.
 template <class Scalar>
 struct finish_task {
   const epilogue::request<Scalar>& how;
@@ -14037,9 +14040,9 @@ struct finish_task {
   std::size_t vectors = 0;
   std::size_t last = 0;
   std::size_t rows = 0;
-  Scalar* out = nullptr;                       // the tile's first element; null where nothing is stored
-  const std::ptrdiff_t* row_offset = nullptr;  // in the output, one for each row of the tile
-  const Scalar* bias = nullptr;                // of the tile's first column
+  Scalar* out = nullptr;                       // the register block's first element; null where nothing is stored
+  const std::ptrdiff_t* row_offset = nullptr;  // in the output, one for each row of the register block
+  const Scalar* bias = nullptr;                // of the register block's first column
   const std::ptrdiff_t* sum_offset = nullptr;  // of `sums`, one for each row
   bool stored = false;                         // the kernel has left its sums in `out`
   std::ptrdiff_t step = 0;                     // stored: from row to row of the output
@@ -14063,7 +14066,7 @@ template <class Scalar>
 template <class Scalar>
 using tile_function = void (*)(const tile_task<Scalar>&) noexcept;
 
-/// The tiles of one width.
+/// The register blocks of one width.
 template <class Scalar>
 struct tile_width {
   std::size_t vectors;
@@ -14073,16 +14076,16 @@ struct tile_width {
   const std::ptrdiff_t* packed;          // offsets of rows that lie side by side
 };
 
-/// The tiles of one family; `widths` are 1, 2, 4 and 8 vectors, or narrower ones again.
+/// The register blocks of one target; `widths` are 1, 2, 4 and 8 vectors, or narrower ones again.
 template <class Scalar>
 struct tile_family {
   std::size_t lanes;
   tile_width<Scalar> widths[4];
   void (*finish)(const finish_task<Scalar>&) noexcept;
 
-  /// The width whose tiles hold the most sums on average: they hide the latency of a multiply-add and reuse what is
-  /// read. Wide tiles have whole vectors only; of `columns_left` columns the last ones may leave a narrow one's last
-  /// vector partly empty.
+  /// The width whose register blocks hold the most sums on average: they hide the latency of a multiply-add and reuse
+  /// what is read. Wide register blocks have whole vectors only; of `columns_left` columns the last ones may leave a
+  /// narrow one's last vector partly empty.
   [[nodiscard, gnu::noinline]] constexpr const tile_width<Scalar>& choose(std::size_t row_count,
                                                                           std::size_t columns_left) const noexcept {
     const std::size_t whole = columns_left / lanes;
@@ -14106,18 +14109,18 @@ struct tile_family {
 }  // namespace pergrad::inline v0_1::on_host
 
 #define PERGRAD_FAMILY_TEXT "pergrad/host/gemm/finish.inl"
-// pergrad/simd/multi_target.inl - a text, compiled once for each family of kernels that a program has
+// pergrad/simd/multi_target.inl - a source, compiled once for each target that a program has
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
-// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
-// namespace and under its target. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the text defines.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the source's name in quotes, which no macro
+// reaches into; without it, it is empty. The target of the flags comes first, then those beyond it, each in its own
+// namespace and under its pragma. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the source defines.
 #if defined(PERGRAD_FAMILY_TEXT)
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -14147,9 +14150,9 @@ struct tile_family {
 #endif
 #endif  // PERGRAD_FAMILY
 // in between
-// pergrad/host/gemm/finish.inl - one family's code for the finished sums of a tile: store, add, bias, squares
+// pergrad/host/gemm/finish.inl - one target's code for the finished sums of a register block: store, add, bias, squares
 //
-// A text like host/gemm/micro_kernel.inl, whose head says what that means.
+// A source like host/gemm/micro_kernel.inl, whose head says what that means.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
@@ -14247,7 +14250,7 @@ template <class Scalar>
   return total;
 }
 
-/// Hands the sums of a tile, row by row, to `finish_vector`.
+/// Hands the sums of a register block, row by row, to `finish_vector`.
 template <epilogue::kind How, class Scalar>
 inline void finish_rows(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
@@ -14291,7 +14294,7 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -14307,11 +14310,11 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 #endif  // PERGRAD_FAMILY
 #if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
 #define PERGRAD_FAMILY 1
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -14341,9 +14344,9 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 #endif
 #endif  // PERGRAD_FAMILY
 // in between
-// pergrad/host/gemm/finish.inl - one family's code for the finished sums of a tile: store, add, bias, squares
+// pergrad/host/gemm/finish.inl - one target's code for the finished sums of a register block: store, add, bias, squares
 //
-// A text like host/gemm/micro_kernel.inl, whose head says what that means.
+// A source like host/gemm/micro_kernel.inl, whose head says what that means.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
@@ -14441,7 +14444,7 @@ template <class Scalar>
   return total;
 }
 
-/// Hands the sums of a tile, row by row, to `finish_vector`.
+/// Hands the sums of a register block, row by row, to `finish_vector`.
 template <epilogue::kind How, class Scalar>
 inline void finish_rows(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
@@ -14485,7 +14488,7 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -14502,11 +14505,11 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 #endif
 #if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
 #define PERGRAD_FAMILY 2
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -14536,9 +14539,9 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 #endif
 #endif  // PERGRAD_FAMILY
 // in between
-// pergrad/host/gemm/finish.inl - one family's code for the finished sums of a tile: store, add, bias, squares
+// pergrad/host/gemm/finish.inl - one target's code for the finished sums of a register block: store, add, bias, squares
 //
-// A text like host/gemm/micro_kernel.inl, whose head says what that means.
+// A source like host/gemm/micro_kernel.inl, whose head says what that means.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
@@ -14636,7 +14639,7 @@ template <class Scalar>
   return total;
 }
 
-/// Hands the sums of a tile, row by row, to `finish_vector`.
+/// Hands the sums of a register block, row by row, to `finish_vector`.
 template <epilogue::kind How, class Scalar>
 inline void finish_rows(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
@@ -14680,7 +14683,7 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -14698,18 +14701,18 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 #undef PERGRAD_FAMILY_TEXT
 #endif  // PERGRAD_FAMILY_TEXT
 #define PERGRAD_FAMILY_TEXT "pergrad/host/gemm/micro_kernel.inl"
-// pergrad/simd/multi_target.inl - a text, compiled once for each family of kernels that a program has
+// pergrad/simd/multi_target.inl - a source, compiled once for each target that a program has
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
-// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
-// namespace and under its target. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the text defines.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the source's name in quotes, which no macro
+// reaches into; without it, it is empty. The target of the flags comes first, then those beyond it, each in its own
+// namespace and under its pragma. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the source defines.
 #if defined(PERGRAD_FAMILY_TEXT)
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -14739,53 +14742,57 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 #endif
 #endif  // PERGRAD_FAMILY
 // in between
-// pergrad/host/gemm/micro_kernel.inl - one family of micro-kernels: a few rows times a few vectors of sums in registers
+// pergrad/host/gemm/micro_kernel.inl - the micro-kernels of one target: a few rows times a few vectors of sums in
+// registers
 //
-// Included once for every family that a program has (simd/multi_target.inl), each time into another namespace,
-// with the macros of simd/vector.inl defined, behind the vectors of its width and under the family's target;
+// Included once for every target that a program has (simd/multi_target.inl), each time into another namespace,
+// with the macros of simd/vector.inl defined, behind the vectors of its width and under the target's pragma;
 // without them it is empty. A function has the target of the place where it is defined. So whatever has vectors in its
-// code or among its arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined
+// code or among its arguments is defined here or in simd/vector.inl, in the target's namespace: what is defined
 // elsewhere is compiled for the baseline, where vectors of this width are taken apart and passed in another way.
 //
-// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
-// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
-// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
-// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
-// loops.
+// A register block of rows x vectors of sums stays in registers for the whole reduction (the "outer product"
+// micro-kernel of Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008):
+// each step of the reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does
+// rows*vectors multiply-adds. The rows of a register block are addressed by a table of offsets, so a register block may
+// span any number of short row loops.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
 
-/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
-/// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
+/// Most rows of any register block: their offsets, two pointers, two steps and a count stay in general registers. A
+/// baseline that only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of
+/// an addition.
 inline constexpr std::size_t row_limit = is_fallback ? 4 : vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
 
-/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
-/// moves loads so far up that it wants more.
+/// Vector registers of a register block that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for
+/// aarch64 moves loads so far up that it wants more.
 inline constexpr std::size_t spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
 
-/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
+/// Most rows of a register block that is `vectors` wide, so that nothing it uses leaves the registers.
 constexpr std::size_t max_rows(std::size_t vectors) noexcept {
   const std::size_t fitting = (vector_registers - spare_registers) / vectors - 1;
   return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
 }
 
-/// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
-/// a tile has where it can choose (blocks.hpp). What is left out costs little (docs/internals/tricks.md): a step of
-/// fewer than 8 chains waits for their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8
-/// rows of one vector hardly less than 9. One row is what single samples ask for.
+/// Has this number of rows a register block of its own? Others are formed by the next larger one, and a walk takes the
+/// rows that a register block has where it can choose (blocks.hpp). What is left out costs little
+/// (docs/internals/tricks.md): a step of fewer than 8 chains waits for their additions, so that 2 or 3 rows in narrow
+/// register blocks take as long as 4, and 5 to 8 rows of one vector hardly less than 9. One row is what single samples
+/// ask for.
 constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
   if (rows == max_rows(vectors)) return true;
   if (is_fallback) return false;
   return rows == 1 || rows == 4 || (vectors == 2 ? rows % 2 == 0 && rows > 4 : vectors > 2 && rows == 2);
 }
-/// Rows of the smallest tile that forms so many.
+/// Rows of the smallest register block that forms so many.
 constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
   while (!has_tile(rows, vectors)) ++rows;
   return rows;
 }
 
-/// `value`, which stays in its register: in wide tiles g++ would read it again from memory for every row of the tile.
+/// `value`, which stays in its register: in wide register blocks g++ would read it again from memory for every row of
+/// the register block.
 template <class Scalar>
 [[nodiscard, gnu::always_inline]] inline vector<Scalar> held(vector<Scalar> value) noexcept {
 #if PERGRAD_VECTOR_BYTES == 64
@@ -14808,10 +14815,11 @@ template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole,
   }
 }
 
-/// Has a tile a loop for rows whose last vector is not whole? Only narrow ones get such rows (tile_family::choose).
+/// Has a register block a loop for rows whose last vector is not whole? Only narrow ones get such rows
+/// (tile_family::choose).
 constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <= 2; }
 
-/// Has a tile a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
+/// Has a register block a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
 constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_bytes >= 32 || !has_partial_loop(vectors); }
 
 /// The innermost reduction loop of `count` terms. Slot = row * Vectors + vector; every fold is over constants, so each
@@ -14913,7 +14921,7 @@ struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::ind
   }
 };
 
-/// The tiles of one width, by their rows.
+/// The register blocks of one width, by their rows.
 template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
 struct width;
 
@@ -14937,7 +14945,7 @@ inline constexpr product_detail::tile_family<Scalar> family{
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -14953,11 +14961,11 @@ inline constexpr product_detail::tile_family<Scalar> family{
 #endif  // PERGRAD_FAMILY
 #if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
 #define PERGRAD_FAMILY 1
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -14987,53 +14995,57 @@ inline constexpr product_detail::tile_family<Scalar> family{
 #endif
 #endif  // PERGRAD_FAMILY
 // in between
-// pergrad/host/gemm/micro_kernel.inl - one family of micro-kernels: a few rows times a few vectors of sums in registers
+// pergrad/host/gemm/micro_kernel.inl - the micro-kernels of one target: a few rows times a few vectors of sums in
+// registers
 //
-// Included once for every family that a program has (simd/multi_target.inl), each time into another namespace,
-// with the macros of simd/vector.inl defined, behind the vectors of its width and under the family's target;
+// Included once for every target that a program has (simd/multi_target.inl), each time into another namespace,
+// with the macros of simd/vector.inl defined, behind the vectors of its width and under the target's pragma;
 // without them it is empty. A function has the target of the place where it is defined. So whatever has vectors in its
-// code or among its arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined
+// code or among its arguments is defined here or in simd/vector.inl, in the target's namespace: what is defined
 // elsewhere is compiled for the baseline, where vectors of this width are taken apart and passed in another way.
 //
-// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
-// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
-// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
-// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
-// loops.
+// A register block of rows x vectors of sums stays in registers for the whole reduction (the "outer product"
+// micro-kernel of Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008):
+// each step of the reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does
+// rows*vectors multiply-adds. The rows of a register block are addressed by a table of offsets, so a register block may
+// span any number of short row loops.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
 
-/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
-/// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
+/// Most rows of any register block: their offsets, two pointers, two steps and a count stay in general registers. A
+/// baseline that only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of
+/// an addition.
 inline constexpr std::size_t row_limit = is_fallback ? 4 : vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
 
-/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
-/// moves loads so far up that it wants more.
+/// Vector registers of a register block that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for
+/// aarch64 moves loads so far up that it wants more.
 inline constexpr std::size_t spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
 
-/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
+/// Most rows of a register block that is `vectors` wide, so that nothing it uses leaves the registers.
 constexpr std::size_t max_rows(std::size_t vectors) noexcept {
   const std::size_t fitting = (vector_registers - spare_registers) / vectors - 1;
   return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
 }
 
-/// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
-/// a tile has where it can choose (blocks.hpp). What is left out costs little (docs/internals/tricks.md): a step of
-/// fewer than 8 chains waits for their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8
-/// rows of one vector hardly less than 9. One row is what single samples ask for.
+/// Has this number of rows a register block of its own? Others are formed by the next larger one, and a walk takes the
+/// rows that a register block has where it can choose (blocks.hpp). What is left out costs little
+/// (docs/internals/tricks.md): a step of fewer than 8 chains waits for their additions, so that 2 or 3 rows in narrow
+/// register blocks take as long as 4, and 5 to 8 rows of one vector hardly less than 9. One row is what single samples
+/// ask for.
 constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
   if (rows == max_rows(vectors)) return true;
   if (is_fallback) return false;
   return rows == 1 || rows == 4 || (vectors == 2 ? rows % 2 == 0 && rows > 4 : vectors > 2 && rows == 2);
 }
-/// Rows of the smallest tile that forms so many.
+/// Rows of the smallest register block that forms so many.
 constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
   while (!has_tile(rows, vectors)) ++rows;
   return rows;
 }
 
-/// `value`, which stays in its register: in wide tiles g++ would read it again from memory for every row of the tile.
+/// `value`, which stays in its register: in wide register blocks g++ would read it again from memory for every row of
+/// the register block.
 template <class Scalar>
 [[nodiscard, gnu::always_inline]] inline vector<Scalar> held(vector<Scalar> value) noexcept {
 #if PERGRAD_VECTOR_BYTES == 64
@@ -15056,10 +15068,11 @@ template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole,
   }
 }
 
-/// Has a tile a loop for rows whose last vector is not whole? Only narrow ones get such rows (tile_family::choose).
+/// Has a register block a loop for rows whose last vector is not whole? Only narrow ones get such rows
+/// (tile_family::choose).
 constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <= 2; }
 
-/// Has a tile a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
+/// Has a register block a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
 constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_bytes >= 32 || !has_partial_loop(vectors); }
 
 /// The innermost reduction loop of `count` terms. Slot = row * Vectors + vector; every fold is over constants, so each
@@ -15161,7 +15174,7 @@ struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::ind
   }
 };
 
-/// The tiles of one width, by their rows.
+/// The register blocks of one width, by their rows.
 template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
 struct width;
 
@@ -15185,7 +15198,7 @@ inline constexpr product_detail::tile_family<Scalar> family{
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -15202,11 +15215,11 @@ inline constexpr product_detail::tile_family<Scalar> family{
 #endif
 #if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
 #define PERGRAD_FAMILY 2
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -15236,53 +15249,57 @@ inline constexpr product_detail::tile_family<Scalar> family{
 #endif
 #endif  // PERGRAD_FAMILY
 // in between
-// pergrad/host/gemm/micro_kernel.inl - one family of micro-kernels: a few rows times a few vectors of sums in registers
+// pergrad/host/gemm/micro_kernel.inl - the micro-kernels of one target: a few rows times a few vectors of sums in
+// registers
 //
-// Included once for every family that a program has (simd/multi_target.inl), each time into another namespace,
-// with the macros of simd/vector.inl defined, behind the vectors of its width and under the family's target;
+// Included once for every target that a program has (simd/multi_target.inl), each time into another namespace,
+// with the macros of simd/vector.inl defined, behind the vectors of its width and under the target's pragma;
 // without them it is empty. A function has the target of the place where it is defined. So whatever has vectors in its
-// code or among its arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined
+// code or among its arguments is defined here or in simd/vector.inl, in the target's namespace: what is defined
 // elsewhere is compiled for the baseline, where vectors of this width are taken apart and passed in another way.
 //
-// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
-// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
-// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
-// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
-// loops.
+// A register block of rows x vectors of sums stays in registers for the whole reduction (the "outer product"
+// micro-kernel of Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008):
+// each step of the reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does
+// rows*vectors multiply-adds. The rows of a register block are addressed by a table of offsets, so a register block may
+// span any number of short row loops.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
 
-/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
-/// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
+/// Most rows of any register block: their offsets, two pointers, two steps and a count stay in general registers. A
+/// baseline that only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of
+/// an addition.
 inline constexpr std::size_t row_limit = is_fallback ? 4 : vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
 
-/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
-/// moves loads so far up that it wants more.
+/// Vector registers of a register block that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for
+/// aarch64 moves loads so far up that it wants more.
 inline constexpr std::size_t spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
 
-/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
+/// Most rows of a register block that is `vectors` wide, so that nothing it uses leaves the registers.
 constexpr std::size_t max_rows(std::size_t vectors) noexcept {
   const std::size_t fitting = (vector_registers - spare_registers) / vectors - 1;
   return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
 }
 
-/// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
-/// a tile has where it can choose (blocks.hpp). What is left out costs little (docs/internals/tricks.md): a step of
-/// fewer than 8 chains waits for their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8
-/// rows of one vector hardly less than 9. One row is what single samples ask for.
+/// Has this number of rows a register block of its own? Others are formed by the next larger one, and a walk takes the
+/// rows that a register block has where it can choose (blocks.hpp). What is left out costs little
+/// (docs/internals/tricks.md): a step of fewer than 8 chains waits for their additions, so that 2 or 3 rows in narrow
+/// register blocks take as long as 4, and 5 to 8 rows of one vector hardly less than 9. One row is what single samples
+/// ask for.
 constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
   if (rows == max_rows(vectors)) return true;
   if (is_fallback) return false;
   return rows == 1 || rows == 4 || (vectors == 2 ? rows % 2 == 0 && rows > 4 : vectors > 2 && rows == 2);
 }
-/// Rows of the smallest tile that forms so many.
+/// Rows of the smallest register block that forms so many.
 constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
   while (!has_tile(rows, vectors)) ++rows;
   return rows;
 }
 
-/// `value`, which stays in its register: in wide tiles g++ would read it again from memory for every row of the tile.
+/// `value`, which stays in its register: in wide register blocks g++ would read it again from memory for every row of
+/// the register block.
 template <class Scalar>
 [[nodiscard, gnu::always_inline]] inline vector<Scalar> held(vector<Scalar> value) noexcept {
 #if PERGRAD_VECTOR_BYTES == 64
@@ -15305,10 +15322,11 @@ template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole,
   }
 }
 
-/// Has a tile a loop for rows whose last vector is not whole? Only narrow ones get such rows (tile_family::choose).
+/// Has a register block a loop for rows whose last vector is not whole? Only narrow ones get such rows
+/// (tile_family::choose).
 constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <= 2; }
 
-/// Has a tile a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
+/// Has a register block a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
 constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_bytes >= 32 || !has_partial_loop(vectors); }
 
 /// The innermost reduction loop of `count` terms. Slot = row * Vectors + vector; every fold is over constants, so each
@@ -15410,7 +15428,7 @@ struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::ind
   }
 };
 
-/// The tiles of one width, by their rows.
+/// The register blocks of one width, by their rows.
 template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
 struct width;
 
@@ -15434,7 +15452,7 @@ inline constexpr product_detail::tile_family<Scalar> family{
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -15456,7 +15474,7 @@ namespace pergrad::inline v0_1::on_host {
 
 namespace product_detail {
 
-/// The tiles of a family, which must be compiled into the program.
+/// The register blocks of a target, which must be compiled into the program.
 template <class Scalar>
 [[nodiscard]] inline const tile_family<Scalar>& tiles_of(kernel_family family) noexcept {
   return PERGRAD_OF_FAMILY(family, tiles::family<Scalar>);
@@ -17114,9 +17132,9 @@ struct program {
 // and the three products of a linear layer are the same with fewer loops. Nothing is copied or packed on the left.
 //
 // Every sum is one chain of multiply-adds in the order of the reduction loops. Its bits therefore depend neither on the
-// tile an element falls into nor on how the caller cuts rows and columns.
+// register block an element falls into nor on how the caller cuts rows and columns.
 
-// pergrad/host/gemm/blocks.hpp - the rows of a product tile by tile, and sums of many terms block by block
+// pergrad/host/gemm/blocks.hpp - register blocks of a product's rows, and sums of many terms block by block
 //
 // Where the rows of `right` that a panel of columns reads lie far apart, or there are more than caches hold, a product
 // is formed in blocks of terms: their rows of `right` are copied side by side, so that they stay close while the rows
@@ -17127,7 +17145,7 @@ namespace pergrad::inline v0_1::on_host {
 
 namespace product_detail {
 
-/// Where the rows of a tile begin: one place, and offsets from it.
+/// Where the rows of a register block begin: one place, and offsets from it.
 struct tile_rows {
   std::ptrdiff_t left;
   std::ptrdiff_t out;
@@ -17135,7 +17153,7 @@ struct tile_rows {
   const std::ptrdiff_t* out_offset;
 };
 
-/// Steps through the rows of a product in order, a tile at a time.
+/// Steps through the rows of a product in order, a register block at a time.
 class row_cursor {
  public:
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): `next` writes uneven offsets before they are read
@@ -17206,11 +17224,11 @@ class row_cursor {
   std::ptrdiff_t uneven_out_[tile_rows_limit];
 };
 
-/// Walks through the rows of a product, tile by tile, the last ones of sizes as even as there are tiles for. A copy
-/// goes on from where it is.
+/// Walks through the rows of a product, block by block, the last ones of sizes as even as there are register blocks
+/// for. A copy goes on from where it is.
 class tile_walk {
  public:
-  /// `formed[rows - 1]`: the rows of the smallest tile that forms so many.
+  /// `formed[rows - 1]`: the rows of the smallest register block that forms so many.
   tile_walk(const product_shape& shape, std::size_t row_count, std::size_t most, const std::size_t* formed) noexcept
       : cursor_{shape},
         most_{most},
@@ -17219,13 +17237,13 @@ class tile_walk {
         tiles_left_{(row_count + most - 1) / most} {}
 
   [[nodiscard]] std::size_t tiles_left() const noexcept { return tiles_left_; }
-  /// Rows of the next tile.
+  /// Rows of the next register block.
   [[nodiscard]] std::size_t count() const noexcept {
     if (rows_left_ >= 3 * most_) return most_;
     if (tiles_left_ == 1) return rows_left_;
     return formed_[(tiles_left_ == 2 ? (rows_left_ + 1) / 2 : (rows_left_ + 2) / 3) - 1];
   }
-  /// The next tile, of `count()` rows, for a function that forms `formed` of them; valid until the next call.
+  /// The next register block, of `count()` rows, for a function that forms `formed` of them; valid until the next call.
   [[nodiscard]] tile_rows next(std::size_t rows_here, std::size_t formed) noexcept {
     rows_left_ -= rows_here;
     --tiles_left_;
@@ -17246,7 +17264,7 @@ inline constexpr std::size_t block_bytes = std::size_t{64} << 10U;              
 inline constexpr std::size_t fewest_rows_to_block = 32;                          // fewer do not pay for the copy
 inline constexpr std::ptrdiff_t least_bytes_to_block = std::ptrdiff_t{1} << 20;  // of `right`, gaps included
 /// Elements from a term's first row to what is fetched meanwhile where rows lie side by side: the next cache lines are
-/// the next tiles'.
+/// the next register blocks'.
 inline constexpr std::ptrdiff_t fetch_ahead = 24;
 
 /// The most terms of a block whose panel has `columns`.
@@ -17340,7 +17358,7 @@ inline void fetch_terms(const term_block& block, const Scalar* right, std::size_
   }
 }
 
-/// The sums of the next `tiles` tiles.
+/// The sums of the next `tiles` register blocks.
 template <class Scalar>
 [[gnu::noinline]] void form_block(const tile_walk& begin, std::size_t tiles, const loop (&reduce)[4],
                                   const tile_width<Scalar>& chosen, tile_task<Scalar> task, const Scalar* left,
@@ -17414,7 +17432,7 @@ template <class Scalar>
   }
 }
 
-/// What a tile's sums will be added to comes from beyond the cache while they are formed.
+/// What a register block's sums will be added to comes from beyond the cache while they are formed.
 template <class Scalar>
 inline void fetch_to_add(const finish_task<Scalar>& to, std::size_t lanes) noexcept {
   for (std::size_t row = 0; row < to.rows; ++row) {
@@ -17438,7 +17456,8 @@ inline constexpr std::size_t bytes_to_square = std::size_t{1} << 14U;
   return true;
 }
 
-/// Panels of columns outside, tiles of rows inside: a panel of `right` stays in the cache while `left` passes by.
+/// Panels of columns outside, register blocks of rows inside: a panel of `right` stays in the cache while `left` passes
+/// by.
 template <class Scalar>
 void sweep(const tile_family<Scalar>& family, const product_shape& shape, const Scalar* left, const Scalar* right,
            Scalar* out, const epilogue::request<Scalar>& how) noexcept {
@@ -17487,7 +17506,7 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
       std::size_t fetched = 0;  // columns of what the next product reads
       while (walk.tiles_left() > 0) {
         rest.rows = walk.count();
-        if (shape.next_right != 0) {  // a line of every row with each of the first tiles
+        if (shape.next_right != 0) {  // a line of every row with each of the first register blocks
           task.right_ahead =
               fetched < chosen.vectors * lanes ? shape.next_right + static_cast<std::ptrdiff_t>(fetched) : 0;
           fetched += 64 / sizeof(Scalar);
@@ -17522,7 +17541,7 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
   }
 }
 
-/// The product with the tiles of the family in use, out of line: products are asked for in many places.
+/// The product with the register blocks of the target in use, out of line: products are asked for in many places.
 template <class Scalar>
 [[gnu::noinline]] void multiply(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
                                 const epilogue::request<Scalar>& how) noexcept {
@@ -18166,19 +18185,8 @@ class lane_ring {
 
 namespace pergrad::inline v0_1::on_host {
 
-<<<<<<< HEAD
 /// Lanes: stretches of the batch that are summed one after the other, and then with each other in order. Their number
 /// depends on the network alone, so that results do not depend on the number of threads.
-=======
-template <class Network>
-struct worker;
-template <class Network>
-struct chunk_segments;
-struct tape_access;
-
-/// Each stretch of the batch is summed, sample after sample, into an accumulator of its own, and these are added up in
-/// order. Their number depends on the network alone, so that results do not depend on the number of threads.
->>>>>>> wt/laws
 template <class Network>
 inline constexpr index lane_count = [] {
   constexpr index bytes =
@@ -18339,7 +18347,6 @@ struct working_memory {
   [[nodiscard]] deferred_rows<scalar> deferred() noexcept {
     return {rows.data(), rows.data() + chunk * table.deferred_x, chunk, table.deferred_delta, 0};
   }
-<<<<<<< HEAD
   /// A thread's room for weighted deltas of a stretch of outputs.
   [[nodiscard]] scalar* weighted_room(std::size_t thread) noexcept {
     const auto number = static_cast<index>(thread);
@@ -18349,14 +18356,6 @@ struct working_memory {
  private:
   [[nodiscard]] static std::size_t total(index each, auto count) {
     return static_cast<std::size_t>(each) * static_cast<std::size_t>(count);
-=======
-  [[nodiscard]] static auto* row_weights(auto& tape) noexcept { return tape.row_weights_.data(); }
-  /// A thread's space for weighted deltas of a stretch of outputs.
-  [[nodiscard]] static auto* weighted_room(auto& tape, std::size_t worker) noexcept {
-    const auto number = static_cast<index>(worker);
-    return tape.weighted_in_workspace ? tape.workspaces_.data() + number * tape.workspace_stride
-                                      : tape.rooms_.data() + number * tape.room_stride;
->>>>>>> wt/laws
   }
 };
 
@@ -18579,14 +18578,8 @@ template <class Scalar>
 // accumulators are added up in order, and so are chunks, so the bits of a sum do not depend on the number of threads.
 // Accumulators that are done free their buffers for others: lane_ring.hpp.
 //
-<<<<<<< HEAD
 // Of a table of which a sample uses few rows, no lane has a copy; what samples leave on the tape is added up after a
 // chunk of samples (table_way.hpp). So it is with large blocks that have one position (deferred_way.hpp).
-=======
-// Of a table of which a sample uses few rows, no accumulator has a copy. Samples leave their segments (sparse.hpp) on
-// the tape; after a chunk of samples, buckets of rows are summed up in parallel, each sample after sample. So it is
-// with large blocks that have one position: see deferred.hpp.
->>>>>>> wt/laws
 //
 // A clipped sum has a proven bound of what its additions round (privacy/release.hpp), so the way of an addend to it is
 // short (tape.hpp, `way_of_additions`), or every sample's share is rounded to an integer by itself and accumulators add
@@ -18665,18 +18658,18 @@ struct pool_kernels {
 }  // namespace pergrad::inline v0_1::on_host
 
 #define PERGRAD_FAMILY_TEXT "pergrad/host/conv/pool.inl"
-// pergrad/simd/multi_target.inl - a text, compiled once for each family of kernels that a program has
+// pergrad/simd/multi_target.inl - a source, compiled once for each target that a program has
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
-// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
-// namespace and under its target. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the text defines.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the source's name in quotes, which no macro
+// reaches into; without it, it is empty. The target of the flags comes first, then those beyond it, each in its own
+// namespace and under its pragma. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the source defines.
 #if defined(PERGRAD_FAMILY_TEXT)
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -18884,7 +18877,7 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -18900,11 +18893,11 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 #endif  // PERGRAD_FAMILY
 #if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
 #define PERGRAD_FAMILY 1
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -19112,7 +19105,7 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -19129,11 +19122,11 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 #endif
 #if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
 #define PERGRAD_FAMILY 2
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -19341,7 +19334,7 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -19979,18 +19972,18 @@ struct winograd_kernels {
 }  // namespace pergrad::inline v0_1::on_host
 
 #define PERGRAD_FAMILY_TEXT "pergrad/host/conv/winograd.inl"
-// pergrad/simd/multi_target.inl - a text, compiled once for each family of kernels that a program has
+// pergrad/simd/multi_target.inl - a source, compiled once for each target that a program has
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
-// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
-// namespace and under its target. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the text defines.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the source's name in quotes, which no macro
+// reaches into; without it, it is empty. The target of the flags comes first, then those beyond it, each in its own
+// namespace and under its pragma. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the source defines.
 #if defined(PERGRAD_FAMILY_TEXT)
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -20132,7 +20125,7 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -20148,11 +20141,11 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 #endif  // PERGRAD_FAMILY
 #if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
 #define PERGRAD_FAMILY 1
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -20294,7 +20287,7 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -20311,11 +20304,11 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 #endif
 #if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
 #define PERGRAD_FAMILY 2
-// pergrad/simd/multi_target_begin.inl - opens a family of kernels: its names, the widths of its vectors, its target
+// pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
+// it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -20457,7 +20450,7 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 
 #endif  // PERGRAD_KERNELS
 // end
-// pergrad/simd/multi_target_end.inl - closes the family of kernels that simd/multi_target_begin.inl opened
+// pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
@@ -22492,28 +22485,8 @@ struct worker {
 
   const sample_source<scalar>& source;
   const run_request<scalar>& request;
-<<<<<<< HEAD
   tile_state<Network> tile;
   scalar* sums;  ///< of a lane
-=======
-  const other_ways<Network>* others = nullptr;  ///< null: method and strategy are what they are by default
-  std::size_t number = 0;
-  std::size_t chunk_first = 0;  ///< the first sample of the chunk whose segments are kept
-  scalar* workspace = tape_access::workspace(tape) + static_cast<index>(number) * tape_type::workspace_stride;
-  scalar* room = tape_access::room(tape) + static_cast<index>(number) * tape_type::room_stride;
-  norm_bound* parts = tape_access::parts(tape) + static_cast<index>(number) * tape_type::parts_stride;
-  std::array<double, static_cast<std::size_t>(table.tile)> losses{};
-  std::array<double, static_cast<std::size_t>(table.tile)> projections{};
-  bool facts_wanted = request.needs_facts();
-  bool every_gradient = request.needs_every_gradient();
-  /// Does each sample's gradient of a late leaf take the space of the one before?
-  bool takes_turns =
-      table.has_late && facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping;
-  kept_rooms<Network> kept{request, takes_turns, forms_deferred(request) ? table.native_size : table.lane_size,
-                           workspace, tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride};
-  leaf_sums<Network> leaves{request, workspace, kept, room};
-  chunk_segments<Network> sparse{tape, number, chunk_first, workspace};
->>>>>>> wt/laws
 
   /// Forward, loss, backward, facts, sums. naive and multi send one sample after the other through the whole network;
   /// only what is kept differs.
@@ -22581,49 +22554,12 @@ struct worker {
         request.observers[k].observe(request.observers[k].context, facts);
     }
   }
-<<<<<<< HEAD
   /// What is left to do once the gradients of some samples are complete.
   void conclude(index begin, index end) {
     outer_way<Network>::take_turns(tile, begin, end, sums);
     observe(begin, end);
     if (!tile.facts_wanted) return;
     if (request.rows != nullptr) source.write_rows(this, begin, end);
-=======
-
-  /// Is the sample's gradient finite? Others are erased where their weight is 0, as 0 times infinity is not 0; a finite
-  /// one must stay whole, because the next sum of the same evaluation may want it.
-  [[nodiscard]] bool finite(passes<Network>& pass, std::size_t first, index b) {
-    return std::isfinite(facts_of(pass, first, b).norm.squared);
-  }
-
-  [[gnu::noinline]] void weigh(passes<Network>& pass, const sum_request<scalar>& sum, std::size_t first, index b,
-                               scalar* weights) {
-    if (sum.is_plain) {
-      std::fill_n(weights, sum.per_layer ? table.layer_groups : 1, scalar{1});
-    } else {
-      sum.weigh(sum.weigher, facts_of(pass, first, b), sum.unit, weights);
-    }
-  }
-
-  /// The late gradients of a sample, before the next sample's take their space.
-  [[gnu::noinline]] void add_late(passes<Network>& pass, std::size_t first, index b, scalar* sums) {
-    std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
-    for (std::size_t s = 0; s < request.sum_count; ++s) {
-      const sum_request<scalar>& sum = request.sums[s];
-      weigh(pass, sum, first, b, weights.data());
-      for (std::size_t k = 0; k != table.outer_count; ++k) {
-        const outer_leaf& leaf = table.outer[k];
-        if (!leaf.late || method_of(request, leaf, every_gradient) != norm_method::instantiate) continue;
-        const scalar weight = weights[sum.per_layer ? table.layer_group[leaf.node] : 0];
-        if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-        leaves.add_gradient(sum, leaf, weight, kept.late_gradient(leaf),
-                            sums + static_cast<index>(s) * table.lane_size);
-      }
-    }
-  }
-
-  void form_sums(passes<Network>& pass, std::size_t first, index begin, index end, scalar* sums) {
->>>>>>> wt/laws
     // Plain sums first: a sample that a weighted sum leaves out may have its factors erased. Ghost's sums last: each
     // runs the passes anew, and erases what it likes.
     for (const int turn : {0, 1, 2}) {
@@ -27803,7 +27739,6 @@ concept kernel = std::is_trivially_copyable_v<Kernel> && std::is_trivially_copya
                      0 &&
                  Kernel::threads >= warp_size&& Kernel::threads <= 1024;
 
-<<<<<<< HEAD
 /// Launches as many blocks as the kernel says.
 template <class Device, kernel Kernel>
 void launch(Device& device, const Kernel& kernel) {
@@ -27811,9 +27746,6 @@ void launch(Device& device, const Kernel& kernel) {
 }
 
 /// In which order the host plays the threads of a phase and the blocks of a launch.
-=======
-/// In which order the host emulates the threads of a phase and the blocks of a launch.
->>>>>>> wt/laws
 enum class play_order { forward, reversed, shuffled };
 
 namespace emulation {
@@ -28075,11 +28007,6 @@ class emulated_device {
   /// One of the next calls that hand work to the device throws std::runtime_error: 1 is the very next upload, launch or
   /// replay. Nothing of it is done then.
   void fail_after(std::size_t calls) noexcept { calls_to_failure_ = calls; }
-<<<<<<< HEAD
-=======
-  /// In which order threads and blocks are emulated from now on.
-  void play_in(play_order order) noexcept { order_ = order; }
->>>>>>> wt/laws
   [[nodiscard]] const statistics& counted() const noexcept { return statistics_; }
 
  private:
@@ -29049,33 +28976,11 @@ template <class Device, class Scalar>
   return planned == gemm_way::library && !callable ? gemm_way::square : planned;
 }
 
-<<<<<<< HEAD
 /// Has cuBLAS add a forward product to y, which holds the bias or earlier values, or write or add to the gradient of x,
 /// a slice at a time.
 template <class Device>
 void call_library(Device& device, gemm_product product, const affine_operands<float>& on) {
   const bool forward = product == gemm_product::forward;
-=======
-/// What a `gemm_call` means: for devices that the host emulates.
-inline void play_gemm(const gemm_call& call) noexcept {
-  for (int j = 0; j < call.n; ++j) {
-    for (int i = 0; i < call.m; ++i) {
-      float sum = 0;
-      for (int p = 0; p < call.k; ++p) {
-        const float a = call.transpose_a ? call.a[static_cast<std::ptrdiff_t>(i) * call.lda + p]
-                                         : call.a[static_cast<std::ptrdiff_t>(p) * call.lda + i];
-        sum = fma(a, call.b[static_cast<std::ptrdiff_t>(j) * call.ldb + p], sum);
-      }
-      float& c = call.c[static_cast<std::ptrdiff_t>(j) * call.ldc + i];
-      c = call.beta == 0 ? sum : fma(call.beta, c, sum);
-    }
-  }
-}
-
-/// Calls visit(call) for every slice of the forward product; y must hold what it is added to, bias or earlier values.
-template <class Visitor>
-void library_forward(const affine_operands<float>& on, int max_batch, Visitor&& visit) {
->>>>>>> wt/laws
   const int width = on.map.view.view_width();
   const int outputs = on.map.view.outputs;
   for (int b = 0; b < library_capacity(on.most_samples); b += library_slice) {
