@@ -49,13 +49,13 @@ struct fixed_point {
     for (int i = 0; i < size; ++i) any |= limb[i];
     return any == 0;
   }
-  [[nodiscard]] PERGRAD_HD bool operator<(const fixed_point& other) const noexcept {
+  [[nodiscard, gnu::noinline]] PERGRAD_HD bool operator<(const fixed_point& other) const noexcept {
     for (int i = size; i-- > 0;) {
       if (limb[i] != other.limb[i]) return limb[i] < other.limb[i];
     }
     return false;
   }
-  PERGRAD_HD void operator+=(const fixed_point& other) noexcept {
+  [[gnu::noinline]] PERGRAD_HD void operator+=(const fixed_point& other) noexcept {
     std::uint64_t carry = 0;
     for (int i = 0; i < size; ++i) {
       carry += std::uint64_t{limb[i]} + other.limb[i];
@@ -64,7 +64,7 @@ struct fixed_point {
     }
   }
   /// Precondition: other <= *this.
-  PERGRAD_HD void operator-=(const fixed_point& other) noexcept {
+  [[gnu::noinline]] PERGRAD_HD void operator-=(const fixed_point& other) noexcept {
     std::uint64_t borrow = 0;
     for (int i = 0; i < size; ++i) {
       const std::uint64_t difference = std::uint64_t{limb[i]} - other.limb[i] - borrow;
@@ -73,7 +73,7 @@ struct fixed_point {
     }
   }
   /// The product, truncated.
-  [[nodiscard]] PERGRAD_HD fixed_point operator*(const fixed_point& other) const noexcept {
+  [[nodiscard, gnu::noinline]] PERGRAD_HD fixed_point operator*(const fixed_point& other) const noexcept {
     std::uint32_t whole[28]{};
     for (int i = 0; i < size; ++i) {
       std::uint64_t carry = 0;
@@ -88,7 +88,7 @@ struct fixed_point {
     for (int i = 0; i < size; ++i) result.limb[i] = whole[i + limbs];
     return result;
   }
-  PERGRAD_HD void operator/=(std::uint32_t divisor) noexcept {
+  [[gnu::noinline]] PERGRAD_HD void operator/=(std::uint32_t divisor) noexcept {
     std::uint64_t rest = 0;
     for (int i = size; i-- > 0;) {
       rest = rest << 32U | limb[i];
@@ -186,7 +186,7 @@ struct rounded_root {
   std::uint64_t k;
   bool is_settled;
 };
-[[nodiscard]] PERGRAD_HD inline rounded_root round_root(fixed_point square, const fixed_point& error,
+[[nodiscard, gnu::noinline]] PERGRAD_HD inline rounded_root round_root(fixed_point square, const fixed_point& error,
                                                         const fixed_point& variance) noexcept {
   fixed_point most = square;
   most += error;
