@@ -48,10 +48,14 @@ struct tied_use {
   [[nodiscard]] constexpr bool shared() const noexcept { return !first || !last; }
 };
 
+/// What every executor asks of a node.
 struct plan_node {
   node_kind kind = node_kind::general;
   bool two_inputs = false;
   bool derives_from_output = false;  ///< elementwise: its derivative is a function of the output
+  bool channels_first = false;       ///< shapes of rank 2 are (channels, positions)
+  bool swaps_axes = false;           ///< reshape: of channels and positions
+  bool reads_images = false;         ///< tiled: reads and writes values as they are stored
   affine_map map;                    ///< affine
   std::size_t saved_count = 0;
   std::size_t factor_count = 0;  ///< of the layer, trained or not
@@ -68,7 +72,7 @@ struct plan_factor {
   factor what;
   std::size_t node = 0;
   std::size_t parameters = 0;  ///< the first of the block
-  std::size_t first_use = 0;   ///< of the block: its number among the outer, the elementwise or the row sums
+  std::size_t first_use = 0;   ///< of the block: which of the outer, the elementwise or the row sums it is
 };
 
 /// What the type of a layer says of a node.
@@ -77,6 +81,9 @@ constexpr void describe_node(shape in, shape second, plan_node& to) {
   to.kind = kind_of<Layer>();
   to.two_inputs = has_two_inputs<Layer>;
   to.derives_from_output = requires { requires Layer::derivative_from_output; };
+  to.channels_first = requires { requires Layer::channels_first; };
+  to.swaps_axes = requires { requires Layer::is_transpose; };
+  to.reads_images = reads_images<Layer>;
   to.saved_count = saved_count_of<Layer>(in, second);
   if constexpr (has_affine<Layer>) {
     to.map = Layer::affine(in);

@@ -116,9 +116,8 @@ struct build_tables {
     const lifetimes live;
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       t.ops[i].function = Program::functions::template index_of<typename function_of<Layer>::type>;
-      describe_node(
-          t, i, requires { requires Layer::channels_first; });
     });
+    for (std::size_t i = 0; i < size; ++i) describe_node(t, i);
     connect(t, live);
     place_values(t, live);
     for (const detail::plan_factor& each : plan::factors) list_leaf(t, each);
@@ -158,7 +157,7 @@ struct build_tables {
     return v;
   }
 
-  static constexpr void describe_node(tables& t, std::size_t i, bool channels_first) {
+  static constexpr void describe_node(tables& t, std::size_t i) {
     op_row& row = t.ops[i];
     const detail::plan_node& node = plan::nodes[i];
     row.kind = node.kind;
@@ -171,7 +170,7 @@ struct build_tables {
     row.input2_gradient = node.input2_gradient ? 1 : 0;
     row.backward = node.backward ? 1 : 0;
     if (row.kind == node_kind::affine) {
-      row.view = view_of(node.map, channels_first);
+      row.view = view_of(node.map, node.channels_first);
       if (node.map.bias) row.bias = row.parameters + row.view.size();
     } else if (row.kind == node_kind::pooling) {
       describe_pool(t, row, plan::in_of(i), structure::shapes[i + 1]);

@@ -93,17 +93,11 @@ struct program {
     std::array<arrangement, slot_count> arranged{};
     std::array<halo, slot_count> value_halo{};
     std::array<halo, slot_count> gradient_halo{};
-    std::array<bool, size> stored_order{};
     std::array<arrangement, size> read_as{};  // how a node's input must be stored; no channels: any way
-    std::array<arrangement, size> written{};  // how a node stores its output; no channels: as wished
-    std::array<bool, size> transposes{};
 
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       node_row& row = t.nodes[i];
-      row.kind = plan::nodes[i].kind;
-      row.map = plan::nodes[i].map;
       row.scratch_count = static_cast<index>(detail::scratch_count_of<Layer>(plan::in_of(i), plan::second_of(i)));
-      if constexpr (detail::reads_images<Layer>) stored_order[i] = true;
       if constexpr (requires { Layer::samples_together; })
         t.least_tile = std::max<index>(t.least_tile, static_cast<index>(Layer::samples_together));
       if constexpr (detail::has_matrices<Layer>) {
@@ -114,16 +108,16 @@ struct program {
           t.panel_size += round_up(static_cast<index>(each.rows * each.columns));
         }
       }
-      transposes[i] = swaps_channels_and_positions<Layer>();
-      read_as[i] = reads<Layer>(row.kind, plan::in_of(i), row.map);
-      written[i] = writes<Layer>(row.kind, structure::shapes[i + 1]);
     });
-    const std::array<arrangement, size + 1> wished = wishes<structure>(t.nodes, read_as, transposes);
+    for (std::size_t i = 0; i < size; ++i) read_as[i] = reads(plan::nodes[i], plan::in_of(i));
+    const std::array<arrangement, size + 1> wished = wishes<structure>(read_as);
     arranged[0] = choose(Network::input_shape, wished[0]);
 
     for (std::size_t i = 0; i < size; ++i) {
       const detail::plan_node& node = plan::nodes[i];
       node_row& row = t.nodes[i];
+      row.kind = node.kind;
+      row.map = node.map;
       row.in = structure::inputs[i];
       row.in2 = structure::inputs2[i];
       row.out = i + 1;
@@ -142,18 +136,19 @@ struct program {
       t.layer_group[i] = node.layer;
       if (row.parameter_count > 0) t.layer_groups = std::max(t.layer_groups, node.layer + 1);
 
-      if (transposes[i]) read_as[i] = column_of(row.in_shape, arranged[row.in]);
+      if (node.swaps_axes) read_as[i] = column_of(row.in_shape, arranged[row.in]);
       if (read_as[i].channels != 0 && !arranged[row.in].agrees_with(read_as[i])) {
         stage(t, i);
         arranged[row.in] = read_as[i];
         trained[row.in] = row.input_gradient;
       }
-      if (transposes[i]) {
+      if (node.swaps_axes) {
         arranged[row.out] = read_as[i].transposed();
       } else if (keeps_arrangement(row.kind)) {
         arranged[row.out] = arranged[row.in];
       } else {
-        arranged[row.out] = written[i].channels != 0 ? written[i] : choose(row.out_shape, wished[row.out]);
+        const arrangement written = writes(node, row.out_shape);
+        arranged[row.out] = written.channels != 0 ? written : choose(row.out_shape, wished[row.out]);
       }
       t.storage[row.out] = row.out;
       if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
@@ -210,6 +205,7 @@ struct program {
     }
     share_slots(t, arranged);
     for (std::size_t i = 0; i < size; ++i) {
+      const detail::plan_node& node = plan::nodes[i];
       node_row& row = t.nodes[i];
       if (row.kind == node_kind::affine) {
         row.deferred = leaf_tables<program>::defers(t, i);
@@ -223,9 +219,9 @@ struct program {
         row.backward_panel = t.panel_size;
         if (row.input_gradient || row.map.adjoint) t.panel_size += panel_elements(row, row.winograd_dx_rows);
       } else if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
-        row.copies_in = !stored_order[i] && !is_plain(t, row.in);
-        row.copies_in2 = plan::nodes[i].two_inputs && !stored_order[i] && !is_plain(t, row.in2);
-        row.copies_out = !stored_order[i] && !is_plain(t, row.out);
+        row.copies_in = !node.reads_images && !is_plain(t, row.in);
+        row.copies_in2 = node.two_inputs && !node.reads_images && !is_plain(t, row.in2);
+        row.copies_out = !node.reads_images && !is_plain(t, row.out);
         if (row.kind == node_kind::tiled) {
           row.direct_dx = row.input_gradient && !row.copies_in && !row.accumulate;
           row.direct_dx2 = row.input2_gradient && !row.copies_in2 && !row.accumulate2;
