@@ -5,7 +5,6 @@
 // shapes, parameter counts and offsets. An object of it owns one aligned buffer: the parameters, in PyTorch's order.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>

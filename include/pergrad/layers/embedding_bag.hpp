@@ -10,10 +10,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include <pergrad/gradients/factors.hpp>
-#include <pergrad/graph/mistakes.hpp>
 #include <pergrad/layers/embedding.hpp>
 #include <pergrad/shape.hpp>
 

@@ -16,7 +16,6 @@
 #include <span>
 
 #include <pergrad/gradients/factors.hpp>
-#include <pergrad/graph/mistakes.hpp>
 #include <pergrad/layers/shared/attention.hpp>
 #include <pergrad/layers/shared/attention_layout.hpp>
 #include <pergrad/shape.hpp>

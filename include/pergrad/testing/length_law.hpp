@@ -19,7 +19,6 @@
 // clang-format on
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>

@@ -20,7 +20,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <limits>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
