@@ -337,13 +337,13 @@ template <class Function, class Destination, class Expression>
     } else {
       return std::type_identity<char>{};
     }
-  } else if constexpr (is_bounded_total<Destination>::value && !is_bounded_sum<Expression>::value) {
-    return std::type_identity<error::total_needs_a_clipped_sum<Expression>>{};
   } else if constexpr (is_bounded_total<Destination>::value) {
-    if constexpr (same_network<Destination, Expression>) {
-      return std::type_identity<char>{};
-    } else {
+    if constexpr (!is_bounded_sum<Expression>::value) {
+      return std::type_identity<error::total_needs_a_clipped_sum<Expression>>{};
+    } else if constexpr (!same_network<Destination, Expression>) {
       return std::type_identity<error::sum_of_another_network<Destination, Expression>>{};
+    } else {
+      return std::type_identity<char>{};
     }
   } else if constexpr (!evaluable<Expression>) {
     return std::type_identity<error::has_no_meaning<Function, Expression>>{};
@@ -357,24 +357,23 @@ template <class Function, class Destination, class Expression>
 template <class Function, class Destination, class Expression>
 using assignment_explanation = typename decltype(explanation_of_assignment<Function, Destination, Expression>())::type;
 
-/// `destination = expression`, or with `Adds` `destination += expression`.
-template <class Function, bool Adds, class Destination, class Expression>
+/// `destination = expression`, or of `accumulate` `destination += expression`.
+template <class Function, class Destination, class Expression>
 [[nodiscard]] auto assignment_of(Destination&& destination, const Expression& expression) {
   using plain = std::remove_cvref_t<Destination>;
   using explanation = assignment_explanation<Function, plain, Expression>;
+  constexpr bool adds = std::is_same_v<Function, error::function::accumulate>;
   if constexpr (!std::is_same_v<explanation, char> || any_explained<plain, Expression>) {
     static_cast<void>(explanation{});
     return error::explained{};
+  } else if constexpr (is_private_step<plain>) {
+    return chunk_of_step<Expression, typename plain::network_type, plain>{destination, expression};
+  } else if constexpr (is_bounded_total<plain>::value) {
+    return chunk_of_total{destination, expression, !adds};
+  } else if constexpr (is_private_gradient<plain>::value) {
+    return release_of_sum{destination, expression, unused{}};
   } else {
-    if constexpr (is_private_step<plain>) {
-      return chunk_of_step<Expression, typename plain::network_type, plain>{destination, expression};
-    } else if constexpr (is_bounded_total<plain>::value) {
-      return chunk_of_total{destination, expression, !Adds};
-    } else if constexpr (is_private_gradient<plain>::value) {
-      return release_of_sum{destination, expression, unused{}};
-    } else {
-      return assignment<Expression>{destination_of(destination, expression), expression, Adds};
-    }
+    return assignment<Expression>{destination_of(destination, expression), expression, adds};
   }
 }
 
@@ -384,12 +383,12 @@ template <class Function, bool Adds, class Destination, class Expression>
 /// size, an `unprotected::gradient`, a `private_gradient` (noised sums only), a `bounded_total` (clipped sums only).
 template <class Destination, class Expression>
 [[nodiscard]] auto assign(Destination&& destination, const Expression& expression) {
-  return detail::assignment_of<error::function::assign, false>(destination, expression);
+  return detail::assignment_of<error::function::assign>(destination, expression);
 }
 /// `destination += expression`: sums over chunks of a batch.
 template <class Destination, class Expression>
 [[nodiscard]] auto accumulate(Destination&& destination, const Expression& expression) {
-  return detail::assignment_of<error::function::accumulate, true>(destination, expression);
+  return detail::assignment_of<error::function::accumulate>(destination, expression);
 }
 
 namespace detail {
@@ -463,7 +462,7 @@ template <executor Executor, class Destination, class Expression>
 requires(!pergrad::detail::is_assignment<Expression>::value) void evaluate_into(const Executor& executor,
                                                                                 Destination&& destination,
                                                                                 const Expression& expression) {
-  auto only = pergrad::detail::assignment_of<error::function::assign, false>(destination, expression);
+  auto only = pergrad::detail::assignment_of<error::function::assign>(destination, expression);
   if constexpr (!pergrad::detail::is_explained<decltype(only)>) pergrad::detail::evaluation::together(executor, only);
 }
 /// Evaluates several results over the same gradients in one pass.
