@@ -3,10 +3,10 @@
 //
 // Where the plan alone decides, a sample keeps what the plan instantiates, side by side; all blocks have their places
 // only where somebody asks for every gradient. The layers in front of a deferred one take a tile's samples in parts,
-// and samples of different parts share the room for these layers' gradients, as they go through them one after the
-// other; the layers behind it are through with all samples before, so there each has a room of its own. Gradients that
+// and samples of different parts share the space for these layers' gradients, as they go through them one after the
+// other; the layers behind it are through with all samples before, so there each has a space of its own. Gradients that
 // come late (leaf_tables.hpp) are formed when the backward pass is through and gone before the next tile comes: they
-// lie over what nobody reads in between, rooms for the time of one call and values and gradients of layers, so that a
+// lie over what nobody reads in between, buffers for the time of one call and values and gradients of layers, so that a
 // private step takes no memory of its own for them.
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace pergrad::inline v0_1::on_host {
 
-/// One thread's room for kept gradients.
+/// One thread's space for kept gradients.
 template <class Network>
 struct kept_rooms {
   using scalar = typename Network::scalar;
@@ -32,7 +32,7 @@ struct kept_rooms {
   bool as_planned;  ///< nobody asks for more gradients than the plan forms, nor for other methods
   index every;      ///< from a sample's gradients to the next one's where not: each in the native order
 
-  /// `takes_turns`: late gradients have one room for all samples.
+  /// `takes_turns`: late gradients have one space for all samples.
   kept_rooms(const run_request<scalar>& request, bool takes_turns, index of_every, scalar* of_workspace,
              scalar* of_room)
       : workspace{of_workspace},

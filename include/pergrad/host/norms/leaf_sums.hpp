@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/norms/leaf_sums.hpp - what the leaves of a node add to a lane's sum for some samples of a tile
+// pergrad/host/norms/leaf_sums.hpp - what the leaves of a node add to an accumulator's sum for some samples of a tile
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,9 @@
 
 namespace pergrad::inline v0_1::on_host {
 
-/// One thread's leaves: its workspace, and room for a leaf's gradient or for its scaled deltas, whichever a leaf needs.
-/// Samples are those from `begin` to `end - 1` of the tile, `sum` is a lane's. Deferred leaves are left out.
+/// One thread's leaves: its workspace, and a buffer for a leaf's gradient or for its scaled deltas, whichever a leaf
+/// needs. Samples are those from `begin` to `end - 1` of the tile, `sum` is an accumulator's. Deferred leaves are left
+/// out.
 template <class Network>
 struct leaf_sums {
   using scalar = typename Network::scalar;

@@ -32,7 +32,7 @@ struct sample_source {
   void (*write_rows)(void* worker, void* passes, std::size_t first, index begin, index end) = nullptr;
 };
 
-/// The most samples whose rounded shares an integer of a lane can add up.
+/// The most samples whose rounded shares an integer of an accumulator can add up.
 template <class Scalar>
 [[nodiscard]] index most_samples_of_integers(const run_request<Scalar>& request) {
   index most = index{1} << 20;
