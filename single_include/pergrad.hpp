@@ -2046,7 +2046,7 @@ struct remote_parameters {
 // sample
 //     product      T = 1:  2 (d + p)                        + 2 d p    the sum as one product X^T diag(w) Delta
 //     gram         T² (d + p + 1)        (half, symmetric)  + 2 T d p  likewise
-//     direct       2 T d p               tile by tile in registers, squared and dropped,  + 2 T d p
+//     direct       2 T d p               blocks in registers, squared and dropped,        + 2 T d p
 //     instantiate  2 T d p               G_b kept, squared on its way out,                + weighted row sum of B G_b's
 // multiply-adds counted as 2. (Goodfellow 2015; Rochette et al. 2019; Lee & Kifer 2020; Bu et al. 2022,
 // arXiv:2210.00038.)
@@ -2058,7 +2058,7 @@ enum class norm_method {
   automatic,    ///< what the cost model says
   product,      ///< ‖delta‖² ‖x‖², exact for one position
   gram,         ///< <X X^T, Delta Delta^T>
-  direct,       ///< tiles of G_b in registers, squared and dropped
+  direct,       ///< blocks of G_b in registers, squared and dropped
   instantiate,  ///< G_b in the cache, squared on its way out and kept for the weighted sum
   elementwise   ///< an elementwise block (bias, gain): always instantiated
 };
@@ -2129,7 +2129,8 @@ struct host_costs {
 
 /// Bytes of a block with one position from which on no thread adds to a sum of its own: the samples of a chunk leave x
 /// and delta, and one product over all of them writes the sum (book-keeping, Bu et al. 2022, arXiv:2210.00038). Smaller
-/// sums stay in the cache while the tiles of a lane are added to them. Other limits: docs/internals/rejected.md.
+/// sums stay in the cache while the tiles of an accumulator are added to them. Other limits:
+/// docs/internals/rejected.md.
 inline constexpr std::size_t deferral_bytes = 1U << 17U;
 
 /// Is a block so large that its sum is best formed a chunk of samples at a time?
@@ -5829,10 +5830,11 @@ template <class Left, detail::scalar_beside<Left> Right>
 // four behind the roundings that were counted. A test makes the arithmetic worse on purpose and finds the same
 // integers.
 //
-// Which element uses which words: elements come in tiles of 512, a tile owns blocks 64 t ... 64 t + 63 of the nonce.
-// Words 4 p ... 4 p + 3 of block 64 t + b, p = 0..3, are the pair 64 p + b, whose integers are elements 512 t + 64 p +
-// b and 512 t + 256 + 64 p + b. The further bits of pair n of a step are one block under a nonce of their own. No order
-// of work, no split of a range and no number of threads can change a value. Nothing is kept: no state, no heap.
+// Which element uses which words: elements come in blocks of 512, block t owns ChaCha20 blocks 64 t ... 64 t + 63 of
+// the nonce. Words 4 p ... 4 p + 3 of block 64 t + b, p = 0..3, are the pair 64 p + b, whose integers are elements 512
+// t + 64 p + b and 512 t + 256 + 64 p + b. The further bits of pair n of a step are one block under a nonce of their
+// own. No order of work, no split of a range and no number of threads can change a value. Nothing is kept: no state, no
+// heap.
 //
 // Time: no branch and no address depends on the noise but for pairs whose rounding is not proven at once; each takes
 // some microseconds. Who times a step learns about how many there were: a number that tells of no element, sign or sum,
@@ -6132,13 +6134,13 @@ inline constexpr double error_of_gaussian = 0x1p-47;
 /// Is the rounding of a pair with this margin not proven?
 [[nodiscard]] PERGRAD_HD inline bool is_open(double margin) noexcept { return !(margin >= 0); }
 
-/// Arrays that are read at a tile's elements as soon as its noise is made: what of them is not in the cache comes in
+/// Arrays that are read at a block's elements as soon as its noise is made: what of them is not in the cache comes in
 /// meanwhile. Making noise waits for no memory, so nothing else would ask for it before (docs/internals/tricks.md).
 struct tile_arrays {
   static constexpr std::size_t most = 4;
-  const void* first[most]{};  ///< at the tile's first element
+  const void* first[most]{};  ///< at the block's first element
   std::size_t count = 0;
-  std::size_t bytes = 0;  ///< of a tile's elements; 0: nothing is to be fetched
+  std::size_t bytes = 0;  ///< of a block's elements; 0: nothing is to be fetched
 
   template <class Scalar>
   void add(const Scalar* at) noexcept {
@@ -6409,7 +6411,7 @@ template <int Half, int Lanes>
   return result;
 }
 
-/// All 512 rounded Gaussians of one tile; whether the margin of any pair is negative.
+/// All 512 rounded Gaussians of one block; whether the margin of any pair is negative.
 template <int Lanes>
 inline bool fill_rounded_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
                               double twice_variance, const tile_arrays& wanted, double (&k)[gaussian_tile],
@@ -6696,7 +6698,7 @@ template <int Half, int Lanes>
   return result;
 }
 
-/// All 512 rounded Gaussians of one tile; whether the margin of any pair is negative.
+/// All 512 rounded Gaussians of one block; whether the margin of any pair is negative.
 template <int Lanes>
 inline bool fill_rounded_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
                               double twice_variance, const tile_arrays& wanted, double (&k)[gaussian_tile],
@@ -6984,7 +6986,7 @@ template <int Half, int Lanes>
   return result;
 }
 
-/// All 512 rounded Gaussians of one tile; whether the margin of any pair is negative.
+/// All 512 rounded Gaussians of one block; whether the margin of any pair is negative.
 template <int Lanes>
 inline bool fill_rounded_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
                               double twice_variance, const tile_arrays& wanted, double (&k)[gaussian_tile],
@@ -7087,7 +7089,7 @@ inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
   }
 }
 
-/// The words of pair `pair` of a tile, and those that continue them.
+/// The words of pair `pair` of a block, and those that continue them.
 [[nodiscard]] inline gaussian_bits bits_of_pair(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
                                                 std::uint32_t pair) noexcept {
   gaussian_bits bits{};
@@ -7106,7 +7108,7 @@ inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
   return bits;
 }
 
-/// Makes those pairs of a tile exact whose margin is negative.
+/// Makes those pairs of a block exact whose margin is negative.
 [[gnu::cold]] inline void settle_roundings(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
                                            double sigma, const double (&margins)[gaussian_tile / 2],
                                            double (&k)[gaussian_tile]) noexcept {
@@ -7119,7 +7121,7 @@ inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
   }
 }
 
-/// The 512 integers of a tile, as doubles. With `native_lanes` the kernels in use make them, with another number that
+/// The 512 integers of a block, as doubles. With `native_lanes` the kernels in use make them, with another number that
 /// many lanes of the flags' vectors. Precondition: least_sigma <= sigma <= most_sigma.
 template <int Lanes = native_lanes>
 inline void fill_rounded_gaussians(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile, double sigma,
@@ -9659,13 +9661,13 @@ template <class Function, class Destination, class Expression>
     } else {
       return std::type_identity<char>{};
     }
-  } else if constexpr (is_bounded_total<Destination>::value && !is_bounded_sum<Expression>::value) {
-    return std::type_identity<error::total_needs_a_clipped_sum<Expression>>{};
   } else if constexpr (is_bounded_total<Destination>::value) {
-    if constexpr (same_network<Destination, Expression>) {
-      return std::type_identity<char>{};
-    } else {
+    if constexpr (!is_bounded_sum<Expression>::value) {
+      return std::type_identity<error::total_needs_a_clipped_sum<Expression>>{};
+    } else if constexpr (!same_network<Destination, Expression>) {
       return std::type_identity<error::sum_of_another_network<Destination, Expression>>{};
+    } else {
+      return std::type_identity<char>{};
     }
   } else if constexpr (!evaluable<Expression>) {
     return std::type_identity<error::has_no_meaning<Function, Expression>>{};
@@ -9679,24 +9681,23 @@ template <class Function, class Destination, class Expression>
 template <class Function, class Destination, class Expression>
 using assignment_explanation = typename decltype(explanation_of_assignment<Function, Destination, Expression>())::type;
 
-/// `destination = expression`, or with `Adds` `destination += expression`.
-template <class Function, bool Adds, class Destination, class Expression>
+/// `destination = expression`, or of `accumulate` `destination += expression`.
+template <class Function, class Destination, class Expression>
 [[nodiscard]] auto assignment_of(Destination&& destination, const Expression& expression) {
   using plain = std::remove_cvref_t<Destination>;
   using explanation = assignment_explanation<Function, plain, Expression>;
+  constexpr bool adds = std::is_same_v<Function, error::function::accumulate>;
   if constexpr (!std::is_same_v<explanation, char> || any_explained<plain, Expression>) {
     static_cast<void>(explanation{});
     return error::explained{};
+  } else if constexpr (is_private_step<plain>) {
+    return chunk_of_step<Expression, typename plain::network_type, plain>{destination, expression};
+  } else if constexpr (is_bounded_total<plain>::value) {
+    return chunk_of_total{destination, expression, !adds};
+  } else if constexpr (is_private_gradient<plain>::value) {
+    return release_of_sum{destination, expression, unused{}};
   } else {
-    if constexpr (is_private_step<plain>) {
-      return chunk_of_step<Expression, typename plain::network_type, plain>{destination, expression};
-    } else if constexpr (is_bounded_total<plain>::value) {
-      return chunk_of_total{destination, expression, !Adds};
-    } else if constexpr (is_private_gradient<plain>::value) {
-      return release_of_sum{destination, expression, unused{}};
-    } else {
-      return assignment<Expression>{destination_of(destination, expression), expression, Adds};
-    }
+    return assignment<Expression>{destination_of(destination, expression), expression, adds};
   }
 }
 
@@ -9706,12 +9707,12 @@ template <class Function, bool Adds, class Destination, class Expression>
 /// size, an `unprotected::gradient`, a `private_gradient` (noised sums only), a `bounded_total` (clipped sums only).
 template <class Destination, class Expression>
 [[nodiscard]] auto assign(Destination&& destination, const Expression& expression) {
-  return detail::assignment_of<error::function::assign, false>(destination, expression);
+  return detail::assignment_of<error::function::assign>(destination, expression);
 }
 /// `destination += expression`: sums over chunks of a batch.
 template <class Destination, class Expression>
 [[nodiscard]] auto accumulate(Destination&& destination, const Expression& expression) {
-  return detail::assignment_of<error::function::accumulate, true>(destination, expression);
+  return detail::assignment_of<error::function::accumulate>(destination, expression);
 }
 
 namespace detail {
@@ -9785,7 +9786,7 @@ template <executor Executor, class Destination, class Expression>
 requires(!pergrad::detail::is_assignment<Expression>::value) void evaluate_into(const Executor& executor,
                                                                                 Destination&& destination,
                                                                                 const Expression& expression) {
-  auto only = pergrad::detail::assignment_of<error::function::assign, false>(destination, expression);
+  auto only = pergrad::detail::assignment_of<error::function::assign>(destination, expression);
   if constexpr (!pergrad::detail::is_explained<decltype(only)>) pergrad::detail::evaluation::together(executor, only);
 }
 /// Evaluates several results over the same gradients in one pass.
@@ -10249,8 +10250,8 @@ using safetensors = basic_safetensors<std::string>;
 // record); nothing is derived from a shuffled order, for which this accounting would be wrong (Chua et al. 2024,
 // arXiv:2403.17673).
 //
-// Records come in tiles of 128, a tile uses blocks 16 t ... 16 t + 15: record 128 t + 16 p + c takes words p (high) and
-// 8 + p (low) of block 16 t + c, p = 0..7, c = 0..15, whatever the vector width.
+// Records come in blocks of 128, block t uses ChaCha20 blocks 16 t ... 16 t + 15: record 128 t + 16 p + c takes words p
+// (high) and 8 + p (low) of block 16 t + c, p = 0..7, c = 0..15, whatever the vector width.
 
 namespace pergrad::inline v0_1 {
 
@@ -11540,10 +11541,14 @@ struct tied_use {
   [[nodiscard]] constexpr bool shared() const noexcept { return !first || !last; }
 };
 
+/// What every executor asks of a node.
 struct plan_node {
   node_kind kind = node_kind::general;
   bool two_inputs = false;
   bool derives_from_output = false;  ///< elementwise: its derivative is a function of the output
+  bool channels_first = false;       ///< shapes of rank 2 are (channels, positions)
+  bool swaps_axes = false;           ///< reshape: of channels and positions
+  bool reads_images = false;         ///< tiled: reads and writes values as they are stored
   affine_map map;                    ///< affine
   std::size_t saved_count = 0;
   std::size_t factor_count = 0;  ///< of the layer, trained or not
@@ -11560,7 +11565,7 @@ struct plan_factor {
   factor what;
   std::size_t node = 0;
   std::size_t parameters = 0;  ///< the first of the block
-  std::size_t first_use = 0;   ///< of the block: its number among the outer, the elementwise or the row sums
+  std::size_t first_use = 0;   ///< of the block: which of the outer, the elementwise or the row sums it is
 };
 
 /// What the type of a layer says of a node.
@@ -11569,6 +11574,9 @@ constexpr void describe_node(shape in, shape second, plan_node& to) {
   to.kind = kind_of<Layer>();
   to.two_inputs = has_two_inputs<Layer>;
   to.derives_from_output = requires { requires Layer::derivative_from_output; };
+  to.channels_first = requires { requires Layer::channels_first; };
+  to.swaps_axes = requires { requires Layer::is_transpose; };
+  to.reads_images = reads_images<Layer>;
   to.saved_count = saved_count_of<Layer>(in, second);
   if constexpr (has_affine<Layer>) {
     to.map = Layer::affine(in);
@@ -15631,7 +15639,7 @@ struct node_row {
   bool whole_view = false;  ///< affine: one position that sees every input once
   bool deferred = false;    ///< affine: its sum is formed a chunk at a time, deferred_way.hpp
   index row_x = 0;          ///< deferred: columns of x of such nodes before it
-  index winograd_rows = 0;  ///< affine: rows of tiles that are filtered together; 0: direct products
+  index winograd_rows = 0;  ///< affine: rows of patches that are filtered together; 0: direct products
   index winograd_dx_rows = 0;
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
@@ -15778,7 +15786,8 @@ struct elementwise_leaf {
 };
 
 /// G_b[id] = sum over the positions that hold id of delta: a table of `vocabulary` rows, of which a sample uses few.
-/// Nothing that grows with the table exists a sample or a lane: a sample's used rows are its *segments* (sparse.hpp).
+/// Nothing that grows with the table exists a sample or an accumulator: a sample's used rows are its *segments*
+/// (sparse.hpp).
 struct sparse_leaf {
   std::size_t node = 0;
   std::size_t slot = 0;  ///< of the ids: it knows the samples' lengths
@@ -16216,33 +16225,16 @@ inline void for_each_phase(const affine_map& map, Function&& f) {
 
 namespace pergrad::inline v0_1::on_host {
 
-/// Are the layer's rank-2 shapes (channels, positions)?
-template <class Layer>
-[[nodiscard]] constexpr bool is_channels_first() {
-  return requires { requires Layer::channels_first; };
-}
-/// Is its derivative a function of its output?
-template <class Layer>
-[[nodiscard]] constexpr bool derives_from_output() {
-  return requires { requires Layer::derivative_from_output; };
-}
-/// Does it swap channels and positions?
-template <class Layer>
-[[nodiscard]] constexpr bool swaps_channels_and_positions() {
-  return requires { requires Layer::is_transpose; };
-}
 /// How the input of a node that reads images must be stored; no channels: any way will do.
-template <class Layer>
-[[nodiscard]] constexpr arrangement reads(node_kind kind, shape in, const affine_map& map) {
-  const bool any = kind == node_kind::affine ? takes_one_pixel(map) && in.rank() == 1
-                                             : kind != node_kind::pooling && !detail::reads_images<Layer>;
-  return any ? arrangement{.channels = 0} : arrange(in, is_channels_first<Layer>());
+[[nodiscard]] constexpr arrangement reads(const detail::plan_node& node, shape in) {
+  const bool any = node.kind == node_kind::affine ? takes_one_pixel(node.map) && in.rank() == 1
+                                                  : node.kind != node_kind::pooling && !node.reads_images;
+  return any ? arrangement{.channels = 0} : arrange(in, node.channels_first);
 }
 /// How a node stores its output; no channels: as the reader wishes.
-template <class Layer>
-[[nodiscard]] constexpr arrangement writes(node_kind kind, shape out) {
-  const bool chosen = kind == node_kind::affine || kind == node_kind::pooling || detail::reads_images<Layer>;
-  return chosen ? arrange(out, is_channels_first<Layer>()) : arrangement{.channels = 0};
+[[nodiscard]] constexpr arrangement writes(const detail::plan_node& node, shape out) {
+  const bool chosen = node.kind == node_kind::affine || node.kind == node_kind::pooling || node.reads_images;
+  return chosen ? arrange(out, node.channels_first) : arrangement{.channels = 0};
 }
 /// Are the values of such a node stored as its input is?
 [[nodiscard]] constexpr bool keeps_arrangement(node_kind kind) {
@@ -16261,17 +16253,17 @@ template <class Layer>
 /// How the first reader of each slot that cares wants it to be stored.
 template <class Structure>
 [[nodiscard]] constexpr std::array<arrangement, Structure::size + 1> wishes(
-    const std::array<node_row, Structure::size>& nodes, const std::array<arrangement, Structure::size>& read_as,
-    const std::array<bool, Structure::size>& transposes) {
+    const std::array<arrangement, Structure::size>& read_as) {
   std::array<arrangement, Structure::size + 1> wished{};
   for (arrangement& each : wished) each.channels = 0;
   for (std::size_t i = Structure::size; i-- > 0;) {
+    const detail::plan_node& node = detail::network_plan<Structure>::nodes[i];
     arrangement wish = read_as[i];
-    if (transposes[i]) {
+    if (node.swaps_axes) {
       const shape out = Structure::shapes[i + 1];
       wish = choose(out, wished[i + 1]).transposed();
       if (wished[i + 1].channels == 0) wish.channels = 0;
-    } else if (keeps_arrangement(nodes[i].kind)) {
+    } else if (keeps_arrangement(node.kind)) {
       wish = wished[i + 1];
     }
     if (wish.channels != 0) wished[Structure::inputs[i]] = wish;
@@ -16499,8 +16491,8 @@ struct leaf_tables {
   }
 
   /// Where the gradients that a tile keeps take much of the cache, the largest of them come late, until the others take
-  /// little. Samples take turns in the room of those: all other norms are known by then, so one sample's are formed and
-  /// added up before the next one's. Two samples in turns cost time as long as both would stay
+  /// little. Samples take turns in the space of those: all other norms are known by then, so one sample's are formed
+  /// and added up before the next one's. Two samples in turns cost time as long as both would stay
   /// (docs/internals/tricks.md).
   static constexpr void choose_late(tables& t) {
     constexpr auto bytes = static_cast<index>(sizeof(typename Program::scalar));
@@ -16707,18 +16699,18 @@ struct winograd_extents {
     return step(rows_together * tile_columns() * outputs);
   }
   [[nodiscard]] constexpr index panel_step() const noexcept { return step(channels * outputs); }
-  /// Elements for V and M of so many rows of tiles.
+  /// Elements for V and M of so many rows of patches (`tile` in the code).
   [[nodiscard]] constexpr index room(index rows_together) const noexcept {
     return 16 * (spread_step(rows_together) + sums_step(rows_together));
   }
-  /// Rows of tiles that go together, of all samples of a tile.
+  /// Rows of patches that go together, of all samples of a tile.
   [[nodiscard]] constexpr index rows_together() const noexcept {
     return std::max<index>(1, tiles_together / tile_columns());
   }
   static constexpr index tiles_together = 64;
 };
 
-/// With fewer, the transformed weights are read for too few tiles.
+/// With fewer, the transformed weights are read for too few patches.
 inline constexpr index fewest_outputs_to_filter = 64;
 
 /// Can the layer be formed so?
@@ -16738,8 +16730,8 @@ inline constexpr index fewest_outputs_to_filter = 64;
           static_cast<index>(map.in_size.height),     static_cast<index>(map.in_size.width),
           2 - static_cast<index>(map.padding.height), 2 - static_cast<index>(map.padding.width)};
 }
-/// Is it faster so? In multiply-adds a tile, of which a core does 32 a cycle: the transforms move 16 values for each
-/// channel in and out and cost what was measured (docs/internals/tricks.md); outputs of a tile beyond the image are
+/// Is it faster so? In multiply-adds a patch, of which a core does 32 a cycle: the transforms move 16 values for each
+/// channel in and out and cost what was measured (docs/internals/tricks.md); outputs of a patch beyond the image are
 /// wasted.
 [[nodiscard]] constexpr bool winograd_pays(const winograd_extents& of) noexcept {
   const index products = of.channels * of.outputs;
@@ -16763,7 +16755,7 @@ constexpr void choose_winograd(node_row& row) noexcept {
                            : round_up(static_cast<index>(row.map.weight_count()));
 }
 
-/// A tile's last patches reach one pixel further than the outputs' windows where an extent is odd.
+/// The last patches reach one pixel further than the outputs' windows where an extent is odd.
 [[nodiscard]] constexpr halo with_whole_patches(halo around, const winograd_extents& of) noexcept {
   around.bottom += of.height % 2;
   around.right += of.width % 2;
@@ -16833,7 +16825,7 @@ struct program {
     std::size_t layer_groups = 0;  ///< nodes with parameters
     std::array<std::size_t, size> layer_group{};
     index native_size = 0;
-    index lane_size = 0;  ///< of it, what lanes add up: all but the deferred leaves
+    index lane_size = 0;  ///< of it, what accumulators sum: all but the deferred leaves
     std::size_t deferred_count = 0;
     index deferred_x = 0;      ///< what a sample leaves of all deferred leaves: x
     index deferred_delta = 0;  ///< and delta
@@ -16849,7 +16841,7 @@ struct program {
     index workspace = 0;          ///< elements of one worker's slots
     place scratch;                ///< what a tiled layer has for the time of one call
     bool input_in_place = false;  ///< the batch's values are read where they lie, slot 0 has no room: input_place.hpp
-    place winograd;  ///< a worker's room for the convolutions that are filtered; 0 elements: there are none
+    place winograd;  ///< a worker's space for the convolutions that are filtered; 0 elements: there are none
     place plain_output, plain_output_gradient;
     bool output_in_slot = false;  ///< they are the slot itself, which is stored in PyTorch's order
     /// The first node with parameters, the last one that a backward pass meets; `size` if there is none.
@@ -16868,17 +16860,11 @@ struct program {
     std::array<arrangement, slot_count> arranged{};
     std::array<halo, slot_count> value_halo{};
     std::array<halo, slot_count> gradient_halo{};
-    std::array<bool, size> stored_order{};
     std::array<arrangement, size> read_as{};  // how a node's input must be stored; no channels: any way
-    std::array<arrangement, size> written{};  // how a node stores its output; no channels: as wished
-    std::array<bool, size> transposes{};
 
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       node_row& row = t.nodes[i];
-      row.kind = plan::nodes[i].kind;
-      row.map = plan::nodes[i].map;
       row.scratch_count = static_cast<index>(detail::scratch_count_of<Layer>(plan::in_of(i), plan::second_of(i)));
-      if constexpr (detail::reads_images<Layer>) stored_order[i] = true;
       if constexpr (requires { Layer::samples_together; })
         t.least_tile = std::max<index>(t.least_tile, static_cast<index>(Layer::samples_together));
       if constexpr (detail::has_matrices<Layer>) {
@@ -16889,16 +16875,16 @@ struct program {
           t.panel_size += round_up(static_cast<index>(each.rows * each.columns));
         }
       }
-      transposes[i] = swaps_channels_and_positions<Layer>();
-      read_as[i] = reads<Layer>(row.kind, plan::in_of(i), row.map);
-      written[i] = writes<Layer>(row.kind, structure::shapes[i + 1]);
     });
-    const std::array<arrangement, size + 1> wished = wishes<structure>(t.nodes, read_as, transposes);
+    for (std::size_t i = 0; i < size; ++i) read_as[i] = reads(plan::nodes[i], plan::in_of(i));
+    const std::array<arrangement, size + 1> wished = wishes<structure>(read_as);
     arranged[0] = choose(Network::input_shape, wished[0]);
 
     for (std::size_t i = 0; i < size; ++i) {
       const detail::plan_node& node = plan::nodes[i];
       node_row& row = t.nodes[i];
+      row.kind = node.kind;
+      row.map = node.map;
       row.in = structure::inputs[i];
       row.in2 = structure::inputs2[i];
       row.out = i + 1;
@@ -16917,18 +16903,19 @@ struct program {
       t.layer_group[i] = node.layer;
       if (row.parameter_count > 0) t.layer_groups = std::max(t.layer_groups, node.layer + 1);
 
-      if (transposes[i]) read_as[i] = column_of(row.in_shape, arranged[row.in]);
+      if (node.swaps_axes) read_as[i] = column_of(row.in_shape, arranged[row.in]);
       if (read_as[i].channels != 0 && !arranged[row.in].agrees_with(read_as[i])) {
         stage(t, i);
         arranged[row.in] = read_as[i];
         trained[row.in] = row.input_gradient;
       }
-      if (transposes[i]) {
+      if (node.swaps_axes) {
         arranged[row.out] = read_as[i].transposed();
       } else if (keeps_arrangement(row.kind)) {
         arranged[row.out] = arranged[row.in];
       } else {
-        arranged[row.out] = written[i].channels != 0 ? written[i] : choose(row.out_shape, wished[row.out]);
+        const arrangement written = writes(node, row.out_shape);
+        arranged[row.out] = written.channels != 0 ? written : choose(row.out_shape, wished[row.out]);
       }
       t.storage[row.out] = row.out;
       if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
@@ -16985,6 +16972,7 @@ struct program {
     }
     share_slots(t, arranged);
     for (std::size_t i = 0; i < size; ++i) {
+      const detail::plan_node& node = plan::nodes[i];
       node_row& row = t.nodes[i];
       if (row.kind == node_kind::affine) {
         row.deferred = leaf_tables<program>::defers(t, i);
@@ -16998,9 +16986,9 @@ struct program {
         row.backward_panel = t.panel_size;
         if (row.input_gradient || row.map.adjoint) t.panel_size += panel_elements(row, row.winograd_dx_rows);
       } else if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
-        row.copies_in = !stored_order[i] && !is_plain(t, row.in);
-        row.copies_in2 = plan::nodes[i].two_inputs && !stored_order[i] && !is_plain(t, row.in2);
-        row.copies_out = !stored_order[i] && !is_plain(t, row.out);
+        row.copies_in = !node.reads_images && !is_plain(t, row.in);
+        row.copies_in2 = node.two_inputs && !node.reads_images && !is_plain(t, row.in2);
+        row.copies_out = !node.reads_images && !is_plain(t, row.out);
         if (row.kind == node_kind::tiled) {
           row.direct_dx = row.input_gradient && !row.copies_in && !row.accumulate;
           row.direct_dx2 = row.input2_gradient && !row.copies_in2 && !row.accumulate2;
@@ -18068,7 +18056,7 @@ struct leaf_kernel {
 
 namespace pergrad::inline v0_1::on_host {
 
-/// The room for the samples of a chunk, or for those from one of them on.
+/// The space for the samples of a chunk, or for those from one of them on.
 template <class Scalar>
 struct deferred_rows {
   Scalar* x_first = nullptr;
@@ -18538,7 +18526,7 @@ struct sample_source {
   void (*write_rows)(void* worker, index begin, index end) = nullptr;
 };
 
-/// The most samples whose rounded shares an integer of a lane can add up.
+/// The most samples whose rounded shares an integer of an accumulator can add up.
 template <class Scalar>
 [[nodiscard]] index most_samples_of_integers(const run_request<Scalar>& request) {
   index most = index{1} << 20;
@@ -18591,22 +18579,22 @@ template <class Scalar>
 // take 36
 //
 // Winograd's F(2 x 2, 3 x 3), after Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016,
-// arXiv:1509.09308). A tile of 2 x 2 outputs sees a patch d of 4 x 4 pixels, patches overlap by two:
+// arXiv:1509.09308). Each 2 x 2 outputs see a patch d of 4 x 4 pixels, patches overlap by two:
 //
 //   V = B^T d B           a patch, channel by channel
 //   U = G g G^T           a kernel, once a step
-//   M = sum over c of U V an element of the 4 x 4 at a time: 16 matrix products over all tiles
-//   Y = A^T M A           a tile, output by output
+//   M = sum over c of U V an element of the 4 x 4 at a time: 16 matrix products over all patches
+//   Y = A^T M A           a patch, output by output
 //
 //         1  0 -1  0           1   0   0            1  0
 //   B^T = 0  1  1  0     G =  1/2 1/2 1/2     A =   1  1
 //         0 -1  1  0          1/2 -1/2 1/2          1 -1
 //         0  1  0 -1           0   0   1            0 -1
 //
-// The input gradient is the same with delta for x and the kernels turned round. A few rows of tiles at a time, so that
-// V and M stay in the cache. Every element of M is one chain of multiply-adds over the channels, and the transforms
-// look at one patch or tile; so no bit depends on how tiles are cut into stripes or which samples share them. Sums of
-// four values overflow where one is beyond a quarter of the largest number: the sample is then not finite.
+// The input gradient is the same with delta for x and the kernels turned round. A few rows of patches at a time, so
+// that V and M stay in the cache. Every element of M is one chain of multiply-adds over the channels, and the
+// transforms look at one patch; so no bit depends on how patches are cut into stripes or which samples share them. Sums
+// of four values overflow where one is beyond a quarter of the largest number: the sample is then not finite.
 
 // pergrad/host/conv/affine.hpp - an affine layer and its adjoint as products over the samples of a tile
 //
@@ -18615,7 +18603,7 @@ template <class Scalar>
 
 // pergrad/host/conv/kernels.hpp - copies between layouts, elementwise layers and pools over the values of one sample
 
-// pergrad/host/conv/pool.hpp - maxima and means of windows on the host: what the kernels are given, and their families
+// pergrad/host/conv/pool.hpp - maxima and means of windows on the host: what the kernels are given, and their targets
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -18699,7 +18687,8 @@ struct pool_kernels {
 #endif
 #endif  // PERGRAD_FAMILY
 // in between
-// pergrad/host/conv/pool.inl - one family of kernels for maxima and means of windows, a vector of channels at a time
+// pergrad/host/conv/pool.inl - the kernels of one target for maxima and means of windows, a vector of channels at a
+// time
 //
 // Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of
 // layers/pools.hpp.
@@ -18798,7 +18787,7 @@ template <class Scalar>
 }
 
 /// Going back every second window of a row comes first: neighbours that overlap would wait for each other's sums. So it
-/// is for all windows and families: the order of a sum decides its bits.
+/// is for all windows and targets: the order of a sum decides its bits.
 template <bool Forward>
 inline constexpr std::size_t turns = Forward ? 1 : 2;
 
@@ -18927,7 +18916,8 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 #endif
 #endif  // PERGRAD_FAMILY
 // in between
-// pergrad/host/conv/pool.inl - one family of kernels for maxima and means of windows, a vector of channels at a time
+// pergrad/host/conv/pool.inl - the kernels of one target for maxima and means of windows, a vector of channels at a
+// time
 //
 // Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of
 // layers/pools.hpp.
@@ -19026,7 +19016,7 @@ template <class Scalar>
 }
 
 /// Going back every second window of a row comes first: neighbours that overlap would wait for each other's sums. So it
-/// is for all windows and families: the order of a sum decides its bits.
+/// is for all windows and targets: the order of a sum decides its bits.
 template <bool Forward>
 inline constexpr std::size_t turns = Forward ? 1 : 2;
 
@@ -19156,7 +19146,8 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 #endif
 #endif  // PERGRAD_FAMILY
 // in between
-// pergrad/host/conv/pool.inl - one family of kernels for maxima and means of windows, a vector of channels at a time
+// pergrad/host/conv/pool.inl - the kernels of one target for maxima and means of windows, a vector of channels at a
+// time
 //
 // Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of
 // layers/pools.hpp.
@@ -19255,7 +19246,7 @@ template <class Scalar>
 }
 
 /// Going back every second window of a row comes first: neighbours that overlap would wait for each other's sums. So it
-/// is for all windows and families: the order of a sum decides its bits.
+/// is for all windows and targets: the order of a sum decides its bits.
 template <bool Forward>
 inline constexpr std::size_t turns = Forward ? 1 : 2;
 
@@ -19354,7 +19345,7 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 
 namespace pergrad::inline v0_1::on_host {
 
-/// The kernels of a family, which must be compiled into the program.
+/// The kernels of a target, which must be compiled into the program.
 template <class Scalar, window_rule Rule>
 [[nodiscard]] inline const pool_kernels<Scalar>& pools_of(kernel_family family) noexcept {
   return PERGRAD_OF_FAMILY(family, pools::kernels<Scalar, Rule>);
@@ -19946,7 +19937,7 @@ void through_weights_adjoint(const node_row& row, const Scalar* weights, index s
 
 namespace pergrad::inline v0_1::on_host {
 
-/// One row of tiles: from its patches to V, or from M to its outputs.
+/// One row of patches: from its pixels to V, or from M to its outputs.
 template <class Scalar>
 struct winograd_task {
   index tiles = 0;
@@ -19954,8 +19945,8 @@ struct winograd_task {
   index row = 0;  ///< steps of the image
   index column = 0;
   const Scalar* x = nullptr;   ///< the first patch's first pixel
-  Scalar* y = nullptr;         ///< the first tile's first pixel
-  Scalar* products = nullptr;  ///< V or M: [16][tile][channel], of the row's first tile
+  Scalar* y = nullptr;         ///< the first patch's first output
+  Scalar* products = nullptr;  ///< V or M: [16][patch][channel], of the row's first patch
   index step = 0;              ///< from one of the 16 to the next
   index width = 0;             ///< outputs of the row, and how many of its two rows exist
   index height = 0;
@@ -20013,11 +20004,11 @@ struct winograd_kernels {
 #endif
 #endif  // PERGRAD_FAMILY
 // in between
-// pergrad/host/conv/winograd.inl - one family of kernels for the transforms of minimal filtering, a vector of channels
-// at a time
+// pergrad/host/conv/winograd.inl - the kernels of one target for the transforms of minimal filtering, a vector of
+// channels at a time
 //
 // Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of host/conv/winograd.hpp.
-// They only add: there is nothing that one family could round and another not.
+// They only add: there is nothing that one target could round and another not.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::winograd {
@@ -20083,7 +20074,7 @@ inline void gather_column(const winograd_task<Scalar>& task, const Scalar* from,
   second = (m1 - m2) - lanes.load(from + 12 * task.step);
 }
 
-/// Y = A^T M A of one tile, of which `columns` and `task.height` exist.
+/// Y = A^T M A of one patch, of which `columns` and `task.height` exist.
 template <class Scalar, class Lanes>
 inline void gather_tile(const winograd_task<Scalar>& task, const Scalar* from, Scalar* y, const Scalar* bias,
                         index columns, const Lanes& lanes) noexcept {
@@ -20175,11 +20166,11 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 #endif
 #endif  // PERGRAD_FAMILY
 // in between
-// pergrad/host/conv/winograd.inl - one family of kernels for the transforms of minimal filtering, a vector of channels
-// at a time
+// pergrad/host/conv/winograd.inl - the kernels of one target for the transforms of minimal filtering, a vector of
+// channels at a time
 //
 // Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of host/conv/winograd.hpp.
-// They only add: there is nothing that one family could round and another not.
+// They only add: there is nothing that one target could round and another not.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::winograd {
@@ -20245,7 +20236,7 @@ inline void gather_column(const winograd_task<Scalar>& task, const Scalar* from,
   second = (m1 - m2) - lanes.load(from + 12 * task.step);
 }
 
-/// Y = A^T M A of one tile, of which `columns` and `task.height` exist.
+/// Y = A^T M A of one patch, of which `columns` and `task.height` exist.
 template <class Scalar, class Lanes>
 inline void gather_tile(const winograd_task<Scalar>& task, const Scalar* from, Scalar* y, const Scalar* bias,
                         index columns, const Lanes& lanes) noexcept {
@@ -20338,11 +20329,11 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 #endif
 #endif  // PERGRAD_FAMILY
 // in between
-// pergrad/host/conv/winograd.inl - one family of kernels for the transforms of minimal filtering, a vector of channels
-// at a time
+// pergrad/host/conv/winograd.inl - the kernels of one target for the transforms of minimal filtering, a vector of
+// channels at a time
 //
 // Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of host/conv/winograd.hpp.
-// They only add: there is nothing that one family could round and another not.
+// They only add: there is nothing that one target could round and another not.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::winograd {
@@ -20408,7 +20399,7 @@ inline void gather_column(const winograd_task<Scalar>& task, const Scalar* from,
   second = (m1 - m2) - lanes.load(from + 12 * task.step);
 }
 
-/// Y = A^T M A of one tile, of which `columns` and `task.height` exist.
+/// Y = A^T M A of one patch, of which `columns` and `task.height` exist.
 template <class Scalar, class Lanes>
 inline void gather_tile(const winograd_task<Scalar>& task, const Scalar* from, Scalar* y, const Scalar* bias,
                         index columns, const Lanes& lanes) noexcept {
@@ -20470,7 +20461,7 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 
 namespace pergrad::inline v0_1::on_host {
 
-/// The kernels of a family, which must be compiled into the program.
+/// The kernels of a target, which must be compiled into the program.
 template <class Scalar>
 [[nodiscard]] inline const winograd_kernels<Scalar>& winograd_of(kernel_family family) noexcept {
   return PERGRAD_OF_FAMILY(family, winograd::kernels<Scalar>);
@@ -20559,7 +20550,7 @@ inline void pack_winograd_backward(const affine_map& map, const Scalar* weights,
   }
 }
 
-/// y (=|+=) conv(x, kernels) + b over the samples of a tile, `rows_together` rows of tiles at a time. `room` holds
+/// y (=|+=) conv(x, kernels) + b over the samples of a tile, `rows_together` rows of patches at a time. `room` holds
 /// `extents.room(rows_together)` elements.
 ///
 /// Reads the whole patches: an odd extent has one row or column of pixels more than the outputs see. What they hold
@@ -29732,9 +29723,8 @@ struct build_tables {
     const lifetimes live;
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       t.ops[i].function = Program::functions::template index_of<typename function_of<Layer>::type>;
-      describe_node(
-          t, i, requires { requires Layer::channels_first; });
     });
+    for (std::size_t i = 0; i < size; ++i) describe_node(t, i);
     connect(t, live);
     place_values(t, live);
     for (const detail::plan_factor& each : plan::factors) list_leaf(t, each);
@@ -29774,7 +29764,7 @@ struct build_tables {
     return v;
   }
 
-  static constexpr void describe_node(tables& t, std::size_t i, bool channels_first) {
+  static constexpr void describe_node(tables& t, std::size_t i) {
     op_row& row = t.ops[i];
     const detail::plan_node& node = plan::nodes[i];
     row.kind = node.kind;
@@ -29787,7 +29777,7 @@ struct build_tables {
     row.input2_gradient = node.input2_gradient ? 1 : 0;
     row.backward = node.backward ? 1 : 0;
     if (row.kind == node_kind::affine) {
-      row.view = view_of(node.map, channels_first);
+      row.view = view_of(node.map, node.channels_first);
       if (node.map.bias) row.bias = row.parameters + row.view.size();
     } else if (row.kind == node_kind::pooling) {
       describe_pool(t, row, plan::in_of(i), structure::shapes[i + 1]);

@@ -6,7 +6,7 @@
 // sample
 //     product      T = 1:  2 (d + p)                        + 2 d p    the sum as one product X^T diag(w) Delta
 //     gram         T² (d + p + 1)        (half, symmetric)  + 2 T d p  likewise
-//     direct       2 T d p               tile by tile in registers, squared and dropped,  + 2 T d p
+//     direct       2 T d p               blocks in registers, squared and dropped,        + 2 T d p
 //     instantiate  2 T d p               G_b kept, squared on its way out,                + weighted row sum of B G_b's
 // multiply-adds counted as 2. (Goodfellow 2015; Rochette et al. 2019; Lee & Kifer 2020; Bu et al. 2022,
 // arXiv:2210.00038.)
@@ -22,7 +22,7 @@ enum class norm_method {
   automatic,    ///< what the cost model says
   product,      ///< ‖delta‖² ‖x‖², exact for one position
   gram,         ///< <X X^T, Delta Delta^T>
-  direct,       ///< tiles of G_b in registers, squared and dropped
+  direct,       ///< blocks of G_b in registers, squared and dropped
   instantiate,  ///< G_b in the cache, squared on its way out and kept for the weighted sum
   elementwise   ///< an elementwise block (bias, gain): always instantiated
 };
@@ -93,7 +93,8 @@ struct host_costs {
 
 /// Bytes of a block with one position from which on no thread adds to a sum of its own: the samples of a chunk leave x
 /// and delta, and one product over all of them writes the sum (book-keeping, Bu et al. 2022, arXiv:2210.00038). Smaller
-/// sums stay in the cache while the tiles of a lane are added to them. Other limits: docs/internals/rejected.md.
+/// sums stay in the cache while the tiles of an accumulator are added to them. Other limits:
+/// docs/internals/rejected.md.
 inline constexpr std::size_t deferral_bytes = 1U << 17U;
 
 /// Is a block so large that its sum is best formed a chunk of samples at a time?

@@ -7,8 +7,8 @@
 // record); nothing is derived from a shuffled order, for which this accounting would be wrong (Chua et al. 2024,
 // arXiv:2403.17673).
 //
-// Records come in tiles of 128, a tile uses blocks 16 t ... 16 t + 15: record 128 t + 16 p + c takes words p (high) and
-// 8 + p (low) of block 16 t + c, p = 0..7, c = 0..15, whatever the vector width.
+// Records come in blocks of 128, block t uses ChaCha20 blocks 16 t ... 16 t + 15: record 128 t + 16 p + c takes words p
+// (high) and 8 + p (low) of block 16 t + c, p = 0..7, c = 0..15, whatever the vector width.
 #pragma once
 
 #include <algorithm>

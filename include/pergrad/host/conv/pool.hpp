@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/conv/pool.hpp - maxima and means of windows on the host: what the kernels are given, and their families
+// pergrad/host/conv/pool.hpp - maxima and means of windows on the host: what the kernels are given, and their targets
 #pragma once
 
 #include <cstddef>
@@ -56,7 +56,7 @@ struct pool_kernels {
 
 namespace pergrad::inline v0_1::on_host {
 
-/// The kernels of a family, which must be compiled into the program.
+/// The kernels of a target, which must be compiled into the program.
 template <class Scalar, window_rule Rule>
 [[nodiscard]] inline const pool_kernels<Scalar>& pools_of(kernel_family family) noexcept {
   return PERGRAD_OF_FAMILY(family, pools::kernels<Scalar, Rule>);

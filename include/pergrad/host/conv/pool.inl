@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/conv/pool.inl - one family of kernels for maxima and means of windows, a vector of channels at a time
+// pergrad/host/conv/pool.inl - the kernels of one target for maxima and means of windows, a vector of channels at a
+// time
 //
 // Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of
 // layers/pools.hpp.
@@ -98,7 +99,7 @@ template <class Scalar>
 }
 
 /// Going back every second window of a row comes first: neighbours that overlap would wait for each other's sums. So it
-/// is for all windows and families: the order of a sum decides its bits.
+/// is for all windows and targets: the order of a sum decides its bits.
 template <bool Forward>
 inline constexpr std::size_t turns = Forward ? 1 : 2;
 

@@ -3,22 +3,22 @@
 // take 36
 //
 // Winograd's F(2 x 2, 3 x 3), after Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016,
-// arXiv:1509.09308). A tile of 2 x 2 outputs sees a patch d of 4 x 4 pixels, patches overlap by two:
+// arXiv:1509.09308). Each 2 x 2 outputs see a patch d of 4 x 4 pixels, patches overlap by two:
 //
 //   V = B^T d B           a patch, channel by channel
 //   U = G g G^T           a kernel, once a step
-//   M = sum over c of U V an element of the 4 x 4 at a time: 16 matrix products over all tiles
-//   Y = A^T M A           a tile, output by output
+//   M = sum over c of U V an element of the 4 x 4 at a time: 16 matrix products over all patches
+//   Y = A^T M A           a patch, output by output
 //
 //         1  0 -1  0           1   0   0            1  0
 //   B^T = 0  1  1  0     G =  1/2 1/2 1/2     A =   1  1
 //         0 -1  1  0          1/2 -1/2 1/2          1 -1
 //         0  1  0 -1           0   0   1            0 -1
 //
-// The input gradient is the same with delta for x and the kernels turned round. A few rows of tiles at a time, so that
-// V and M stay in the cache. Every element of M is one chain of multiply-adds over the channels, and the transforms
-// look at one patch or tile; so no bit depends on how tiles are cut into stripes or which samples share them. Sums of
-// four values overflow where one is beyond a quarter of the largest number: the sample is then not finite.
+// The input gradient is the same with delta for x and the kernels turned round. A few rows of patches at a time, so
+// that V and M stay in the cache. Every element of M is one chain of multiply-adds over the channels, and the
+// transforms look at one patch; so no bit depends on how patches are cut into stripes or which samples share them. Sums
+// of four values overflow where one is beyond a quarter of the largest number: the sample is then not finite.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +38,7 @@
 
 namespace pergrad::inline v0_1::on_host {
 
-/// One row of tiles: from its patches to V, or from M to its outputs.
+/// One row of patches: from its pixels to V, or from M to its outputs.
 template <class Scalar>
 struct winograd_task {
   index tiles = 0;
@@ -46,8 +46,8 @@ struct winograd_task {
   index row = 0;  ///< steps of the image
   index column = 0;
   const Scalar* x = nullptr;   ///< the first patch's first pixel
-  Scalar* y = nullptr;         ///< the first tile's first pixel
-  Scalar* products = nullptr;  ///< V or M: [16][tile][channel], of the row's first tile
+  Scalar* y = nullptr;         ///< the first patch's first output
+  Scalar* products = nullptr;  ///< V or M: [16][patch][channel], of the row's first patch
   index step = 0;              ///< from one of the 16 to the next
   index width = 0;             ///< outputs of the row, and how many of its two rows exist
   index height = 0;
@@ -68,7 +68,7 @@ struct winograd_kernels {
 
 namespace pergrad::inline v0_1::on_host {
 
-/// The kernels of a family, which must be compiled into the program.
+/// The kernels of a target, which must be compiled into the program.
 template <class Scalar>
 [[nodiscard]] inline const winograd_kernels<Scalar>& winograd_of(kernel_family family) noexcept {
   return PERGRAD_OF_FAMILY(family, winograd::kernels<Scalar>);
@@ -157,7 +157,7 @@ inline void pack_winograd_backward(const affine_map& map, const Scalar* weights,
   }
 }
 
-/// y (=|+=) conv(x, kernels) + b over the samples of a tile, `rows_together` rows of tiles at a time. `room` holds
+/// y (=|+=) conv(x, kernels) + b over the samples of a tile, `rows_together` rows of patches at a time. `room` holds
 /// `extents.room(rows_together)` elements.
 ///
 /// Reads the whole patches: an odd extent has one row or column of pixels more than the outputs see. What they hold

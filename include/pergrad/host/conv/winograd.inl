@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/conv/winograd.inl - one family of kernels for the transforms of minimal filtering, a vector of channels
-// at a time
+// pergrad/host/conv/winograd.inl - the kernels of one target for the transforms of minimal filtering, a vector of
+// channels at a time
 //
 // Included behind host/gemm/micro_kernel.inl, whose rules it shares. The formulas are those of host/conv/winograd.hpp.
-// They only add: there is nothing that one family could round and another not.
+// They only add: there is nothing that one target could round and another not.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::winograd {
@@ -69,7 +69,7 @@ inline void gather_column(const winograd_task<Scalar>& task, const Scalar* from,
   second = (m1 - m2) - lanes.load(from + 12 * task.step);
 }
 
-/// Y = A^T M A of one tile, of which `columns` and `task.height` exist.
+/// Y = A^T M A of one patch, of which `columns` and `task.height` exist.
 template <class Scalar, class Lanes>
 inline void gather_tile(const winograd_task<Scalar>& task, const Scalar* from, Scalar* y, const Scalar* bias,
                         index columns, const Lanes& lanes) noexcept {

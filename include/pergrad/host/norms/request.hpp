@@ -45,7 +45,7 @@ struct sample_source {
   void (*write_rows)(void* worker, index begin, index end) = nullptr;
 };
 
-/// The most samples whose rounded shares an integer of a lane can add up.
+/// The most samples whose rounded shares an integer of an accumulator can add up.
 template <class Scalar>
 [[nodiscard]] index most_samples_of_integers(const run_request<Scalar>& request) {
   index most = index{1} << 20;

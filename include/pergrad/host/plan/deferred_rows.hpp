@@ -13,7 +13,7 @@
 
 namespace pergrad::inline v0_1::on_host {
 
-/// The room for the samples of a chunk, or for those from one of them on.
+/// The space for the samples of a chunk, or for those from one of them on.
 template <class Scalar>
 struct deferred_rows {
   Scalar* x_first = nullptr;

@@ -97,8 +97,8 @@ struct leaf_tables {
   }
 
   /// Where the gradients that a tile keeps take much of the cache, the largest of them come late, until the others take
-  /// little. Samples take turns in the room of those: all other norms are known by then, so one sample's are formed and
-  /// added up before the next one's. Two samples in turns cost time as long as both would stay
+  /// little. Samples take turns in the space of those: all other norms are known by then, so one sample's are formed
+  /// and added up before the next one's. Two samples in turns cost time as long as both would stay
   /// (docs/internals/tricks.md).
   static constexpr void choose_late(tables& t) {
     constexpr auto bytes = static_cast<index>(sizeof(typename Program::scalar));

@@ -58,7 +58,7 @@ struct program {
     std::size_t layer_groups = 0;  ///< nodes with parameters
     std::array<std::size_t, size> layer_group{};
     index native_size = 0;
-    index lane_size = 0;  ///< of it, what lanes add up: all but the deferred leaves
+    index lane_size = 0;  ///< of it, what accumulators sum: all but the deferred leaves
     std::size_t deferred_count = 0;
     index deferred_x = 0;      ///< what a sample leaves of all deferred leaves: x
     index deferred_delta = 0;  ///< and delta
@@ -74,7 +74,7 @@ struct program {
     index workspace = 0;          ///< elements of one worker's slots
     place scratch;                ///< what a tiled layer has for the time of one call
     bool input_in_place = false;  ///< the batch's values are read where they lie, slot 0 has no room: input_place.hpp
-    place winograd;  ///< a worker's room for the convolutions that are filtered; 0 elements: there are none
+    place winograd;  ///< a worker's space for the convolutions that are filtered; 0 elements: there are none
     place plain_output, plain_output_gradient;
     bool output_in_slot = false;  ///< they are the slot itself, which is stored in PyTorch's order
     /// The first node with parameters, the last one that a backward pass meets; `size` if there is none.

@@ -78,7 +78,7 @@ struct node_row {
   bool whole_view = false;  ///< affine: one position that sees every input once
   bool deferred = false;    ///< affine: its sum is formed a chunk at a time, deferred_way.hpp
   index row_x = 0;          ///< deferred: columns of x of such nodes before it
-  index winograd_rows = 0;  ///< affine: rows of tiles that are filtered together; 0: direct products
+  index winograd_rows = 0;  ///< affine: rows of patches that are filtered together; 0: direct products
   index winograd_dx_rows = 0;
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
@@ -225,7 +225,8 @@ struct elementwise_leaf {
 };
 
 /// G_b[id] = sum over the positions that hold id of delta: a table of `vocabulary` rows, of which a sample uses few.
-/// Nothing that grows with the table exists a sample or a lane: a sample's used rows are its *segments* (sparse.hpp).
+/// Nothing that grows with the table exists a sample or an accumulator: a sample's used rows are its *segments*
+/// (sparse.hpp).
 struct sparse_leaf {
   std::size_t node = 0;
   std::size_t slot = 0;  ///< of the ids: it knows the samples' lengths

@@ -35,18 +35,18 @@ struct winograd_extents {
     return step(rows_together * tile_columns() * outputs);
   }
   [[nodiscard]] constexpr index panel_step() const noexcept { return step(channels * outputs); }
-  /// Elements for V and M of so many rows of tiles.
+  /// Elements for V and M of so many rows of patches (`tile` in the code).
   [[nodiscard]] constexpr index room(index rows_together) const noexcept {
     return 16 * (spread_step(rows_together) + sums_step(rows_together));
   }
-  /// Rows of tiles that go together, of all samples of a tile.
+  /// Rows of patches that go together, of all samples of a tile.
   [[nodiscard]] constexpr index rows_together() const noexcept {
     return std::max<index>(1, tiles_together / tile_columns());
   }
   static constexpr index tiles_together = 64;
 };
 
-/// With fewer, the transformed weights are read for too few tiles.
+/// With fewer, the transformed weights are read for too few patches.
 inline constexpr index fewest_outputs_to_filter = 64;
 
 /// Can the layer be formed so?
@@ -66,8 +66,8 @@ inline constexpr index fewest_outputs_to_filter = 64;
           static_cast<index>(map.in_size.height),     static_cast<index>(map.in_size.width),
           2 - static_cast<index>(map.padding.height), 2 - static_cast<index>(map.padding.width)};
 }
-/// Is it faster so? In multiply-adds a tile, of which a core does 32 a cycle: the transforms move 16 values for each
-/// channel in and out and cost what was measured (docs/internals/tricks.md); outputs of a tile beyond the image are
+/// Is it faster so? In multiply-adds a patch, of which a core does 32 a cycle: the transforms move 16 values for each
+/// channel in and out and cost what was measured (docs/internals/tricks.md); outputs of a patch beyond the image are
 /// wasted.
 [[nodiscard]] constexpr bool winograd_pays(const winograd_extents& of) noexcept {
   const index products = of.channels * of.outputs;
@@ -91,7 +91,7 @@ constexpr void choose_winograd(node_row& row) noexcept {
                            : round_up(static_cast<index>(row.map.weight_count()));
 }
 
-/// A tile's last patches reach one pixel further than the outputs' windows where an extent is odd.
+/// The last patches reach one pixel further than the outputs' windows where an extent is odd.
 [[nodiscard]] constexpr halo with_whole_patches(halo around, const winograd_extents& of) noexcept {
   around.bottom += of.height % 2;
   around.right += of.width % 2;

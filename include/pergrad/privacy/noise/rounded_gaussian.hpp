@@ -22,10 +22,11 @@
 // four behind the roundings that were counted. A test makes the arithmetic worse on purpose and finds the same
 // integers.
 //
-// Which element uses which words: elements come in tiles of 512, a tile owns blocks 64 t ... 64 t + 63 of the nonce.
-// Words 4 p ... 4 p + 3 of block 64 t + b, p = 0..3, are the pair 64 p + b, whose integers are elements 512 t + 64 p +
-// b and 512 t + 256 + 64 p + b. The further bits of pair n of a step are one block under a nonce of their own. No order
-// of work, no split of a range and no number of threads can change a value. Nothing is kept: no state, no heap.
+// Which element uses which words: elements come in blocks of 512, block t owns ChaCha20 blocks 64 t ... 64 t + 63 of
+// the nonce. Words 4 p ... 4 p + 3 of block 64 t + b, p = 0..3, are the pair 64 p + b, whose integers are elements 512
+// t + 64 p + b and 512 t + 256 + 64 p + b. The further bits of pair n of a step are one block under a nonce of their
+// own. No order of work, no split of a range and no number of threads can change a value. Nothing is kept: no state, no
+// heap.
 //
 // Time: no branch and no address depends on the noise but for pairs whose rounding is not proven at once; each takes
 // some microseconds. Who times a step learns about how many there were: a number that tells of no element, sign or sum,
@@ -67,13 +68,13 @@ inline constexpr double error_of_gaussian = 0x1p-47;
 /// Is the rounding of a pair with this margin not proven?
 [[nodiscard]] PERGRAD_HD inline bool is_open(double margin) noexcept { return !(margin >= 0); }
 
-/// Arrays that are read at a tile's elements as soon as its noise is made: what of them is not in the cache comes in
+/// Arrays that are read at a block's elements as soon as its noise is made: what of them is not in the cache comes in
 /// meanwhile. Making noise waits for no memory, so nothing else would ask for it before (docs/internals/tricks.md).
 struct tile_arrays {
   static constexpr std::size_t most = 4;
-  const void* first[most]{};  ///< at the tile's first element
+  const void* first[most]{};  ///< at the block's first element
   std::size_t count = 0;
-  std::size_t bytes = 0;  ///< of a tile's elements; 0: nothing is to be fetched
+  std::size_t bytes = 0;  ///< of a block's elements; 0: nothing is to be fetched
 
   template <class Scalar>
   void add(const Scalar* at) noexcept {
@@ -153,7 +154,7 @@ inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
   }
 }
 
-/// The words of pair `pair` of a tile, and those that continue them.
+/// The words of pair `pair` of a block, and those that continue them.
 [[nodiscard]] inline gaussian_bits bits_of_pair(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
                                                 std::uint32_t pair) noexcept {
   gaussian_bits bits{};
@@ -172,7 +173,7 @@ inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
   return bits;
 }
 
-/// Makes those pairs of a tile exact whose margin is negative.
+/// Makes those pairs of a block exact whose margin is negative.
 [[gnu::cold]] inline void settle_roundings(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
                                            double sigma, const double (&margins)[gaussian_tile / 2],
                                            double (&k)[gaussian_tile]) noexcept {
@@ -185,7 +186,7 @@ inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
   }
 }
 
-/// The 512 integers of a tile, as doubles. With `native_lanes` the kernels in use make them, with another number that
+/// The 512 integers of a block, as doubles. With `native_lanes` the kernels in use make them, with another number that
 /// many lanes of the flags' vectors. Precondition: least_sigma <= sigma <= most_sigma.
 template <int Lanes = native_lanes>
 inline void fill_rounded_gaussians(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile, double sigma,

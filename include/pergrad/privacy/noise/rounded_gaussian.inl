@@ -164,7 +164,7 @@ template <int Half, int Lanes>
   return result;
 }
 
-/// All 512 rounded Gaussians of one tile; whether the margin of any pair is negative.
+/// All 512 rounded Gaussians of one block; whether the margin of any pair is negative.
 template <int Lanes>
 inline bool fill_rounded_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
                               double twice_variance, const tile_arrays& wanted, double (&k)[gaussian_tile],
