@@ -8917,23 +8917,26 @@ class total_state {
 }  // namespace detail
 
 /// A noised, hence releasable gradient: parameter_count values in PyTorch's order. Only a release can fill it, and its
-/// values show what was released at all times: sums grow in memory of their own, which the first one allocates. With
+/// values show what was released at all times: sums grow in memory of their own, which nothing else touches. With
 /// `IsPrivate` false it holds a rehearsal, whose noise is known to whoever knows the seed.
 template <class Network, bool IsPrivate>
 class released_gradient {
  public:
   using scalar = typename Network::scalar;
   template <class Executor>
-  explicit released_gradient(const Executor& /*executor*/) : values_{Network::parameter_count, "a released gradient"} {}
+  explicit released_gradient(const Executor& /*executor*/) : released_gradient{} {
+    sum_.floating = {Network::parameter_count, "a clipped sum", detail::uninitialised};
+  }
 
   /// Released: anybody may see these.
   [[nodiscard]] std::span<const scalar> values() const noexcept { return values_.span(); }
 
  private:
   friend struct detail::total_access;
+  released_gradient() : values_{Network::parameter_count, "a released gradient"} {}
+
   detail::aligned_buffer<scalar> values_;
   detail::sum_memory<scalar> sum_;  ///< of what is released next
-  bool is_lent_ = false;            ///< that memory, to an evaluation
 };
 
 /// What may be released.
@@ -9036,27 +9039,27 @@ struct total_access {
     return {total.state_.has_floating() ? total.memory_.floating.data() : nullptr,
             total.state_.has_integers() ? total.memory_.integers.data() : nullptr};
   }
+  /// For what is released elsewhere: takes no sum.
+  template <class Released>
+  [[nodiscard]] static Released released_without_sums() {
+    return Released{};
+  }
   /// A total that borrows the memory in which `gradient` has its sums, until it is given back. Throws
   /// std::invalid_argument where another total has it.
   template <class Network, bool IsPrivate>
   [[nodiscard]] static bounded_total<Network> total_inside(released_gradient<Network, IsPrivate>& gradient,
                                                            record_capacity capacity) {
-    if (gradient.is_lent_ || gradient.values_.size() != Network::parameter_count) {
+    if (gradient.sum_.floating.size() == 0) {
       throw std::invalid_argument(
           "pergrad: a private gradient that was moved from, or that gets another sum of this evaluation, takes none");
     }
-    if (gradient.sum_.floating.size() == 0) {
-      gradient.sum_.floating = {Network::parameter_count, "a clipped sum", uninitialised};
-    }
     bounded_total<Network> total{capacity};
     std::swap(total.memory_, gradient.sum_);
-    gradient.is_lent_ = true;
     return total;
   }
   template <class Network, bool IsPrivate>
   static void give_back(bounded_total<Network>& total, released_gradient<Network, IsPrivate>& gradient) noexcept {
     std::swap(total.memory_, gradient.sum_);
-    gradient.is_lent_ = false;
   }
 };
 
@@ -13056,7 +13059,9 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   /// budget that is less than what one step costs.
   dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& chosen,
          Generator generator = Generator{})
-      : base{executor, network, loss, chosen, is_private}, update_{executor}, generator_{std::move(generator)} {}
+      : base{executor, network, loss, chosen, is_private},
+        update_{detail::total_access::released_without_sums<released_gradient<Network, is_private>>()},
+        generator_{std::move(generator)} {}
 
   /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
   /// std::invalid_argument for records that do not fit the network or the loss; nothing is changed then.

@@ -51,7 +51,9 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   /// budget that is less than what one step costs.
   dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& chosen,
          Generator generator = Generator{})
-      : base{executor, network, loss, chosen, is_private}, update_{executor}, generator_{std::move(generator)} {}
+      : base{executor, network, loss, chosen, is_private},
+        update_{detail::total_access::released_without_sums<released_gradient<Network, is_private>>()},
+        generator_{std::move(generator)} {}
 
   /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
   /// std::invalid_argument for records that do not fit the network or the loss; nothing is changed then.
