@@ -13591,8 +13591,6 @@ struct checkpoint_access {
   static void go_on(Generator& generator, std::uint64_t given_out) {
     if constexpr (std::is_same_v<Generator, seeded_generator>) {
       generator = seeded_generator{generator.seed(), std::max(generator.step(), given_out)};
-    } else if constexpr (!Generator::is_private) {
-      while (generator.step() < given_out) static_cast<void>(generator.next_step());
     }
   }
 
