@@ -125,18 +125,16 @@ class launcher {
   [[nodiscard]] int node_count() const noexcept { return static_cast<int>(net_->ops.size()); }
 
   [[nodiscard]] affine_operands<Scalar> operands(const affine_view& view, int x, int y, int samples) const {
-    affine_operands<Scalar> on;
-    on.map = geometry{view};
-    on.values = {.workspace = view_.workspaces,
-                 .stretch = view_.workspace,
-                 .inputs = view_.inputs,
-                 .ids = view_.records,
-                 .input_size = view_.input_size};
-    on.state = memory_->state();
-    on.x = x;
-    on.y = y;
-    on.most_samples = samples;
-    return on;
+    return {.map = geometry{view},
+            .values = {.workspace = view_.workspaces,
+                       .stretch = view_.workspace,
+                       .inputs = view_.inputs,
+                       .ids = view_.records,
+                       .input_size = view_.input_size},
+            .state = memory_->state(),
+            .x = x,
+            .y = y,
+            .most_samples = samples};
   }
   [[nodiscard]] static constexpr bool is_product(const op_row& row) {
     return row.kind == node_kind::affine && row.out_size > 0;
