@@ -31873,18 +31873,16 @@ class launcher {
   [[nodiscard]] int node_count() const noexcept { return static_cast<int>(net_->ops.size()); }
 
   [[nodiscard]] affine_operands<Scalar> operands(const affine_view& view, int x, int y, int samples) const {
-    affine_operands<Scalar> on;
-    on.map = geometry{view};
-    on.values = {.workspace = view_.workspaces,
-                 .stretch = view_.workspace,
-                 .inputs = view_.inputs,
-                 .ids = view_.records,
-                 .input_size = view_.input_size};
-    on.state = memory_->state();
-    on.x = x;
-    on.y = y;
-    on.most_samples = samples;
-    return on;
+    return {.map = geometry{view},
+            .values = {.workspace = view_.workspaces,
+                       .stretch = view_.workspace,
+                       .inputs = view_.inputs,
+                       .ids = view_.records,
+                       .input_size = view_.input_size},
+            .state = memory_->state(),
+            .x = x,
+            .y = y,
+            .most_samples = samples};
   }
   [[nodiscard]] static constexpr bool is_product(const op_row& row) {
     return row.kind == node_kind::affine && row.out_size > 0;
@@ -32563,12 +32561,11 @@ class network_trainer {
     const arena_layout& places = memory_->places();
     memory_->put(places.groups, groups.data(), groups.size());
     memory_->put(places.bounds, bounds.data(), bounds.size());
-    rule_ = {};
-    rule_.kind = clip_rule::kind_type::grouped;
-    rule_.unit = grid_.unit;
-    rule_.bounds = memory_->template at<const double>(places.bounds);
-    rule_.group_of = memory_->template at<const int>(places.groups);
-    rule_.groups = static_cast<int>(bounds.size());
+    rule_ = {.kind = clip_rule::kind_type::grouped,
+             .bounds = memory_->template at<const double>(places.bounds),
+             .group_of = memory_->template at<const int>(places.groups),
+             .groups = static_cast<int>(bounds.size()),
+             .unit = grid_.unit};
   }
   /// With TF32 the device's copy is rounded; its kernels read it as it is.
   void upload_inputs(const Scalar* inputs, std::size_t count) {
