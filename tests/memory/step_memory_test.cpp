@@ -102,25 +102,24 @@ std::size_t bytes_of_steps(std::size_t count, std::size_t threads) {
   watches = true;
   std::size_t result = 0;
   {
-    using update_type =
-        std::conditional_t<Private, pg::unprotected::rehearsed_gradient<Network>, pg::unprotected::gradient<Network>>;
+    using sum_type = std::conditional_t<Private, pg::bounded_total<Network>, pg::unprotected::gradient<Network>>;
     const pg::host exec{pg::threads{threads}};
     Network net{exec, pg::layer_default{1}};
     typename Network::tape tape{exec, pg::max_batch{count}};
-    update_type update{exec};
+    sum_type sum{exec};
     pg::sgd<Network> optimizer{pg::learning_rate{0.1}};
     pg::seeded_generator generator{3};
     const pg::batch<Network, pg::cross_entropy> samples{std::span<const float>{inputs}, labels};
     for (int step = 0; step < 2; ++step) {
       const auto gradients = pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape);
       if constexpr (Private) {
-        optimizer.step(exec, net, update,
-                       pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0})) +
-                           pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.0}, generator),
+        sum.clear();
+        pg::evaluate_into(exec, pg::accumulate(sum, pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0}))));
+        optimizer.step(exec, net, sum + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.0}, generator),
                        pg::expected_batch_size{static_cast<double>(count)});
       } else {
-        pg::unprotected::evaluate_into(exec, update, pg::mean(gradients));
-        pg::unprotected::step(optimizer, exec, net, update);
+        pg::unprotected::evaluate_into(exec, sum, pg::mean(gradients));
+        pg::unprotected::step(optimizer, exec, net, sum);
       }
     }
     result = written_bytes();
@@ -147,8 +146,8 @@ constexpr pg::on_host::index kept_of_tile() {
 }
 
 /// A step writes what its lanes, tiles and rows need, whatever the batch, and a private one what samples keep by plan
-/// besides. Late gradients cost nothing. A second thread writes at most what the first one does, apart from parameters
-/// and sum, and two lanes; how much of it depends on the tiles that it gets.
+/// besides; what is released is stored nowhere. Late gradients cost nothing. A second thread writes at most what the
+/// first one does, apart from parameters and sum, and two lanes; how much of it depends on the tiles that it gets.
 template <class Network>
 void is_flat_and_hardly_larger_with_privacy(std::size_t grows) {
   constexpr auto kept = static_cast<std::size_t>(kept_of_tile<Network>()) * sizeof(float);
