@@ -87,6 +87,8 @@ struct leaf_tables {
             leaf.node = i;
             leaf.slot = row.in;
             leaf.positions = static_cast<index>(each.positions);
+            leaf.ids_from = each.other;
+            leaf.delta_from = each.delta;
             leaf.delta_step = static_cast<index>(each.delta.position_stride);
             leaf.delta_stride = static_cast<index>(each.delta.stride);
             leaf.width = static_cast<index>(each.columns);
@@ -97,9 +99,12 @@ struct leaf_tables {
           } else if (each.outer) {
             outer_leaf leaf;
             leaf.node = i;
+            leaf.x_from = each.other;
+            leaf.delta_from = each.delta;
             leaf.outputs = static_cast<index>(each.rows);
             leaf.view[2] = {static_cast<index>(each.columns), static_cast<index>(each.other.stride), 1};
-            leaf.step[1].extent = static_cast<index>(each.positions);
+            leaf.step[1] = {static_cast<index>(each.positions), static_cast<index>(each.other.position_stride),
+                            static_cast<index>(each.delta.position_stride)};
             leaf.delta_stride = static_cast<index>(each.delta.stride);
             leaf.parameter_output = static_cast<index>(each.columns);
             leaf.parameters = parameter;
@@ -107,9 +112,12 @@ struct leaf_tables {
           } else {
             elementwise_leaf leaf;
             leaf.node = i;
+            leaf.other_from = each.other;
+            leaf.delta_from = each.delta;
             leaf.ones = each.other.from == source::ones;
             leaf.count = static_cast<index>(each.rows);
-            leaf.step[1].extent = static_cast<index>(each.positions);
+            leaf.step[1] = {static_cast<index>(each.positions), static_cast<index>(each.other.position_stride),
+                            static_cast<index>(each.delta.position_stride)};
             leaf.delta_stride = static_cast<index>(each.delta.stride);
             leaf.other_stride = static_cast<index>(each.other.stride);
             leaf.parameters = parameter;
@@ -155,7 +163,11 @@ struct leaf_tables {
     for (std::size_t k = 0; k != t.outer_count; ++k) {
       outer_leaf& leaf = t.outer[k];
       const node_row& row = t.nodes[leaf.node];
-      if (row.kind != node_kind::affine) continue;
+      if (row.kind != node_kind::affine) {
+        leaf.x = place_of(row, leaf.x_from);
+        leaf.delta = place_of(row, leaf.delta_from);
+        continue;
+      }
       const slot& in = t.slots[row.in];
       const slot& out = t.slots[row.out];
       const affine_map& map = row.map;
@@ -179,44 +191,22 @@ struct leaf_tables {
     for (std::size_t k = 0; k != t.elementwise_count; ++k) {
       elementwise_leaf& leaf = t.elementwise[k];
       const node_row& row = t.nodes[leaf.node];
-      if (row.kind != node_kind::affine) continue;
+      if (row.kind != node_kind::affine) {
+        leaf.other = place_of(row, leaf.other_from);
+        leaf.delta = place_of(row, leaf.delta_from);
+        continue;
+      }
       const slot& out = t.slots[row.out];
       leaf.delta = out.gradient.at(out.gradient_layout.start);
       leaf.step_plane.delta = out.gradient_layout.plane;
       leaf.step[0].delta = out.gradient_layout.row;
       leaf.step[1].delta = out.gradient_layout.column;
     }
-    std::size_t outer = 0;
-    std::size_t elementwise = 0;
-    std::size_t sparse = 0;
-    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      if constexpr (!detail::has_affine<Layer> && detail::has_factors<Layer>) {
-        while (outer != t.outer_count && t.outer[outer].node + 1 <= i) ++outer;
-        while (elementwise != t.elementwise_count && t.elementwise[elementwise].node + 1 <= i) ++elementwise;
-        if (t.nodes[i].parameter_count == 0) return;
-        for (const factor& each : detail::factors_of<Layer>(Program::shape_of(i), Program::second_shape_of(i))) {
-          const auto delta_step = static_cast<index>(each.delta.position_stride);
-          const auto other_step = static_cast<index>(each.other.position_stride);
-          if (each.sparse) {
-            sparse_leaf& leaf = t.sparse[sparse++];
-            leaf.ids = place_of(t.nodes[i], each.other);
-            leaf.delta = place_of(t.nodes[i], each.delta);
-          } else if (each.outer) {
-            outer_leaf& leaf = t.outer[outer++];
-            leaf.x = place_of(t.nodes[i], each.other);
-            leaf.delta = place_of(t.nodes[i], each.delta);
-            leaf.step[1].x = other_step;
-            leaf.step[1].delta = delta_step;
-          } else {
-            elementwise_leaf& leaf = t.elementwise[elementwise++];
-            leaf.delta = place_of(t.nodes[i], each.delta);
-            leaf.other = place_of(t.nodes[i], each.other);
-            leaf.step[1].x = other_step;
-            leaf.step[1].delta = delta_step;
-          }
-        }
-      }
-    });
+    for (std::size_t k = 0; k != t.sparse_count; ++k) {
+      sparse_leaf& leaf = t.sparse[k];
+      leaf.ids = place_of(t.nodes[leaf.node], leaf.ids_from);
+      leaf.delta = place_of(t.nodes[leaf.node], leaf.delta_from);
+    }
     for (std::size_t k = 0; k != t.outer_count; ++k) t.outer[k].find_one_sample();
   }
 
