@@ -15715,7 +15715,6 @@ struct outer_leaf {
     return view_plane.extent * view[0].extent * view[1].extent * view[2].extent;
   }
   [[nodiscard]] constexpr index size() const noexcept { return groups * view_width() * outputs; }
-  [[nodiscard]] constexpr index native_count() const noexcept { return size(); }
   /// The product that forms G natively: rows are the view, columns the outputs, the reduction runs over samples and
   /// positions; of deltas that lie `delta_sample`, `steps` and `plane` apart.
   [[nodiscard, gnu::noinline]] constexpr product_shape gradient_shape(index samples, index delta_sample,
@@ -15760,6 +15759,25 @@ inline void for_each_parameter(const outer_leaf& leaf, index first_row, index la
   }
 }
 
+/// Calls f(t, offset in x, offset in delta) for the first `count` positions.
+template <class Function>
+void for_each_position(const outer_leaf& leaf, index count, Function&& f) {
+  index i = 0;
+  index j = 0;
+  index x_row = 0;
+  index delta_row = 0;
+  for (index t = 0; t < count; ++t) {
+    f(t, x_row + j * leaf.step[1].x, delta_row + j * leaf.step[1].delta);
+    if (++j < leaf.step[1].extent) continue;
+    j = 0;
+    ++i;
+    const index plane = i / leaf.step[0].extent;
+    const index row = i % leaf.step[0].extent;
+    x_row = plane * leaf.step_plane.x + row * leaf.step[0].x;
+    delta_row = plane * leaf.step_plane.delta + row * leaf.step[0].delta;
+  }
+}
+
 /// Outputs of a deferred leaf that one task sums up, at most and of this leaf: tasks enough to share out evenly.
 inline constexpr index deferred_stretch = 96;
 [[nodiscard]] constexpr index stretch_of(const outer_leaf& leaf) noexcept {
@@ -15782,7 +15800,7 @@ struct elementwise_leaf {
   kept_place kept;
   tied_use use;
 
-  [[nodiscard]] constexpr index native_count() const noexcept { return count; }
+  [[nodiscard]] constexpr index size() const noexcept { return count; }
   [[nodiscard]] constexpr index positions() const noexcept {
     return step_plane.extent * step[0].extent * step[1].extent;
   }
@@ -15814,19 +15832,18 @@ struct sparse_leaf {
   [[nodiscard]] constexpr index size() const noexcept { return vocabulary * width; }
 };
 
-/// Work on leaves that is shared out in pieces: how many pieces there are, `pieces(leaf)` of each leaf.
-template <class Leaves>
-[[nodiscard]] constexpr index count_pieces(const Leaves& leaves, std::size_t count, auto pieces) noexcept {
+/// Work on leaves or nodes that is shared out in pieces: how many pieces there are, `pieces(row)` of each row.
+template <class Rows>
+[[nodiscard]] constexpr index count_pieces(const Rows& rows, std::size_t count, auto pieces) noexcept {
   index sum = 0;
-  for (std::size_t k = 0; k != count; ++k) sum += pieces(leaves[k]);
+  for (std::size_t k = 0; k != count; ++k) sum += pieces(rows[k]);
   return sum;
 }
-/// The leaf that one of the pieces belongs to, and the piece's number there.
-template <class Leaves>
-[[nodiscard]] constexpr std::pair<std::size_t, index> find_piece(const Leaves& leaves, index piece,
-                                                                 auto pieces) noexcept {
+/// The row that one of the pieces belongs to, and the piece's number there.
+template <class Rows>
+[[nodiscard]] constexpr std::pair<std::size_t, index> find_piece(const Rows& rows, index piece, auto pieces) noexcept {
   std::size_t k = 0;
-  for (; piece >= pieces(leaves[k]); ++k) piece -= pieces(leaves[k]);
+  for (; piece >= pieces(rows[k]); ++k) piece -= pieces(rows[k]);
   return {k, piece};
 }
 
@@ -16303,6 +16320,10 @@ constexpr void leave_input_in_place(Tables& t, std::size_t size) {
 // (leaf_tables.hpp) are formed when the backward pass is through and gone before the next tile comes: they lie over
 // what nobody reads in between, rooms for the time of one call and values and gradients of layers, so that a private
 // step takes no memory of its own for them. What this saves: docs/internals/tricks.md
+//
+// Values and gradients of layers are not placed by their lifetimes, as on a device (cuda/plan): halos are set to zero
+// once and for all, and other sums and methods than the plan's read x and delta of any block after the backward pass.
+// What is dead by then is only known where the plan decides, and only late gradients are formed after it.
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -16355,7 +16376,7 @@ constexpr void place_kept_gradients(Tables& t, index room) {
       }
       if (leaves[other].node >= t.split) kept.for_tile = true;
     }
-    const index size = round_up(leaves[k].native_count());
+    const index size = round_up(leaves[k].size());
     kept.in_workspace = late && in_workspace + size <= room;
     index& next = kept.in_workspace ? in_workspace : in_memory;
     kept.first = next;
@@ -16655,7 +16676,7 @@ struct leaf_tables {
   template <class Leaf>
   static constexpr void place_native(tables& t, const Leaf& first_use, Leaf& leaf) {
     leaf.native = leaf.use.first ? t.native_size : first_use.native;
-    if (leaf.use.first) t.native_size += round_up(leaf.native_count());
+    if (leaf.use.first) t.native_size += round_up(leaf.size());
   }
 
   static constexpr place place_of(const node_row& row, operand from) {
@@ -17553,6 +17574,19 @@ void product(const product_shape& shape, const Scalar* left, const Scalar* right
   product_detail::multiply(shape, left, right, out, how);
 }
 
+/// out (=|+=) left * right + bias, without a bias if it is null.
+template <class Scalar>
+[[gnu::noinline]] void write_product(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
+                                     const std::type_identity_t<Scalar>* bias, bool accumulate) {
+  if (accumulate) {
+    product(shape, left, right, out, epilogue::add{});
+  } else if (bias != nullptr) {
+    product(shape, left, right, out, epilogue::store_bias<Scalar>{bias});
+  } else {
+    product(shape, left, right, out, epilogue::store{});
+  }
+}
+
 }  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/norms/dot_block.hpp - dot products of a few vectors with a few others, in double, each number read once
 // for all, and the sum of many such blocks (docs/internals/tricks.md)
@@ -17670,30 +17704,6 @@ template <class Scalar>
 }
 
 }  // namespace pergrad::inline v0_1::on_host::parts
-// pergrad/host/plan/positions.hpp - the positions of a leaf's deltas, one after the other
-
-namespace pergrad::inline v0_1::on_host {
-
-/// Calls f(t, offset in x, offset in delta) for the first `count` positions.
-template <class Function>
-void for_each_position(const outer_leaf& leaf, index count, Function&& f) {
-  index i = 0;
-  index j = 0;
-  index x_row = 0;
-  index delta_row = 0;
-  for (index t = 0; t < count; ++t) {
-    f(t, x_row + j * leaf.step[1].x, delta_row + j * leaf.step[1].delta);
-    if (++j < leaf.step[1].extent) continue;
-    j = 0;
-    ++i;
-    const index plane = i / leaf.step[0].extent;
-    const index row = i % leaf.step[0].extent;
-    x_row = plane * leaf.step_plane.x + row * leaf.step[0].x;
-    delta_row = plane * leaf.step_plane.delta + row * leaf.step[0].delta;
-  }
-}
-
-}  // namespace pergrad::inline v0_1::on_host
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -17731,7 +17741,7 @@ struct leaf_kernel {
             shape.columns = std::min(panel_block, leaf.outputs - block);
             const Scalar* x_here = x_first + b * leaf.x.sample + p * plane.x + i * step[0].x;
             const Scalar* delta_here = delta_first + b * delta_sample + p * plane.delta + i * step[0].delta + block;
-            write_sum(shape, x_here, delta_here, out + block, add);
+            write_product(shape, x_here, delta_here, out + block, nullptr, add);
             add = true;
           }
         }
@@ -17919,15 +17929,6 @@ struct leaf_kernel {
   }
 
  private:
-  [[gnu::noinline]] static void write_sum(const product_shape& shape, const Scalar* left, const Scalar* right,
-                                          Scalar* out, bool add) {
-    if (add) {
-      product(shape, left, right, out, epilogue::add{});
-    } else {
-      product(shape, left, right, out, epilogue::store{});
-    }
-  }
-
   /// Squares of doubles below 1e-154 lose bits or vanish, and the other factor may be as large as these are small.
   /// (Squares of floats are exact in double.)
   [[nodiscard]] double lost_squares(double x_squared, double delta_squared) const noexcept {
@@ -17985,47 +17986,40 @@ struct leaf_kernel {
       block.count = 0;
     });
   }
-  /// The dots of what positions see of x.
-  void add_view_dots(const Scalar* const* a, const Scalar* const* b, dot_block<Scalar>& dots) const noexcept {
+  /// Calls f(first element, count, step) for the stretches of what a position sees of x.
+  template <class Function>
+  void for_each_stretch_of_view(Function&& f) const {
     const view_axis(&view)[3] = leaf.view;
     const bool joined = view[1].x == view[2].extent && view[2].x == 1;
-    const Scalar* a_here[dot_block_side]{};
-    const Scalar* b_here[dot_block_side]{};
+    const index count = joined ? view[1].extent * view[2].extent : view[2].extent;
     for (index k = 0; k < leaf.view_plane.extent * view[0].extent; ++k) {
       const index row = k / view[0].extent * leaf.view_plane.x + k % view[0].extent * view[0].x;
-      for (index l = 0; l < (joined ? 1 : view[1].extent); ++l) {
-        for (std::size_t i = 0; i < dot_block_side; ++i) {
-          a_here[i] = a[i] + row + l * view[1].x;
-          b_here[i] = b[i] + row + l * view[1].x;
-        }
-        dots.add(a_here, b_here, joined ? view[1].extent * view[2].extent : view[2].extent, view[2].x);
-      }
+      for (index l = 0; l < (joined ? 1 : view[1].extent); ++l) f(row + l * view[1].x, count, view[2].x);
     }
   }
+  /// The dots of what positions see of x.
+  void add_view_dots(const Scalar* const* a, const Scalar* const* b, dot_block<Scalar>& dots) const noexcept {
+    const Scalar* a_here[dot_block_side]{};
+    const Scalar* b_here[dot_block_side]{};
+    for_each_stretch_of_view([&](index first_of_view, index count, index step) {
+      for (std::size_t i = 0; i < dot_block_side; ++i) {
+        a_here[i] = a[i] + first_of_view;
+        b_here[i] = b[i] + first_of_view;
+      }
+      dots.add(a_here, b_here, count, step);
+    });
+  }
   [[nodiscard, gnu::noinline]] double view_squares(const Scalar* from) const noexcept {
-    const view_axis(&view)[3] = leaf.view;
-    const bool joined = view[1].x == view[2].extent && view[2].x == 1;
     double sum = 0;
-    for (index k = 0; k < leaf.view_plane.extent * view[0].extent; ++k) {
-      const index row = k / view[0].extent * leaf.view_plane.x + k % view[0].extent * view[0].x;
-      if (joined) {
-        sum += squares(from + row, view[1].extent * view[2].extent);
-        continue;
-      }
-      for (index l = 0; l < view[1].extent; ++l) {
-        const index at = row + l * view[1].x;
-        if (view[2].x == 1) {
-          sum += squares(from + at, view[2].extent);
-        } else {
-          sum += strided_squares(from + at, view[2].extent, view[2].x);
-        }
-      }
-    }
+    for_each_stretch_of_view(
+        [&](index first_of_view, index count, index step) { sum += squares_of(from + first_of_view, count, step); });
     return sum;
   }
   [[nodiscard]] double delta_squares(const Scalar* from) const noexcept {
-    return leaf.delta_stride == 1 ? squares(from, leaf.outputs)
-                                  : strided_squares(from, leaf.outputs, leaf.delta_stride);
+    return squares_of(from, leaf.outputs, leaf.delta_stride);
+  }
+  [[nodiscard]] static double squares_of(const Scalar* from, index count, index step) noexcept {
+    return step == 1 ? squares(from, count) : strided_squares(from, count, step);
   }
   [[nodiscard]] static double strided_squares(const Scalar* from, index count, index stride) noexcept {
     double sum = 0;
@@ -19760,19 +19754,6 @@ struct pooling_kernel {
 
 namespace pergrad::inline v0_1::on_host {
 
-/// out (=|+=) left * right + bias, without a bias if it is null.
-template <class Scalar>
-[[gnu::noinline]] void write_product(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
-                                     const std::type_identity_t<Scalar>* bias, bool accumulate) {
-  if (accumulate) {
-    product(shape, left, right, out, epilogue::add{});
-  } else if (bias != nullptr) {
-    product(shape, left, right, out, epilogue::store_bias<Scalar>{bias});
-  } else {
-    product(shape, left, right, out, epilogue::store{});
-  }
-}
-
 /// y (=|+=) view(x) W + b: rows are samples and positions, the reduction runs over the view.
 template <class Scalar>
 void through_windows(const node_row& row, const Scalar* panels, index samples, images<const Scalar> in,
@@ -20758,36 +20739,29 @@ void pack_panels(const detail::thread_pool& pool, const Network& network, typena
                  bool backward) {
   constexpr const auto& table = program<Network>::table;
   const auto* parameters = network.parameters().data();
-  index tasks = 0;
-  for (const node_row& row : table.nodes) tasks += pack_tasks(row);
-  pool.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t) {
-    auto task = static_cast<index>(task_number);
-    for (const node_row& row : table.nodes) {
-      if (task >= pack_tasks(row)) {
-        task -= pack_tasks(row);
-        continue;
-      }
-      if (row.kind == node_kind::tiled) {
-        pack_matrices(row, parameters + row.parameters, panels);
+  const index tasks = count_pieces(table.nodes, table.nodes.size(), pack_tasks);
+  pool.parallel(static_cast<std::size_t>(tasks), [&](std::size_t number, std::size_t) {
+    const auto [node, task] = find_piece(table.nodes, static_cast<index>(number), pack_tasks);
+    const node_row& row = table.nodes[node];
+    if (row.kind == node_kind::tiled) {
+      pack_matrices(row, parameters + row.parameters, panels);
+      return;
+    }
+    const auto outputs = static_cast<index>(row.map.out_channels);
+    const index first = task * outputs_per_task(row);
+    const index last = std::min(outputs, first + outputs_per_task(row));
+    const bool for_dx = backward && row.input_gradient;
+    if constexpr (table.winograd.sample > 0) {
+      if (row.winograd_rows > 0 || row.winograd_dx_rows > 0) {
+        pack_filtered(row, parameters + row.parameters, panels, first, last, for_dx);
         return;
       }
-      const auto outputs = static_cast<index>(row.map.out_channels);
-      const index first = task * outputs_per_task(row);
-      const index last = std::min(outputs, first + outputs_per_task(row));
-      const bool for_dx = backward && row.input_gradient;
-      if constexpr (table.winograd.sample > 0) {
-        if (row.winograd_rows > 0 || row.winograd_dx_rows > 0) {
-          pack_filtered(row, parameters + row.parameters, panels, first, last, for_dx);
-          return;
-        }
-      }
-      if (for_dx || !row.map.adjoint) {
-        pack_forward(row.map, parameters + row.parameters, panels + row.forward_panel, first, last, panel_block);
-      }
-      if (for_dx || row.map.adjoint) {
-        pack_backward(row, parameters + row.parameters, panels + row.backward_panel, first, last);
-      }
-      return;
+    }
+    if (for_dx || !row.map.adjoint) {
+      pack_forward(row.map, parameters + row.parameters, panels + row.forward_panel, first, last, panel_block);
+    }
+    if (for_dx || row.map.adjoint) {
+      pack_backward(row, parameters + row.parameters, panels + row.backward_panel, first, last);
     }
   });
 }
@@ -20801,16 +20775,23 @@ void pack_panels(const detail::thread_pool& pool, const Network& network, typena
 
 namespace pergrad::inline v0_1::on_host {
 
-/// Accumulators that hold one sum, what it is multiplied by, and where it goes: written or added.
+/// Accumulators that hold one sum, what it is multiplied by, and where it goes: written or added. Integers are added.
 template <class Scalar>
 struct lane_sum {
   std::span<const Scalar* const> lanes;
   Scalar scale = 1;
   Scalar* out = nullptr;
+  std::int64_t* integers = nullptr;  ///< not null: of lanes of integers, instead of `out`
   bool accumulate = false;
 
   /// The sum of one element.
   void finish(index parameter, index native) const noexcept {
+    if (integers != nullptr) {
+      for (const Scalar* lane : lanes) {
+        integers[parameter] += reinterpret_cast<const integer_of<Scalar>*>(lane)[native];
+      }
+      return;
+    }
     Scalar total = 0;
     for (const Scalar* lane : lanes) total += lane[native];
     total *= scale;
@@ -20826,18 +20807,7 @@ struct lane_sum {
   }
 };
 
-/// Accumulators of integers, and where their sum is added.
-template <class Scalar>
-struct lane_sum_of_integers {
-  std::span<const Scalar* const> lanes;
-  std::int64_t* out = nullptr;
-
-  void add(index parameter, index native) const noexcept {
-    for (const Scalar* lane : lanes) out[parameter] += reinterpret_cast<const integer_of<Scalar>*>(lane)[native];
-  }
-};
-
-/// Adds an accumulator's sums to the total and leaves zeros, for the next accumulator in the same buffer.
+/// Adds an accumulator's sums to the total and leaves zeros, for the next one in the same buffer.
 template <class Scalar>
 [[gnu::noinline]] void move_onto(Scalar* total, Scalar* lane, index count) noexcept {
   for_each_vector<Scalar>(count, [&](index i, const auto& part) {
@@ -20857,6 +20827,10 @@ template <class Integer>
 /// Rows [first_row, last_row) of a leaf.
 template <class Scalar>
 inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row, const lane_sum<Scalar>& sum) noexcept {
+  if (sum.integers != nullptr) {
+    for_each_parameter(leaf, first_row, last_row, [&](index p, index n) { sum.finish(p, n); });
+    return;
+  }
   constexpr index most_rows = 32;
   constexpr index most_outputs = 64;
   Scalar totals[most_rows * most_outputs];
@@ -20894,26 +20868,6 @@ inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row,
 
 // pergrad/host/run/passes.hpp - forward and backward through a worker's workspace, node by node
 
-// pergrad/host/run/completion_call.hpp - what a backward pass calls once the gradient of a node's output is complete
-
-namespace pergrad::inline v0_1::on_host {
-
-/// What a backward pass calls with a node and a range of samples. Refers to a function, which must outlive it.
-class completion_call {
- public:
-  template <class Function>
-  completion_call(const Function& f)  // NOLINT(google-explicit-constructor): an argument as any other
-      : context_{&f}, call_{[](const void* context, std::size_t node, index begin, index end) {
-          (*static_cast<const Function*>(context))(node, begin, end);
-        }} {}
-  void operator()(std::size_t node, index begin, index end) const { call_(context_, node, begin, end); }
-
- private:
-  const void* context_;
-  void (*call_)(const void*, std::size_t, index, index);
-};
-
-}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/run/tile_values.hpp - the values of a tile in a worker's workspace: how they come in, lie there and go
 // out
 
@@ -21249,6 +21203,21 @@ struct tile_view {
 
 namespace pergrad::inline v0_1::on_host {
 
+/// What a backward pass calls with a node and a range of samples. Refers to a function, which must outlive it.
+class completion_call {
+ public:
+  template <class Function>
+  completion_call(const Function& f)  // NOLINT(google-explicit-constructor): an argument as any other
+      : context_{&f}, call_{[](const void* context, std::size_t node, index begin, index end) {
+          (*static_cast<const Function*>(context))(node, begin, end);
+        }} {}
+  void operator()(std::size_t node, index begin, index end) const { call_(context_, node, begin, end); }
+
+ private:
+  const void* context_;
+  void (*call_)(const void*, std::size_t, index, index);
+};
+
 /// Samples begin .. end - 1 of a tile through all nodes. Holds pointers only.
 template <class Network>
 class passes : public tile_values<Network> {
@@ -21265,7 +21234,6 @@ class passes : public tile_values<Network> {
          layer_randomness randomness = {})
       : base{network, workspace}, panels_{panels}, rows_{rows}, randomness_{randomness} {}
 
-  void forward(index begin, index end) { forward(0, size, begin, end); }
   /// Nodes first .. last - 1.
   void forward(std::size_t first, std::size_t last, index begin, index end) {
     for (std::size_t i = first; i < last; ++i) {
@@ -21535,17 +21503,27 @@ class passes : public tile_values<Network> {
     }
   }
 
+  /// Samples of the tile from `begin` on in a slot, to be read (`const scalar`) or written.
+  template <class Value>
+  [[nodiscard]] images<Value> values(std::size_t which, index begin) const {
+    const slot& here = slot_of(which);
+    return {here.value_layout, at(here.value, begin), here.value.sample};
+  }
+  template <class Value>
+  [[nodiscard]] images<Value> gradients(std::size_t which, index begin) const {
+    const slot& here = slot_of(which);
+    return {here.gradient_layout, at(here.gradient, begin), here.gradient.sample};
+  }
+  // Of a transposed convolution, the adjoint of an affine map, the two directions change places.
   void affine_forward(const node_row& row, index begin, index end) const {
+    const auto x = values<const scalar>(row.in, begin);
+    const auto y = values<scalar>(row.out, begin);
     if constexpr (has_adjoint) {
       if (row.map.adjoint) {
-        adjoint_forward(row, begin, end);
+        through_adjoint(row, panels_, end - begin, x, y, bias_of(row), false);
         return;
       }
     }
-    const slot& in = slot_of(row.in);
-    const slot& out = slot_of(row.out);
-    const images<const scalar> x{in.value_layout, at(in.value, begin), in.value.sample};
-    const images<scalar> y{out.value_layout, at(out.value, begin), out.value.sample};
     if constexpr (table.deferred_count > 0) {
       if (row.deferred) {
         through_weights(row, weights(row).data(), end - begin, x, y, bias_of(row), rows_.from(begin),
@@ -21562,45 +21540,27 @@ class passes : public tile_values<Network> {
     through_windows(row, panels_, end - begin, x, y, bias_of(row), false);
   }
   void affine_backward(const node_row& row, index begin, index end) const {
+    const auto dy = gradients<const scalar>(row.out, begin);
+    const auto dx = gradients<scalar>(row.in, begin);
     if constexpr (has_adjoint) {
       if (row.map.adjoint) {
-        adjoint_backward(row, begin, end);
+        through_windows(row, panels_, end - begin, dy, dx, nullptr, row.accumulate);
         return;
       }
     }
-    const slot& in = slot_of(row.in);
-    const slot& out = slot_of(row.out);
     if constexpr (table.deferred_count > 0) {
       if (row.deferred) {
-        through_weights_adjoint<scalar>(
-            row, weights(row).data(), end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
-            {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, row.accumulate, at(table.scratch, 0));
+        through_weights_adjoint(row, weights(row).data(), end - begin, dy, dx, row.accumulate, at(table.scratch, 0));
         return;
       }
     }
     if constexpr (table.winograd.sample > 0) {
       if (row.winograd_dx_rows > 0) {
-        filter_adjoint<scalar>(
-            row, panels_, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
-            {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, row.accumulate, at(table.winograd, 0));
+        filter_adjoint(row, panels_, end - begin, dy, dx, row.accumulate, at(table.winograd, 0));
         return;
       }
     }
-    through_adjoint(row, panels_, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
-                    {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, nullptr, row.accumulate);
-  }
-  /// A transposed convolution: the two directions change places.
-  void adjoint_forward(const node_row& row, index begin, index end) const {
-    const slot& in = slot_of(row.in);
-    const slot& out = slot_of(row.out);
-    through_adjoint(row, panels_, end - begin, {in.value_layout, at(in.value, begin), in.value.sample},
-                    {out.value_layout, at(out.value, begin), out.value.sample}, bias_of(row), false);
-  }
-  void adjoint_backward(const node_row& row, index begin, index end) const {
-    const slot& in = slot_of(row.in);
-    const slot& out = slot_of(row.out);
-    through_windows(row, panels_, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
-                    {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, nullptr, row.accumulate);
+    through_adjoint(row, panels_, end - begin, dy, dx, nullptr, row.accumulate);
   }
 
   const scalar* panels_;
@@ -21669,7 +21629,7 @@ struct tile_state {
     if (request.direction == nullptr) return;
     projections[static_cast<std::size_t>(sample)] +=
         dot(static_cast<const scalar*>(gradient(sample, leaf)),
-            static_cast<const scalar*>(tape.direction.data() + leaf.native), leaf.native_count());
+            static_cast<const scalar*>(tape.direction.data() + leaf.native), leaf.size());
   }
 
   [[nodiscard, gnu::noinline]] sample_facts<scalar> facts_of(index b) {
@@ -21723,8 +21683,8 @@ struct tile_state {
     }
     const auto all = std::span{terms}.first(term_count);
     constexpr index stretch = index{1} << 12;
-    for (index from = 0; from < leaf.native_count(); from += stretch) {
-      const index count = std::min(stretch, leaf.native_count() - from);
+    for (index from = 0; from < leaf.size(); from += stretch) {
+      const index count = std::min(stretch, leaf.size() - from);
       scalar* const here = to + leaf.native + from;
       if (sum.integers == nullptr && !sum.squares) {
         add_all_scaled_to<scalar>(here, all, from, count);
@@ -21778,7 +21738,7 @@ struct tile_state {
 
 namespace pergrad::inline v0_1::on_host {
 
-/// See ways.hpp.
+/// See worker.hpp.
 template <class Network>
 struct outer_way {
   using scalar = typename Network::scalar;
@@ -21974,11 +21934,7 @@ struct deferred_sum {
       }
       product_shape shape = shape_of(count, columns, samples, rows.x_step(width, k), width);
       if (k + rows.panel() < width) shape.next_right = rows.x(leaf.row_x, width, k + rows.panel(), 0) - x;
-      if (onto) {
-        product(shape, static_cast<const Scalar*>(room), x, to, epilogue::add{});
-      } else {
-        product(shape, static_cast<const Scalar*>(room), x, to, epilogue::store{});
-      }
+      write_product<Scalar>(shape, room, x, to, nullptr, onto);
     }
   }
 
@@ -22027,19 +21983,10 @@ struct deferred_sum {
     for (index b = 0; b < samples; b += part) {
       const product_shape shape = shape_of(count, columns, std::min(part, samples - b), x_step, panel_block);
       const Scalar* const deltas = room + b * deferred_stretch;
-      if (b == 0) {
-        product(shape, deltas, x, sums, epilogue::store{});
-      } else {
-        product(shape, deltas, x + b * x_step, sums, epilogue::add{});
-      }
+      write_product<Scalar>(shape, deltas, x + b * x_step, sums, nullptr, b > 0);
     }
     for (index n = 0; n < count; ++n) {
-      const Scalar* const from = sums + n * panel_block;
-      if (onto) {
-        add_to(to + n * leaf.view_width(), from, columns);
-      } else {
-        std::copy_n(from, columns, to + n * leaf.view_width());
-      }
+      copy_strided<Scalar>(sums + n * panel_block, 1, to + n * leaf.view_width(), 1, columns, onto);
     }
   }
 };
@@ -22060,7 +22007,7 @@ inline void clear_left_out(const outer_leaf& leaf, const deferred_rows<Scalar>& 
   }
 }
 
-/// See ways.hpp.
+/// See worker.hpp.
 template <class Network>
 struct deferred_way {
   using scalar = typename Network::scalar;
@@ -22151,8 +22098,6 @@ struct deferred_way {
 }  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/run/elementwise_way.hpp - elementwise blocks: each sample's gradient is kept and added with its weight
 
-// pergrad/host/norms/elementwise_leaves.hpp - the gradient and norm of one elementwise leaf: a bias, a gain
-
 namespace pergrad::inline v0_1::on_host {
 
 /// Calls f(the first delta of a position) for a leaf's positions in their order.
@@ -22231,11 +22176,7 @@ inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace,
   return squares(static_cast<const Scalar*>(out), leaf.count);
 }
 
-}  // namespace pergrad::inline v0_1::on_host
-
-namespace pergrad::inline v0_1::on_host {
-
-/// See ways.hpp.
+/// See worker.hpp.
 template <class Network>
 struct elementwise_way {
   using scalar = typename Network::scalar;
@@ -22296,7 +22237,7 @@ struct elementwise_way {
 
 namespace pergrad::inline v0_1::on_host {
 
-/// See ways.hpp.
+/// See worker.hpp.
 template <class Network>
 struct table_way {
   using scalar = typename Network::scalar;
@@ -22372,17 +22313,18 @@ struct table_way {
         return;
       }
       scalar* const out = sum.out + leaf.parameters;
-      const auto scale = static_cast<scalar>(sum.scale);
-      if (!sums_in_double(sum)) {
+      const auto add_all = [&](auto* to) {
+        const auto scale = static_cast<scalar>(sum.scale);
         for_each_sample([&](const segments<scalar>& here, index first, index last, scalar weight) {
-          add_segments(leaf, here, first, last, scale * weight, sum.squares, out);
+          add_segments(leaf, here, first, last, scale * weight, sum.squares, to);
         });
+      };
+      if (!sums_in_double(sum)) {
+        add_all(out);
         return;
       }
       double* const to = sum_in_double(tape, task / tasks, number);
-      for_each_sample([&](const segments<scalar>& here, index first, index last, scalar weight) {
-        add_segments(leaf, here, first, last, scale * weight, sum.squares, to);
-      });
+      add_all(to);
       if (!is_last) return;
       for_each_stretch_of_bucket(leaf, bucket, [&](index at, index size) {
         for (index i = at; i < at + size; ++i)
@@ -22561,6 +22503,7 @@ struct worker {
         const sum_request<scalar>& sum = request.sums[s];
         if (turn != (sum.is_plain ? 0 : needs_a_second_pass(sum) ? 2 : 1)) continue;
         if (turn == 2) {
+          tile.pass.load(source, tile.first, end);  // what the sum before has erased
           forward(begin, end);
           tile.pass.backward(begin, end, [](std::size_t, index, index) {});
         }
@@ -22596,16 +22539,18 @@ namespace pergrad::inline v0_1::on_host {
 /// Runs requests for one network. Inputs and losses come through small function tables, so that one engine serves every
 /// loss.
 template <class Network>
-class engine {
- public:
+struct engine {
   using scalar = typename Network::scalar;
-  using program = on_host::program<Network>;
-  using tape_type = working_memory<Network>;
-  static constexpr const auto& table = program::table;
+  static constexpr const auto& table = program<Network>::table;
 
-  static void run(const detail::thread_pool& pool, const Network& network, tape_type& tape,
-                  const sample_source<scalar>& source, const run_request<scalar>& request,
-                  const other_norms<scalar>* others = nullptr) {
+  const detail::thread_pool& pool;
+  const Network& network;
+  working_memory<Network>& tape;
+  const sample_source<scalar>& source;
+  const run_request<scalar>& request;
+  const other_norms<scalar>* others;
+
+  void run() const {
     if (request.sum_count > tape.max_sums) throw_too_many_sums(request.sum_count, tape.max_sums);
     if (pool.thread_count() > tape.threads) throw_too_many_threads(pool.thread_count(), tape.threads);
     const auto count = static_cast<index>(request.count);
@@ -22615,7 +22560,6 @@ class engine {
     const index tile = request.strategy == strategy_kind::naive ? 1 : std::min(most, tile_of_batch<Network>(count));
     const index chunk =
         std::max(tile, std::min(chunk_samples<Network>, most_samples_of_integers(request)) / tile * tile);
-    const lane_plan plan{request.sum_count > 0, request.has_weights(), tile, tape.max_batch};
 
     pack_panels(pool, network, tape.panels.data(), request.backward);
     if (request.direction != nullptr) to_native(request.direction, tape.direction.data());
@@ -22623,9 +22567,9 @@ class engine {
     index chunk_first = 0;
     do {
       const index samples = std::min(chunk, count - chunk_first);
-      ring lanes{plan.lanes(samples), lane_buffers(lane_count<Network>, pool.thread_count())};
-      run_chunk(pool, network, tape, source, request, others, plan, lanes, chunk_first, samples, one_by_one);
-      for (std::size_t k = 0; k < request.sum_count; ++k) gather(pool, tape, request, k, lanes, chunk_first > 0);
+      ring lanes{lanes_of(samples, tile), lane_buffers(lane_count<Network>, pool.thread_count())};
+      run_chunk(lanes, chunk_first, samples, tile, one_by_one);
+      for (std::size_t k = 0; k < request.sum_count; ++k) gather(k, lanes, chunk_first > 0);
       for_each_way<Network>([&](auto way) {
         if constexpr (requires { &decltype(way)::finish_chunk; }) {
           way.finish_chunk(pool, tape, request, chunk_first, samples);
@@ -22638,35 +22582,24 @@ class engine {
  private:
   using ring = lane_ring<lane_count<Network>>;
 
-  /// How a chunk is cut: depends on the network, the request and the number of samples only.
-  struct lane_plan {
-    bool forms_sums = true;
-    bool is_weighted = true;
-    index tile = 1;
-    std::size_t capacity = 0;  ///< of the tape
-    [[nodiscard]] index tiles(index samples) const noexcept { return (samples + tile - 1) / tile; }
-    /// Each of them has a tile at least.
-    [[nodiscard]] index lanes(index samples) const noexcept {
-      const index count = tiles(samples);
-      if (!forms_sums) return std::min(count, lane_count<Network>);
-      return std::min(count,
-                      is_weighted ? bounded_lanes_for<Network>(count, tile, capacity) : lanes_for<Network>(count));
-    }
-  };
+  /// Lanes of a chunk, each of one tile at least: depends on the network, the request and the number of samples only.
+  [[nodiscard]] index lanes_of(index samples, index tile) const {
+    const index tiles = (samples + tile - 1) / tile;
+    if (request.sum_count == 0) return std::min(tiles, lane_count<Network>);
+    return std::min(tiles, request.has_weights() ? bounded_lanes_for<Network>(tiles, tile, tape.max_batch)
+                                                 : lanes_for<Network>(tiles));
+  }
 
   /// The accumulators' part of one chunk.
-  static void run_chunk(const detail::thread_pool& pool, const Network& network, tape_type& tape,
-                        const sample_source<scalar>& source, const run_request<scalar>& request,
-                        const other_norms<scalar>* others, const lane_plan& plan, ring& ring_of_lanes,
-                        index chunk_first, index count, bool one_by_one) {
-    const index lanes = plan.lanes(count);
-    const index tiles = plan.tiles(count);
+  void run_chunk(ring& ring_of_lanes, index chunk_first, index count, index tile, bool one_by_one) const {
+    const index lanes = ring_of_lanes.count();
+    const index tiles = (count + tile - 1) / tile;
     pool.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t thread) {
       const auto lane = static_cast<index>(lane_number);
       const auto process = [&](scalar* sums) {
         for (index t = lane * tiles / lanes; t < (lane + 1) * tiles / lanes; ++t) {
-          const index first = t * plan.tile;
-          const index samples = std::min(plan.tile, count - first);
+          const index first = t * tile;
+          const index samples = std::min(tile, count - first);
           worker<Network>{source,
                           request,
                           {network, tape, request, others, thread,
@@ -22679,15 +22612,12 @@ class engine {
         process(nullptr);
         return;
       }
-      const index stride = buffer_stride(request);
-      scalar* const buffers = tape.lanes.data();
       const auto finish = [&] {
-        ring_of_lanes.finish(
-            lane, [&](index to, index from) { move_lane(request, buffers + to * stride, buffers + from * stride); });
+        ring_of_lanes.finish(lane, [&](index to, index from) { move_lane(buffer(to), buffer(from)); });
       };
       ring_of_lanes.begin(lane);
-      scalar* const sums = buffers + ring_of_lanes.buffer_of(lane) * stride;
-      if (!ring_of_lanes.was_used_before(lane)) std::fill_n(sums, stride, scalar{0});
+      scalar* const sums = buffer(ring_of_lanes.buffer_of(lane));
+      if (!ring_of_lanes.was_used_before(lane)) std::fill_n(sums, buffer(1) - buffer(0), scalar{0});
       try {
         process(sums);
       } catch (...) {
@@ -22715,13 +22645,13 @@ class engine {
     return std::max<index>(1, (index{1} << 13) / leaf.outputs);
   }
 
-  /// From one buffer of an accumulator's sums to the next. They lie side by side, whatever more the tape has room for:
-  /// pages stay untouched.
-  [[nodiscard]] static index buffer_stride(const run_request<scalar>& request) {
-    return static_cast<index>(request.sum_count) * table.lane_size;
+  /// A buffer of an accumulator's sums. They lie side by side, whatever more the tape has room for: pages stay
+  /// untouched.
+  [[nodiscard]] scalar* buffer(index number) const {
+    return tape.lanes.data() + number * static_cast<index>(request.sum_count) * table.lane_size;
   }
   /// Adds the sums of an accumulator to others, and leaves zeros.
-  static void move_lane(const run_request<scalar>& request, scalar* to, scalar* lane) {
+  void move_lane(scalar* to, scalar* lane) const {
     using integer = integer_of<scalar>;
     for (std::size_t k = 0; k < request.sum_count; ++k, to += table.lane_size, lane += table.lane_size) {
       if (request.sums[k].integers == nullptr) {
@@ -22731,22 +22661,19 @@ class engine {
       }
     }
   }
-  /// Adds the total and the accumulators that are left up in order and puts the sum into PyTorch's order; with `onto`
-  /// it is added to what is there.
-  static void gather(const detail::thread_pool& pool, tape_type& tape, const run_request<scalar>& request,
-                     std::size_t number, const ring& lanes, bool onto) {
+  /// Adds the total and the accumulators that are left up in order, puts the sum into PyTorch's order; with `onto` it
+  /// is added to what is there.
+  void gather(std::size_t number, const ring& lanes, bool onto) const {
     const sum_request<scalar>& sum = request.sums[number];
     std::array<const scalar*, static_cast<std::size_t>(lane_count<Network>)> used{};
     std::size_t used_count = 0;
-    const auto use = [&](index buffer) {
-      used[used_count++] =
-          tape.lanes.data() + buffer * buffer_stride(request) + static_cast<index>(number) * table.lane_size;
+    const auto use = [&](index which) {
+      used[used_count++] = buffer(which) + static_cast<index>(number) * table.lane_size;
     };
     if (lanes.count() > 0) use(0);
     for (index lane = lanes.folded_in_the_end(); lane < lanes.count(); ++lane) use(lanes.buffer_of(lane));
     const lane_sum<scalar> lane_sum{std::span{used}.first(used_count), static_cast<scalar>(sum.scale), sum.out,
-                                    sum.accumulate || onto};
-    const lane_sum_of_integers<scalar> sum_of_integers{lane_sum.lanes, sum.integers};
+                                    sum.integers, sum.accumulate || onto};
     const index pieces = count_pieces(table.outer, table.outer_count, pieces_of);
     pool.parallel(static_cast<std::size_t>(pieces) + (table.elementwise_count > 0 ? 1 : 0),
                   [&](std::size_t task, std::size_t) {
@@ -22755,21 +22682,13 @@ class engine {
                       const outer_leaf& leaf = table.outer[k];
                       const index first = piece * rows_of_piece(leaf);
                       const index last = std::min(leaf.groups * leaf.view_width(), first + rows_of_piece(leaf));
-                      if (sum.integers == nullptr) {
-                        gather_rows(leaf, first, last, lane_sum);
-                      } else {
-                        for_each_parameter(leaf, first, last, [&](index p, index n) { sum_of_integers.add(p, n); });
-                      }
+                      gather_rows(leaf, first, last, lane_sum);
                       return;
                     }
                     for (std::size_t k = 0; k != table.elementwise_count; ++k) {
                       const elementwise_leaf& leaf = table.elementwise[k];
                       for (index i = 0; i < (leaf.use.first ? leaf.count : 0); ++i) {
-                        if (sum.integers == nullptr) {
-                          lane_sum.finish(leaf.parameters + i, leaf.native + i);
-                        } else {
-                          sum_of_integers.add(leaf.parameters + i, leaf.native + i);
-                        }
+                        lane_sum.finish(leaf.parameters + i, leaf.native + i);
                       }
                     }
                   });
@@ -22859,7 +22778,7 @@ class host {
     const on_host::other_norms<scalar>* others = nullptr;
     if constexpr (Needs.rows) source.write_rows = &on_host::worker<Network>::write_rows;
     if constexpr (Needs.every_algorithm) others = &on_host::every_norm<scalar>;
-    on_host::engine<Network>::run(pool_, network, *memory, source, request, others);
+    on_host::engine<Network>{pool_, network, *memory, source, request, others}.run();
   }
 
  private:

@@ -96,7 +96,7 @@ class host {
     const on_host::other_norms<scalar>* others = nullptr;
     if constexpr (Needs.rows) source.write_rows = &on_host::worker<Network>::write_rows;
     if constexpr (Needs.every_algorithm) others = &on_host::every_norm<scalar>;
-    on_host::engine<Network>::run(pool_, network, *memory, source, request, others);
+    on_host::engine<Network>{pool_, network, *memory, source, request, others}.run();
   }
 
  private:

@@ -21,19 +21,6 @@
 
 namespace pergrad::inline v0_1::on_host {
 
-/// out (=|+=) left * right + bias, without a bias if it is null.
-template <class Scalar>
-[[gnu::noinline]] void write_product(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
-                                     const std::type_identity_t<Scalar>* bias, bool accumulate) {
-  if (accumulate) {
-    product(shape, left, right, out, epilogue::add{});
-  } else if (bias != nullptr) {
-    product(shape, left, right, out, epilogue::store_bias<Scalar>{bias});
-  } else {
-    product(shape, left, right, out, epilogue::store{});
-  }
-}
-
 /// y (=|+=) view(x) W + b: rows are samples and positions, the reduction runs over the view.
 template <class Scalar>
 void through_windows(const node_row& row, const Scalar* panels, index samples, images<const Scalar> in,

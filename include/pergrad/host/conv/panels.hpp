@@ -143,36 +143,29 @@ void pack_panels(const detail::thread_pool& pool, const Network& network, typena
                  bool backward) {
   constexpr const auto& table = program<Network>::table;
   const auto* parameters = network.parameters().data();
-  index tasks = 0;
-  for (const node_row& row : table.nodes) tasks += pack_tasks(row);
-  pool.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t) {
-    auto task = static_cast<index>(task_number);
-    for (const node_row& row : table.nodes) {
-      if (task >= pack_tasks(row)) {
-        task -= pack_tasks(row);
-        continue;
-      }
-      if (row.kind == node_kind::tiled) {
-        pack_matrices(row, parameters + row.parameters, panels);
+  const index tasks = count_pieces(table.nodes, table.nodes.size(), pack_tasks);
+  pool.parallel(static_cast<std::size_t>(tasks), [&](std::size_t number, std::size_t) {
+    const auto [node, task] = find_piece(table.nodes, static_cast<index>(number), pack_tasks);
+    const node_row& row = table.nodes[node];
+    if (row.kind == node_kind::tiled) {
+      pack_matrices(row, parameters + row.parameters, panels);
+      return;
+    }
+    const auto outputs = static_cast<index>(row.map.out_channels);
+    const index first = task * outputs_per_task(row);
+    const index last = std::min(outputs, first + outputs_per_task(row));
+    const bool for_dx = backward && row.input_gradient;
+    if constexpr (table.winograd.sample > 0) {
+      if (row.winograd_rows > 0 || row.winograd_dx_rows > 0) {
+        pack_filtered(row, parameters + row.parameters, panels, first, last, for_dx);
         return;
       }
-      const auto outputs = static_cast<index>(row.map.out_channels);
-      const index first = task * outputs_per_task(row);
-      const index last = std::min(outputs, first + outputs_per_task(row));
-      const bool for_dx = backward && row.input_gradient;
-      if constexpr (table.winograd.sample > 0) {
-        if (row.winograd_rows > 0 || row.winograd_dx_rows > 0) {
-          pack_filtered(row, parameters + row.parameters, panels, first, last, for_dx);
-          return;
-        }
-      }
-      if (for_dx || !row.map.adjoint) {
-        pack_forward(row.map, parameters + row.parameters, panels + row.forward_panel, first, last, panel_block);
-      }
-      if (for_dx || row.map.adjoint) {
-        pack_backward(row, parameters + row.parameters, panels + row.backward_panel, first, last);
-      }
-      return;
+    }
+    if (for_dx || !row.map.adjoint) {
+      pack_forward(row.map, parameters + row.parameters, panels + row.forward_panel, first, last, panel_block);
+    }
+    if (for_dx || row.map.adjoint) {
+      pack_backward(row, parameters + row.parameters, panels + row.backward_panel, first, last);
     }
   });
 }

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include <pergrad/host/gemm/blocks.hpp>
 #include <pergrad/host/gemm/epilogue.hpp>
@@ -177,6 +178,19 @@ void product(const product_shape& shape, const Scalar* left, const Scalar* right
              Epilogue&& epilogue = Epilogue{}) noexcept {
   const epilogue::request<Scalar> how = epilogue.template ask<Scalar>();
   product_detail::multiply(shape, left, right, out, how);
+}
+
+/// out (=|+=) left * right + bias, without a bias if it is null.
+template <class Scalar>
+[[gnu::noinline]] void write_product(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
+                                     const std::type_identity_t<Scalar>* bias, bool accumulate) {
+  if (accumulate) {
+    product(shape, left, right, out, epilogue::add{});
+  } else if (bias != nullptr) {
+    product(shape, left, right, out, epilogue::store_bias<Scalar>{bias});
+  } else {
+    product(shape, left, right, out, epilogue::store{});
+  }
 }
 
 }  // namespace pergrad::inline v0_1::on_host

@@ -15,7 +15,6 @@
 #include <pergrad/host/gemm/product.hpp>
 #include <pergrad/host/norms/dot_block.hpp>
 #include <pergrad/host/plan/parts.hpp>
-#include <pergrad/host/plan/positions.hpp>
 #include <pergrad/host/plan/tables.hpp>
 #include <pergrad/privacy/clip.hpp>
 #include <pergrad/simd/elements.hpp>
@@ -56,7 +55,7 @@ struct leaf_kernel {
             shape.columns = std::min(panel_block, leaf.outputs - block);
             const Scalar* x_here = x_first + b * leaf.x.sample + p * plane.x + i * step[0].x;
             const Scalar* delta_here = delta_first + b * delta_sample + p * plane.delta + i * step[0].delta + block;
-            write_sum(shape, x_here, delta_here, out + block, add);
+            write_product(shape, x_here, delta_here, out + block, nullptr, add);
             add = true;
           }
         }
@@ -244,15 +243,6 @@ struct leaf_kernel {
   }
 
  private:
-  [[gnu::noinline]] static void write_sum(const product_shape& shape, const Scalar* left, const Scalar* right,
-                                          Scalar* out, bool add) {
-    if (add) {
-      product(shape, left, right, out, epilogue::add{});
-    } else {
-      product(shape, left, right, out, epilogue::store{});
-    }
-  }
-
   /// Squares of doubles below 1e-154 lose bits or vanish, and the other factor may be as large as these are small.
   /// (Squares of floats are exact in double.)
   [[nodiscard]] double lost_squares(double x_squared, double delta_squared) const noexcept {
@@ -310,47 +300,40 @@ struct leaf_kernel {
       block.count = 0;
     });
   }
-  /// The dots of what positions see of x.
-  void add_view_dots(const Scalar* const* a, const Scalar* const* b, dot_block<Scalar>& dots) const noexcept {
+  /// Calls f(first element, count, step) for the stretches of what a position sees of x.
+  template <class Function>
+  void for_each_stretch_of_view(Function&& f) const {
     const view_axis(&view)[3] = leaf.view;
     const bool joined = view[1].x == view[2].extent && view[2].x == 1;
-    const Scalar* a_here[dot_block_side]{};
-    const Scalar* b_here[dot_block_side]{};
+    const index count = joined ? view[1].extent * view[2].extent : view[2].extent;
     for (index k = 0; k < leaf.view_plane.extent * view[0].extent; ++k) {
       const index row = k / view[0].extent * leaf.view_plane.x + k % view[0].extent * view[0].x;
-      for (index l = 0; l < (joined ? 1 : view[1].extent); ++l) {
-        for (std::size_t i = 0; i < dot_block_side; ++i) {
-          a_here[i] = a[i] + row + l * view[1].x;
-          b_here[i] = b[i] + row + l * view[1].x;
-        }
-        dots.add(a_here, b_here, joined ? view[1].extent * view[2].extent : view[2].extent, view[2].x);
-      }
+      for (index l = 0; l < (joined ? 1 : view[1].extent); ++l) f(row + l * view[1].x, count, view[2].x);
     }
   }
+  /// The dots of what positions see of x.
+  void add_view_dots(const Scalar* const* a, const Scalar* const* b, dot_block<Scalar>& dots) const noexcept {
+    const Scalar* a_here[dot_block_side]{};
+    const Scalar* b_here[dot_block_side]{};
+    for_each_stretch_of_view([&](index first_of_view, index count, index step) {
+      for (std::size_t i = 0; i < dot_block_side; ++i) {
+        a_here[i] = a[i] + first_of_view;
+        b_here[i] = b[i] + first_of_view;
+      }
+      dots.add(a_here, b_here, count, step);
+    });
+  }
   [[nodiscard, gnu::noinline]] double view_squares(const Scalar* from) const noexcept {
-    const view_axis(&view)[3] = leaf.view;
-    const bool joined = view[1].x == view[2].extent && view[2].x == 1;
     double sum = 0;
-    for (index k = 0; k < leaf.view_plane.extent * view[0].extent; ++k) {
-      const index row = k / view[0].extent * leaf.view_plane.x + k % view[0].extent * view[0].x;
-      if (joined) {
-        sum += squares(from + row, view[1].extent * view[2].extent);
-        continue;
-      }
-      for (index l = 0; l < view[1].extent; ++l) {
-        const index at = row + l * view[1].x;
-        if (view[2].x == 1) {
-          sum += squares(from + at, view[2].extent);
-        } else {
-          sum += strided_squares(from + at, view[2].extent, view[2].x);
-        }
-      }
-    }
+    for_each_stretch_of_view(
+        [&](index first_of_view, index count, index step) { sum += squares_of(from + first_of_view, count, step); });
     return sum;
   }
   [[nodiscard]] double delta_squares(const Scalar* from) const noexcept {
-    return leaf.delta_stride == 1 ? squares(from, leaf.outputs)
-                                  : strided_squares(from, leaf.outputs, leaf.delta_stride);
+    return squares_of(from, leaf.outputs, leaf.delta_stride);
+  }
+  [[nodiscard]] static double squares_of(const Scalar* from, index count, index step) noexcept {
+    return step == 1 ? squares(from, count) : strided_squares(from, count, step);
   }
   [[nodiscard]] static double strided_squares(const Scalar* from, index count, index stride) noexcept {
     double sum = 0;

@@ -5,6 +5,10 @@
 // (leaf_tables.hpp) are formed when the backward pass is through and gone before the next tile comes: they lie over
 // what nobody reads in between, rooms for the time of one call and values and gradients of layers, so that a private
 // step takes no memory of its own for them. What this saves: docs/internals/tricks.md
+//
+// Values and gradients of layers are not placed by their lifetimes, as on a device (cuda/plan): halos are set to zero
+// once and for all, and other sums and methods than the plan's read x and delta of any block after the backward pass.
+// What is dead by then is only known where the plan decides, and only late gradients are formed after it.
 #pragma once
 
 #include <array>
@@ -65,7 +69,7 @@ constexpr void place_kept_gradients(Tables& t, index room) {
       }
       if (leaves[other].node >= t.split) kept.for_tile = true;
     }
-    const index size = round_up(leaves[k].native_count());
+    const index size = round_up(leaves[k].size());
     kept.in_workspace = late && in_workspace + size <= room;
     index& next = kept.in_workspace ? in_workspace : in_memory;
     kept.first = next;

@@ -258,7 +258,7 @@ struct leaf_tables {
   template <class Leaf>
   static constexpr void place_native(tables& t, const Leaf& first_use, Leaf& leaf) {
     leaf.native = leaf.use.first ? t.native_size : first_use.native;
-    if (leaf.use.first) t.native_size += round_up(leaf.native_count());
+    if (leaf.use.first) t.native_size += round_up(leaf.size());
   }
 
   static constexpr place place_of(const node_row& row, operand from) {

@@ -151,7 +151,6 @@ struct outer_leaf {
     return view_plane.extent * view[0].extent * view[1].extent * view[2].extent;
   }
   [[nodiscard]] constexpr index size() const noexcept { return groups * view_width() * outputs; }
-  [[nodiscard]] constexpr index native_count() const noexcept { return size(); }
   /// The product that forms G natively: rows are the view, columns the outputs, the reduction runs over samples and
   /// positions; of deltas that lie `delta_sample`, `steps` and `plane` apart.
   [[nodiscard, gnu::noinline]] constexpr product_shape gradient_shape(index samples, index delta_sample,
@@ -196,6 +195,25 @@ inline void for_each_parameter(const outer_leaf& leaf, index first_row, index la
   }
 }
 
+/// Calls f(t, offset in x, offset in delta) for the first `count` positions.
+template <class Function>
+void for_each_position(const outer_leaf& leaf, index count, Function&& f) {
+  index i = 0;
+  index j = 0;
+  index x_row = 0;
+  index delta_row = 0;
+  for (index t = 0; t < count; ++t) {
+    f(t, x_row + j * leaf.step[1].x, delta_row + j * leaf.step[1].delta);
+    if (++j < leaf.step[1].extent) continue;
+    j = 0;
+    ++i;
+    const index plane = i / leaf.step[0].extent;
+    const index row = i % leaf.step[0].extent;
+    x_row = plane * leaf.step_plane.x + row * leaf.step[0].x;
+    delta_row = plane * leaf.step_plane.delta + row * leaf.step[0].delta;
+  }
+}
+
 /// Outputs of a deferred leaf that one task sums up, at most and of this leaf: tasks enough to share out evenly.
 inline constexpr index deferred_stretch = 96;
 [[nodiscard]] constexpr index stretch_of(const outer_leaf& leaf) noexcept {
@@ -218,7 +236,7 @@ struct elementwise_leaf {
   kept_place kept;
   tied_use use;
 
-  [[nodiscard]] constexpr index native_count() const noexcept { return count; }
+  [[nodiscard]] constexpr index size() const noexcept { return count; }
   [[nodiscard]] constexpr index positions() const noexcept {
     return step_plane.extent * step[0].extent * step[1].extent;
   }
@@ -250,19 +268,18 @@ struct sparse_leaf {
   [[nodiscard]] constexpr index size() const noexcept { return vocabulary * width; }
 };
 
-/// Work on leaves that is shared out in pieces: how many pieces there are, `pieces(leaf)` of each leaf.
-template <class Leaves>
-[[nodiscard]] constexpr index count_pieces(const Leaves& leaves, std::size_t count, auto pieces) noexcept {
+/// Work on leaves or nodes that is shared out in pieces: how many pieces there are, `pieces(row)` of each row.
+template <class Rows>
+[[nodiscard]] constexpr index count_pieces(const Rows& rows, std::size_t count, auto pieces) noexcept {
   index sum = 0;
-  for (std::size_t k = 0; k != count; ++k) sum += pieces(leaves[k]);
+  for (std::size_t k = 0; k != count; ++k) sum += pieces(rows[k]);
   return sum;
 }
-/// The leaf that one of the pieces belongs to, and the piece's number there.
-template <class Leaves>
-[[nodiscard]] constexpr std::pair<std::size_t, index> find_piece(const Leaves& leaves, index piece,
-                                                                 auto pieces) noexcept {
+/// The row that one of the pieces belongs to, and the piece's number there.
+template <class Rows>
+[[nodiscard]] constexpr std::pair<std::size_t, index> find_piece(const Rows& rows, index piece, auto pieces) noexcept {
   std::size_t k = 0;
-  for (; piece >= pieces(leaves[k]); ++k) piece -= pieces(leaves[k]);
+  for (; piece >= pieces(rows[k]); ++k) piece -= pieces(rows[k]);
   return {k, piece};
 }
 

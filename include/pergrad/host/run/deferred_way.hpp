@@ -18,6 +18,7 @@
 
 #include <pergrad/detail/thread_pool.hpp>
 #include <pergrad/graph/layout.hpp>
+#include <pergrad/host/conv/kernels.hpp>
 #include <pergrad/host/gemm/product.hpp>
 #include <pergrad/host/norms/leaves.hpp>
 #include <pergrad/host/norms/request.hpp>
@@ -73,11 +74,7 @@ struct deferred_sum {
       }
       product_shape shape = shape_of(count, columns, samples, rows.x_step(width, k), width);
       if (k + rows.panel() < width) shape.next_right = rows.x(leaf.row_x, width, k + rows.panel(), 0) - x;
-      if (onto) {
-        product(shape, static_cast<const Scalar*>(room), x, to, epilogue::add{});
-      } else {
-        product(shape, static_cast<const Scalar*>(room), x, to, epilogue::store{});
-      }
+      write_product<Scalar>(shape, room, x, to, nullptr, onto);
     }
   }
 
@@ -126,19 +123,10 @@ struct deferred_sum {
     for (index b = 0; b < samples; b += part) {
       const product_shape shape = shape_of(count, columns, std::min(part, samples - b), x_step, panel_block);
       const Scalar* const deltas = room + b * deferred_stretch;
-      if (b == 0) {
-        product(shape, deltas, x, sums, epilogue::store{});
-      } else {
-        product(shape, deltas, x + b * x_step, sums, epilogue::add{});
-      }
+      write_product<Scalar>(shape, deltas, x + b * x_step, sums, nullptr, b > 0);
     }
     for (index n = 0; n < count; ++n) {
-      const Scalar* const from = sums + n * panel_block;
-      if (onto) {
-        add_to(to + n * leaf.view_width(), from, columns);
-      } else {
-        std::copy_n(from, columns, to + n * leaf.view_width());
-      }
+      copy_strided<Scalar>(sums + n * panel_block, 1, to + n * leaf.view_width(), 1, columns, onto);
     }
   }
 };
@@ -159,7 +147,7 @@ inline void clear_left_out(const outer_leaf& leaf, const deferred_rows<Scalar>& 
   }
 }
 
-/// See ways.hpp.
+/// See worker.hpp.
 template <class Network>
 struct deferred_way {
   using scalar = typename Network::scalar;

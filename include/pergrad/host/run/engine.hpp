@@ -22,7 +22,6 @@
 #include <array>
 #include <cstddef>
 #include <span>
-#include <stdexcept>
 
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/thread_pool.hpp>
@@ -52,16 +51,18 @@ namespace pergrad::inline v0_1::on_host {
 /// Runs requests for one network. Inputs and losses come through small function tables, so that one engine serves every
 /// loss.
 template <class Network>
-class engine {
- public:
+struct engine {
   using scalar = typename Network::scalar;
-  using program = on_host::program<Network>;
-  using tape_type = working_memory<Network>;
-  static constexpr const auto& table = program::table;
+  static constexpr const auto& table = program<Network>::table;
 
-  static void run(const detail::thread_pool& pool, const Network& network, tape_type& tape,
-                  const sample_source<scalar>& source, const run_request<scalar>& request,
-                  const other_norms<scalar>* others = nullptr) {
+  const detail::thread_pool& pool;
+  const Network& network;
+  working_memory<Network>& tape;
+  const sample_source<scalar>& source;
+  const run_request<scalar>& request;
+  const other_norms<scalar>* others;
+
+  void run() const {
     if (request.sum_count > tape.max_sums) throw_too_many_sums(request.sum_count, tape.max_sums);
     if (pool.thread_count() > tape.threads) throw_too_many_threads(pool.thread_count(), tape.threads);
     const auto count = static_cast<index>(request.count);
@@ -71,7 +72,6 @@ class engine {
     const index tile = request.strategy == strategy_kind::naive ? 1 : std::min(most, tile_of_batch<Network>(count));
     const index chunk =
         std::max(tile, std::min(chunk_samples<Network>, most_samples_of_integers(request)) / tile * tile);
-    const lane_plan plan{request.sum_count > 0, request.has_weights(), tile, tape.max_batch};
 
     pack_panels(pool, network, tape.panels.data(), request.backward);
     if (request.direction != nullptr) to_native(request.direction, tape.direction.data());
@@ -79,9 +79,9 @@ class engine {
     index chunk_first = 0;
     do {
       const index samples = std::min(chunk, count - chunk_first);
-      ring lanes{plan.lanes(samples), lane_buffers(lane_count<Network>, pool.thread_count())};
-      run_chunk(pool, network, tape, source, request, others, plan, lanes, chunk_first, samples, one_by_one);
-      for (std::size_t k = 0; k < request.sum_count; ++k) gather(pool, tape, request, k, lanes, chunk_first > 0);
+      ring lanes{lanes_of(samples, tile), lane_buffers(lane_count<Network>, pool.thread_count())};
+      run_chunk(lanes, chunk_first, samples, tile, one_by_one);
+      for (std::size_t k = 0; k < request.sum_count; ++k) gather(k, lanes, chunk_first > 0);
       for_each_way<Network>([&](auto way) {
         if constexpr (requires { &decltype(way)::finish_chunk; }) {
           way.finish_chunk(pool, tape, request, chunk_first, samples);
@@ -94,35 +94,24 @@ class engine {
  private:
   using ring = lane_ring<lane_count<Network>>;
 
-  /// How a chunk is cut: depends on the network, the request and the number of samples only.
-  struct lane_plan {
-    bool forms_sums = true;
-    bool is_weighted = true;
-    index tile = 1;
-    std::size_t capacity = 0;  ///< of the tape
-    [[nodiscard]] index tiles(index samples) const noexcept { return (samples + tile - 1) / tile; }
-    /// Each of them has a tile at least.
-    [[nodiscard]] index lanes(index samples) const noexcept {
-      const index count = tiles(samples);
-      if (!forms_sums) return std::min(count, lane_count<Network>);
-      return std::min(count,
-                      is_weighted ? bounded_lanes_for<Network>(count, tile, capacity) : lanes_for<Network>(count));
-    }
-  };
+  /// Lanes of a chunk, each of one tile at least: depends on the network, the request and the number of samples only.
+  [[nodiscard]] index lanes_of(index samples, index tile) const {
+    const index tiles = (samples + tile - 1) / tile;
+    if (request.sum_count == 0) return std::min(tiles, lane_count<Network>);
+    return std::min(tiles, request.has_weights() ? bounded_lanes_for<Network>(tiles, tile, tape.max_batch)
+                                                 : lanes_for<Network>(tiles));
+  }
 
   /// The accumulators' part of one chunk.
-  static void run_chunk(const detail::thread_pool& pool, const Network& network, tape_type& tape,
-                        const sample_source<scalar>& source, const run_request<scalar>& request,
-                        const other_norms<scalar>* others, const lane_plan& plan, ring& ring_of_lanes,
-                        index chunk_first, index count, bool one_by_one) {
-    const index lanes = plan.lanes(count);
-    const index tiles = plan.tiles(count);
+  void run_chunk(ring& ring_of_lanes, index chunk_first, index count, index tile, bool one_by_one) const {
+    const index lanes = ring_of_lanes.count();
+    const index tiles = (count + tile - 1) / tile;
     pool.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t thread) {
       const auto lane = static_cast<index>(lane_number);
       const auto process = [&](scalar* sums) {
         for (index t = lane * tiles / lanes; t < (lane + 1) * tiles / lanes; ++t) {
-          const index first = t * plan.tile;
-          const index samples = std::min(plan.tile, count - first);
+          const index first = t * tile;
+          const index samples = std::min(tile, count - first);
           worker<Network>{source,
                           request,
                           {network, tape, request, others, thread,
@@ -135,15 +124,12 @@ class engine {
         process(nullptr);
         return;
       }
-      const index stride = buffer_stride(request);
-      scalar* const buffers = tape.lanes.data();
       const auto finish = [&] {
-        ring_of_lanes.finish(
-            lane, [&](index to, index from) { move_lane(request, buffers + to * stride, buffers + from * stride); });
+        ring_of_lanes.finish(lane, [&](index to, index from) { move_lane(buffer(to), buffer(from)); });
       };
       ring_of_lanes.begin(lane);
-      scalar* const sums = buffers + ring_of_lanes.buffer_of(lane) * stride;
-      if (!ring_of_lanes.was_used_before(lane)) std::fill_n(sums, stride, scalar{0});
+      scalar* const sums = buffer(ring_of_lanes.buffer_of(lane));
+      if (!ring_of_lanes.was_used_before(lane)) std::fill_n(sums, buffer(1) - buffer(0), scalar{0});
       try {
         process(sums);
       } catch (...) {
@@ -171,13 +157,13 @@ class engine {
     return std::max<index>(1, (index{1} << 13) / leaf.outputs);
   }
 
-  /// From one buffer of an accumulator's sums to the next. They lie side by side, whatever more the tape has room for:
-  /// pages stay untouched.
-  [[nodiscard]] static index buffer_stride(const run_request<scalar>& request) {
-    return static_cast<index>(request.sum_count) * table.lane_size;
+  /// A buffer of an accumulator's sums. They lie side by side, whatever more the tape has room for: pages stay
+  /// untouched.
+  [[nodiscard]] scalar* buffer(index number) const {
+    return tape.lanes.data() + number * static_cast<index>(request.sum_count) * table.lane_size;
   }
   /// Adds the sums of an accumulator to others, and leaves zeros.
-  static void move_lane(const run_request<scalar>& request, scalar* to, scalar* lane) {
+  void move_lane(scalar* to, scalar* lane) const {
     using integer = integer_of<scalar>;
     for (std::size_t k = 0; k < request.sum_count; ++k, to += table.lane_size, lane += table.lane_size) {
       if (request.sums[k].integers == nullptr) {
@@ -187,22 +173,19 @@ class engine {
       }
     }
   }
-  /// Adds the total and the accumulators that are left up in order and puts the sum into PyTorch's order; with `onto`
-  /// it is added to what is there.
-  static void gather(const detail::thread_pool& pool, tape_type& tape, const run_request<scalar>& request,
-                     std::size_t number, const ring& lanes, bool onto) {
+  /// Adds the total and the accumulators that are left up in order, puts the sum into PyTorch's order; with `onto` it
+  /// is added to what is there.
+  void gather(std::size_t number, const ring& lanes, bool onto) const {
     const sum_request<scalar>& sum = request.sums[number];
     std::array<const scalar*, static_cast<std::size_t>(lane_count<Network>)> used{};
     std::size_t used_count = 0;
-    const auto use = [&](index buffer) {
-      used[used_count++] =
-          tape.lanes.data() + buffer * buffer_stride(request) + static_cast<index>(number) * table.lane_size;
+    const auto use = [&](index which) {
+      used[used_count++] = buffer(which) + static_cast<index>(number) * table.lane_size;
     };
     if (lanes.count() > 0) use(0);
     for (index lane = lanes.folded_in_the_end(); lane < lanes.count(); ++lane) use(lanes.buffer_of(lane));
     const lane_sum<scalar> lane_sum{std::span{used}.first(used_count), static_cast<scalar>(sum.scale), sum.out,
-                                    sum.accumulate || onto};
-    const lane_sum_of_integers<scalar> sum_of_integers{lane_sum.lanes, sum.integers};
+                                    sum.integers, sum.accumulate || onto};
     const index pieces = count_pieces(table.outer, table.outer_count, pieces_of);
     pool.parallel(static_cast<std::size_t>(pieces) + (table.elementwise_count > 0 ? 1 : 0),
                   [&](std::size_t task, std::size_t) {
@@ -211,21 +194,13 @@ class engine {
                       const outer_leaf& leaf = table.outer[k];
                       const index first = piece * rows_of_piece(leaf);
                       const index last = std::min(leaf.groups * leaf.view_width(), first + rows_of_piece(leaf));
-                      if (sum.integers == nullptr) {
-                        gather_rows(leaf, first, last, lane_sum);
-                      } else {
-                        for_each_parameter(leaf, first, last, [&](index p, index n) { sum_of_integers.add(p, n); });
-                      }
+                      gather_rows(leaf, first, last, lane_sum);
                       return;
                     }
                     for (std::size_t k = 0; k != table.elementwise_count; ++k) {
                       const elementwise_leaf& leaf = table.elementwise[k];
                       for (index i = 0; i < (leaf.use.first ? leaf.count : 0); ++i) {
-                        if (sum.integers == nullptr) {
-                          lane_sum.finish(leaf.parameters + i, leaf.native + i);
-                        } else {
-                          sum_of_integers.add(leaf.parameters + i, leaf.native + i);
-                        }
+                        lane_sum.finish(leaf.parameters + i, leaf.native + i);
                       }
                     }
                   });

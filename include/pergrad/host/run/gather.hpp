@@ -21,16 +21,23 @@
 
 namespace pergrad::inline v0_1::on_host {
 
-/// Accumulators that hold one sum, what it is multiplied by, and where it goes: written or added.
+/// Accumulators that hold one sum, what it is multiplied by, and where it goes: written or added. Integers are added.
 template <class Scalar>
 struct lane_sum {
   std::span<const Scalar* const> lanes;
   Scalar scale = 1;
   Scalar* out = nullptr;
+  std::int64_t* integers = nullptr;  ///< not null: of lanes of integers, instead of `out`
   bool accumulate = false;
 
   /// The sum of one element.
   void finish(index parameter, index native) const noexcept {
+    if (integers != nullptr) {
+      for (const Scalar* lane : lanes) {
+        integers[parameter] += reinterpret_cast<const integer_of<Scalar>*>(lane)[native];
+      }
+      return;
+    }
     Scalar total = 0;
     for (const Scalar* lane : lanes) total += lane[native];
     total *= scale;
@@ -46,18 +53,7 @@ struct lane_sum {
   }
 };
 
-/// Accumulators of integers, and where their sum is added.
-template <class Scalar>
-struct lane_sum_of_integers {
-  std::span<const Scalar* const> lanes;
-  std::int64_t* out = nullptr;
-
-  void add(index parameter, index native) const noexcept {
-    for (const Scalar* lane : lanes) out[parameter] += reinterpret_cast<const integer_of<Scalar>*>(lane)[native];
-  }
-};
-
-/// Adds an accumulator's sums to the total and leaves zeros, for the next accumulator in the same buffer.
+/// Adds an accumulator's sums to the total and leaves zeros, for the next one in the same buffer.
 template <class Scalar>
 [[gnu::noinline]] void move_onto(Scalar* total, Scalar* lane, index count) noexcept {
   for_each_vector<Scalar>(count, [&](index i, const auto& part) {
@@ -77,6 +73,10 @@ template <class Integer>
 /// Rows [first_row, last_row) of a leaf.
 template <class Scalar>
 inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row, const lane_sum<Scalar>& sum) noexcept {
+  if (sum.integers != nullptr) {
+    for_each_parameter(leaf, first_row, last_row, [&](index p, index n) { sum.finish(p, n); });
+    return;
+  }
   constexpr index most_rows = 32;
   constexpr index most_outputs = 64;
   Scalar totals[most_rows * most_outputs];

@@ -19,7 +19,7 @@
 
 namespace pergrad::inline v0_1::on_host {
 
-/// See ways.hpp.
+/// See worker.hpp.
 template <class Network>
 struct outer_way {
   using scalar = typename Network::scalar;

@@ -17,12 +17,26 @@
 #include <pergrad/host/conv/winograd.hpp>
 #include <pergrad/host/plan/program.hpp>
 #include <pergrad/host/plan/tables.hpp>
-#include <pergrad/host/run/completion_call.hpp>
 #include <pergrad/host/run/tile_values.hpp>
 #include <pergrad/host/run/tile_view.hpp>
 #include <pergrad/simd/elements.hpp>
 
 namespace pergrad::inline v0_1::on_host {
+
+/// What a backward pass calls with a node and a range of samples. Refers to a function, which must outlive it.
+class completion_call {
+ public:
+  template <class Function>
+  completion_call(const Function& f)  // NOLINT(google-explicit-constructor): an argument as any other
+      : context_{&f}, call_{[](const void* context, std::size_t node, index begin, index end) {
+          (*static_cast<const Function*>(context))(node, begin, end);
+        }} {}
+  void operator()(std::size_t node, index begin, index end) const { call_(context_, node, begin, end); }
+
+ private:
+  const void* context_;
+  void (*call_)(const void*, std::size_t, index, index);
+};
 
 /// Samples begin .. end - 1 of a tile through all nodes. Holds pointers only.
 template <class Network>
@@ -40,7 +54,6 @@ class passes : public tile_values<Network> {
          layer_randomness randomness = {})
       : base{network, workspace}, panels_{panels}, rows_{rows}, randomness_{randomness} {}
 
-  void forward(index begin, index end) { forward(0, size, begin, end); }
   /// Nodes first .. last - 1.
   void forward(std::size_t first, std::size_t last, index begin, index end) {
     for (std::size_t i = first; i < last; ++i) {
@@ -310,17 +323,27 @@ class passes : public tile_values<Network> {
     }
   }
 
+  /// Samples of the tile from `begin` on in a slot, to be read (`const scalar`) or written.
+  template <class Value>
+  [[nodiscard]] images<Value> values(std::size_t which, index begin) const {
+    const slot& here = slot_of(which);
+    return {here.value_layout, at(here.value, begin), here.value.sample};
+  }
+  template <class Value>
+  [[nodiscard]] images<Value> gradients(std::size_t which, index begin) const {
+    const slot& here = slot_of(which);
+    return {here.gradient_layout, at(here.gradient, begin), here.gradient.sample};
+  }
+  // Of a transposed convolution, the adjoint of an affine map, the two directions change places.
   void affine_forward(const node_row& row, index begin, index end) const {
+    const auto x = values<const scalar>(row.in, begin);
+    const auto y = values<scalar>(row.out, begin);
     if constexpr (has_adjoint) {
       if (row.map.adjoint) {
-        adjoint_forward(row, begin, end);
+        through_adjoint(row, panels_, end - begin, x, y, bias_of(row), false);
         return;
       }
     }
-    const slot& in = slot_of(row.in);
-    const slot& out = slot_of(row.out);
-    const images<const scalar> x{in.value_layout, at(in.value, begin), in.value.sample};
-    const images<scalar> y{out.value_layout, at(out.value, begin), out.value.sample};
     if constexpr (table.deferred_count > 0) {
       if (row.deferred) {
         through_weights(row, weights(row).data(), end - begin, x, y, bias_of(row), rows_.from(begin),
@@ -337,45 +360,27 @@ class passes : public tile_values<Network> {
     through_windows(row, panels_, end - begin, x, y, bias_of(row), false);
   }
   void affine_backward(const node_row& row, index begin, index end) const {
+    const auto dy = gradients<const scalar>(row.out, begin);
+    const auto dx = gradients<scalar>(row.in, begin);
     if constexpr (has_adjoint) {
       if (row.map.adjoint) {
-        adjoint_backward(row, begin, end);
+        through_windows(row, panels_, end - begin, dy, dx, nullptr, row.accumulate);
         return;
       }
     }
-    const slot& in = slot_of(row.in);
-    const slot& out = slot_of(row.out);
     if constexpr (table.deferred_count > 0) {
       if (row.deferred) {
-        through_weights_adjoint<scalar>(
-            row, weights(row).data(), end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
-            {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, row.accumulate, at(table.scratch, 0));
+        through_weights_adjoint(row, weights(row).data(), end - begin, dy, dx, row.accumulate, at(table.scratch, 0));
         return;
       }
     }
     if constexpr (table.winograd.sample > 0) {
       if (row.winograd_dx_rows > 0) {
-        filter_adjoint<scalar>(
-            row, panels_, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
-            {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, row.accumulate, at(table.winograd, 0));
+        filter_adjoint(row, panels_, end - begin, dy, dx, row.accumulate, at(table.winograd, 0));
         return;
       }
     }
-    through_adjoint(row, panels_, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
-                    {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, nullptr, row.accumulate);
-  }
-  /// A transposed convolution: the two directions change places.
-  void adjoint_forward(const node_row& row, index begin, index end) const {
-    const slot& in = slot_of(row.in);
-    const slot& out = slot_of(row.out);
-    through_adjoint(row, panels_, end - begin, {in.value_layout, at(in.value, begin), in.value.sample},
-                    {out.value_layout, at(out.value, begin), out.value.sample}, bias_of(row), false);
-  }
-  void adjoint_backward(const node_row& row, index begin, index end) const {
-    const slot& in = slot_of(row.in);
-    const slot& out = slot_of(row.out);
-    through_windows(row, panels_, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
-                    {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, nullptr, row.accumulate);
+    through_adjoint(row, panels_, end - begin, dy, dx, nullptr, row.accumulate);
   }
 
   const scalar* panels_;

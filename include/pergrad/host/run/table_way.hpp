@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 
 #include <pergrad/detail/thread_pool.hpp>
 #include <pergrad/graph/layout.hpp>
@@ -21,7 +20,7 @@
 
 namespace pergrad::inline v0_1::on_host {
 
-/// See ways.hpp.
+/// See worker.hpp.
 template <class Network>
 struct table_way {
   using scalar = typename Network::scalar;
@@ -97,17 +96,18 @@ struct table_way {
         return;
       }
       scalar* const out = sum.out + leaf.parameters;
-      const auto scale = static_cast<scalar>(sum.scale);
-      if (!sums_in_double(sum)) {
+      const auto add_all = [&](auto* to) {
+        const auto scale = static_cast<scalar>(sum.scale);
         for_each_sample([&](const segments<scalar>& here, index first, index last, scalar weight) {
-          add_segments(leaf, here, first, last, scale * weight, sum.squares, out);
+          add_segments(leaf, here, first, last, scale * weight, sum.squares, to);
         });
+      };
+      if (!sums_in_double(sum)) {
+        add_all(out);
         return;
       }
       double* const to = sum_in_double(tape, task / tasks, number);
-      for_each_sample([&](const segments<scalar>& here, index first, index last, scalar weight) {
-        add_segments(leaf, here, first, last, scale * weight, sum.squares, to);
-      });
+      add_all(to);
       if (!is_last) return;
       for_each_stretch_of_bucket(leaf, bucket, [&](index at, index size) {
         for (index i = at; i < at + size; ++i)

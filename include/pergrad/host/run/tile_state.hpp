@@ -77,7 +77,7 @@ struct tile_state {
     if (request.direction == nullptr) return;
     projections[static_cast<std::size_t>(sample)] +=
         dot(static_cast<const scalar*>(gradient(sample, leaf)),
-            static_cast<const scalar*>(tape.direction.data() + leaf.native), leaf.native_count());
+            static_cast<const scalar*>(tape.direction.data() + leaf.native), leaf.size());
   }
 
   [[nodiscard, gnu::noinline]] sample_facts<scalar> facts_of(index b) {
@@ -131,8 +131,8 @@ struct tile_state {
     }
     const auto all = std::span{terms}.first(term_count);
     constexpr index stretch = index{1} << 12;
-    for (index from = 0; from < leaf.native_count(); from += stretch) {
-      const index count = std::min(stretch, leaf.native_count() - from);
+    for (index from = 0; from < leaf.size(); from += stretch) {
+      const index count = std::min(stretch, leaf.size() - from);
       scalar* const here = to + leaf.native + from;
       if (sum.integers == nullptr && !sum.squares) {
         add_all_scaled_to<scalar>(here, all, from, count);

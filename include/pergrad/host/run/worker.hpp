@@ -127,6 +127,7 @@ struct worker {
         const sum_request<scalar>& sum = request.sums[s];
         if (turn != (sum.is_plain ? 0 : needs_a_second_pass(sum) ? 2 : 1)) continue;
         if (turn == 2) {
+          tile.pass.load(source, tile.first, end);  // what the sum before has erased
           forward(begin, end);
           tile.pass.backward(begin, end, [](std::size_t, index, index) {});
         }
