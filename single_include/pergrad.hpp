@@ -2360,17 +2360,17 @@ struct chacha_nonce {
 // The target of the flags: 0 baseline, 1 avx2, 2 avx512.
 #if defined(__AVX512F__) && defined(__AVX512CD__) && defined(__AVX512VL__) && defined(__AVX512DQ__) && \
     defined(__AVX512BW__)
-#define PERGRAD_OWN_FAMILY 2
+#define PERGRAD_OWN_TARGET 2
 #define PERGRAD_OWN_KERNELS avx512
 #define PERGRAD_OWN_VECTOR_BYTES 64
 #define PERGRAD_OWN_VECTOR_REGISTERS 32
 #elif defined(__AVX2__) && defined(__FMA__)
-#define PERGRAD_OWN_FAMILY 1
+#define PERGRAD_OWN_TARGET 1
 #define PERGRAD_OWN_KERNELS avx2
 #define PERGRAD_OWN_VECTOR_BYTES 32
 #define PERGRAD_OWN_VECTOR_REGISTERS 16
 #else
-#define PERGRAD_OWN_FAMILY 0
+#define PERGRAD_OWN_TARGET 0
 #define PERGRAD_OWN_KERNELS baseline
 #if defined(__AVX__)
 #define PERGRAD_OWN_VECTOR_BYTES 32
@@ -2387,9 +2387,9 @@ struct chacha_nonce {
 // The best target that is compiled. A program that runs on one kind of processor only may define
 // PERGRAD_NO_KERNEL_DISPATCH; device compilers do not know the built-ins of other targets.
 #if defined(__x86_64__) && !defined(PERGRAD_NO_KERNEL_DISPATCH) && !defined(__CUDACC__)
-#define PERGRAD_BEST_FAMILY 2
+#define PERGRAD_BEST_TARGET 2
 #else
-#define PERGRAD_BEST_FAMILY PERGRAD_OWN_FAMILY
+#define PERGRAD_BEST_TARGET PERGRAD_OWN_TARGET
 #endif
 
 namespace pergrad::inline v0_1::on_host {
@@ -2400,40 +2400,40 @@ namespace pergrad::inline v0_1::on_host {
 /// * `baseline`: what the flags allow below avx2 (SSE2 on x86-64, NEON on aarch64)
 /// * `avx2`: AVX2 and fused multiply-add
 /// * `avx512`: AVX-512 F, CD, VL, DQ and BW
-enum class kernel_family : unsigned char { baseline, avx2, avx512 };
+enum class kernel_target : unsigned char { baseline, avx2, avx512 };
 
 /// The target's name.
-[[nodiscard]] constexpr std::string_view name_of(kernel_family family) noexcept {
+[[nodiscard]] constexpr std::string_view name_of(kernel_target target) noexcept {
   constexpr std::string_view names[] = {"baseline", "avx2", "avx512"};
-  return names[static_cast<int>(family)];
+  return names[static_cast<int>(target)];
 }
 
 /// The target of the compiler's flags.
-inline constexpr kernel_family own_kernel_family{PERGRAD_OWN_FAMILY};
+inline constexpr kernel_target own_kernel_target{PERGRAD_OWN_TARGET};
 /// The best target that is compiled.
-inline constexpr kernel_family best_kernel_family{PERGRAD_BEST_FAMILY};
+inline constexpr kernel_target best_kernel_target{PERGRAD_BEST_TARGET};
 
 /// A name out of the namespace of one target's kernels, which must be compiled into the program.
-#if PERGRAD_OWN_FAMILY == PERGRAD_BEST_FAMILY
-#define PERGRAD_OF_FAMILY(family, ...) (static_cast<void>(family), PERGRAD_OWN_KERNELS::__VA_ARGS__)
-#elif PERGRAD_OWN_FAMILY == 1
-#define PERGRAD_OF_FAMILY(family, ...) \
-  ((family) == ::pergrad::on_host::kernel_family::avx512 ? avx512::__VA_ARGS__ : avx2::__VA_ARGS__)
+#if PERGRAD_OWN_TARGET == PERGRAD_BEST_TARGET
+#define PERGRAD_OF_TARGET(target, ...) (static_cast<void>(target), PERGRAD_OWN_KERNELS::__VA_ARGS__)
+#elif PERGRAD_OWN_TARGET == 1
+#define PERGRAD_OF_TARGET(target, ...) \
+  ((target) == ::pergrad::on_host::kernel_target::avx512 ? avx512::__VA_ARGS__ : avx2::__VA_ARGS__)
 #else
-#define PERGRAD_OF_FAMILY(family, ...)                                         \
-  ((family) == ::pergrad::on_host::kernel_family::avx512 ? avx512::__VA_ARGS__ \
-   : (family) == ::pergrad::on_host::kernel_family::avx2 ? avx2::__VA_ARGS__   \
+#define PERGRAD_OF_TARGET(target, ...)                                         \
+  ((target) == ::pergrad::on_host::kernel_target::avx512 ? avx512::__VA_ARGS__ \
+   : (target) == ::pergrad::on_host::kernel_target::avx2 ? avx2::__VA_ARGS__   \
                                                          : PERGRAD_OWN_KERNELS::__VA_ARGS__)
 #endif
 
 /// Whether a target is compiled into this program and runs on this processor.
-[[nodiscard]] inline bool runs_here(kernel_family family) noexcept {
-  if (family == own_kernel_family) return true;
-  if (family < own_kernel_family || family > best_kernel_family) return false;
-#if PERGRAD_OWN_FAMILY < PERGRAD_BEST_FAMILY
+[[nodiscard]] inline bool runs_here(kernel_target target) noexcept {
+  if (target == own_kernel_target) return true;
+  if (target < own_kernel_target || target > best_kernel_target) return false;
+#if PERGRAD_OWN_TARGET < PERGRAD_BEST_TARGET
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (family == kernel_family::avx2) return avx2;
+  if (target == kernel_target::avx2) return avx2;
   return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
 #else
@@ -2443,11 +2443,11 @@ inline constexpr kernel_family best_kernel_family{PERGRAD_BEST_FAMILY};
 
 namespace processor_detail {
 
-#if PERGRAD_OWN_FAMILY < PERGRAD_BEST_FAMILY
-inline std::atomic<kernel_family>& chosen_kernel_family() noexcept {
-  static std::atomic<kernel_family> chosen{runs_here(kernel_family::avx512) ? kernel_family::avx512
-                                           : runs_here(kernel_family::avx2) ? kernel_family::avx2
-                                                                            : own_kernel_family};
+#if PERGRAD_OWN_TARGET < PERGRAD_BEST_TARGET
+inline std::atomic<kernel_target>& chosen_kernel_target() noexcept {
+  static std::atomic<kernel_target> chosen{runs_here(kernel_target::avx512) ? kernel_target::avx512
+                                           : runs_here(kernel_target::avx2) ? kernel_target::avx2
+                                                                            : own_kernel_target};
   return chosen;
 }
 #endif
@@ -2455,20 +2455,20 @@ inline std::atomic<kernel_family>& chosen_kernel_family() noexcept {
 }  // namespace processor_detail
 
 /// The target whose kernels run: asked from the processor once.
-[[nodiscard]] inline kernel_family kernel_family_in_use() noexcept {
-#if PERGRAD_OWN_FAMILY < PERGRAD_BEST_FAMILY
-  return processor_detail::chosen_kernel_family().load(std::memory_order_relaxed);
+[[nodiscard]] inline kernel_target kernel_target_in_use() noexcept {
+#if PERGRAD_OWN_TARGET < PERGRAD_BEST_TARGET
+  return processor_detail::chosen_kernel_target().load(std::memory_order_relaxed);
 #else
-  return own_kernel_family;
+  return own_kernel_target;
 #endif
 }
 
 /// From now on this target's kernels run, in all threads; for tests and measurements. False, and nothing changes, where
 /// `runs_here` is false. Not while an evaluation is under way.
-inline bool use_kernel_family(kernel_family family) noexcept {
-  if (!runs_here(family)) return false;
-#if PERGRAD_OWN_FAMILY < PERGRAD_BEST_FAMILY
-  processor_detail::chosen_kernel_family().store(family, std::memory_order_relaxed);
+inline bool use_kernel_target(kernel_target target) noexcept {
+  if (!runs_here(target)) return false;
+#if PERGRAD_OWN_TARGET < PERGRAD_BEST_TARGET
+  processor_detail::chosen_kernel_target().store(target, std::memory_order_relaxed);
 #endif
   return true;
 }
@@ -2506,25 +2506,25 @@ inline constexpr std::array<std::uint32_t, 4> chacha_constants{0x61707865U, 0x33
 
 }  // namespace pergrad::inline v0_1
 
-#define PERGRAD_FAMILY_TEXT "pergrad/privacy/noise/chacha20.inl"
+#define PERGRAD_TARGET_SOURCE "pergrad/privacy/noise/chacha20.inl"
 // pergrad/simd/multi_target.inl - a source, compiled once for each target that a program has
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the source's name in quotes, which no macro
+// Included behind simd/processor.hpp with PERGRAD_TARGET_SOURCE defined as the source's name in quotes, which no macro
 // reaches into; without it, it is empty. The target of the flags comes first, then those beyond it, each in its own
-// namespace and under its pragma. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the source defines.
-#if defined(PERGRAD_FAMILY_TEXT)
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+// namespace and under its pragma. PERGRAD_OF_TARGET (simd/processor.hpp) chooses among what the source defines.
+#if defined(PERGRAD_TARGET_SOURCE)
+#define PERGRAD_TARGET PERGRAD_OWN_TARGET
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -2534,7 +2534,7 @@ inline constexpr std::array<std::uint32_t, 4> chacha_constants{0x61707865U, 0x33
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -2546,11 +2546,11 @@ inline constexpr std::array<std::uint32_t, 4> chacha_constants{0x61707865U, 0x33
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/privacy/noise/chacha20.inl - vectors of 32-bit words, and ChaCha20 blocks, one in each lane of a vector
 //
-// Included once for every family of kernels that a program has, as simd/vector.inl is; PERGRAD_FAMILY is its
+// Included once for every target of kernels that a program has, as simd/vector.inl is; PERGRAD_TARGET is its
 // number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
 // the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
 // Instructions are the compilers' built-ins: <immintrin.h> costs a program a fifth of the time that this library does.
@@ -2558,9 +2558,9 @@ inline constexpr std::array<std::uint32_t, 4> chacha_constants{0x61707865U, 0x33
 
 namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
 
-/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
+/// Number of 32-bit lanes of this target's widest vectors. AVX alone has no wide integers.
 #if PERGRAD_VECTORS_ON_DEVICE
-inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
+inline constexpr int native_lanes = PERGRAD_TARGET == 2 ? 16 : PERGRAD_TARGET == 1 ? 8 : 4;
 #else
 inline constexpr int native_lanes = 1;  // no bit depends on it
 #endif
@@ -2600,7 +2600,7 @@ template <int Lanes>
 /// x turned left by `Bits`. AVX2 has no such instruction, but one that moves bytes: g++ does not find it by itself.
 template <int Bits, class Word>
 [[gnu::always_inline]] PERGRAD_HD constexpr Word turned_left(const Word& x) noexcept {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 1
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_TARGET == 1
   if constexpr (sizeof(Word) == 32 && Bits % 8 == 0) {
     static_assert(Bits == 8 || Bits == 16);
     using bytes [[gnu::vector_size(32)]] = std::uint8_t;
@@ -2667,32 +2667,32 @@ template <int Lanes>
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-#define PERGRAD_FAMILY 1
+#endif  // PERGRAD_TARGET
+#if PERGRAD_OWN_TARGET < 1 && PERGRAD_BEST_TARGET >= 1
+#define PERGRAD_TARGET 1
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -2702,7 +2702,7 @@ template <int Lanes>
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -2714,11 +2714,11 @@ template <int Lanes>
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/privacy/noise/chacha20.inl - vectors of 32-bit words, and ChaCha20 blocks, one in each lane of a vector
 //
-// Included once for every family of kernels that a program has, as simd/vector.inl is; PERGRAD_FAMILY is its
+// Included once for every target of kernels that a program has, as simd/vector.inl is; PERGRAD_TARGET is its
 // number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
 // the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
 // Instructions are the compilers' built-ins: <immintrin.h> costs a program a fifth of the time that this library does.
@@ -2726,9 +2726,9 @@ template <int Lanes>
 
 namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
 
-/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
+/// Number of 32-bit lanes of this target's widest vectors. AVX alone has no wide integers.
 #if PERGRAD_VECTORS_ON_DEVICE
-inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
+inline constexpr int native_lanes = PERGRAD_TARGET == 2 ? 16 : PERGRAD_TARGET == 1 ? 8 : 4;
 #else
 inline constexpr int native_lanes = 1;  // no bit depends on it
 #endif
@@ -2768,7 +2768,7 @@ template <int Lanes>
 /// x turned left by `Bits`. AVX2 has no such instruction, but one that moves bytes: g++ does not find it by itself.
 template <int Bits, class Word>
 [[gnu::always_inline]] PERGRAD_HD constexpr Word turned_left(const Word& x) noexcept {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 1
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_TARGET == 1
   if constexpr (sizeof(Word) == 32 && Bits % 8 == 0) {
     static_assert(Bits == 8 || Bits == 16);
     using bytes [[gnu::vector_size(32)]] = std::uint8_t;
@@ -2835,33 +2835,33 @@ template <int Lanes>
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 #endif
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-#define PERGRAD_FAMILY 2
+#if PERGRAD_OWN_TARGET < 2 && PERGRAD_BEST_TARGET >= 2
+#define PERGRAD_TARGET 2
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -2871,7 +2871,7 @@ template <int Lanes>
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -2883,11 +2883,11 @@ template <int Lanes>
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/privacy/noise/chacha20.inl - vectors of 32-bit words, and ChaCha20 blocks, one in each lane of a vector
 //
-// Included once for every family of kernels that a program has, as simd/vector.inl is; PERGRAD_FAMILY is its
+// Included once for every target of kernels that a program has, as simd/vector.inl is; PERGRAD_TARGET is its
 // number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
 // the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
 // Instructions are the compilers' built-ins: <immintrin.h> costs a program a fifth of the time that this library does.
@@ -2895,9 +2895,9 @@ template <int Lanes>
 
 namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
 
-/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
+/// Number of 32-bit lanes of this target's widest vectors. AVX alone has no wide integers.
 #if PERGRAD_VECTORS_ON_DEVICE
-inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
+inline constexpr int native_lanes = PERGRAD_TARGET == 2 ? 16 : PERGRAD_TARGET == 1 ? 8 : 4;
 #else
 inline constexpr int native_lanes = 1;  // no bit depends on it
 #endif
@@ -2937,7 +2937,7 @@ template <int Lanes>
 /// x turned left by `Bits`. AVX2 has no such instruction, but one that moves bytes: g++ does not find it by itself.
 template <int Bits, class Word>
 [[gnu::always_inline]] PERGRAD_HD constexpr Word turned_left(const Word& x) noexcept {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 1
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_TARGET == 1
   if constexpr (sizeof(Word) == 32 && Bits % 8 == 0) {
     static_assert(Bits == 8 || Bits == 16);
     using bytes [[gnu::vector_size(32)]] = std::uint8_t;
@@ -3004,22 +3004,22 @@ template <int Lanes>
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 #endif
-#undef PERGRAD_FAMILY_TEXT
-#endif  // PERGRAD_FAMILY_TEXT
+#undef PERGRAD_TARGET_SOURCE
+#endif  // PERGRAD_TARGET_SOURCE
 
 namespace pergrad::inline v0_1 {
 
@@ -6025,7 +6025,7 @@ struct rounded_root {
   bool is_settled;
 };
 [[nodiscard, gnu::noinline]] PERGRAD_HD inline rounded_root round_root(fixed_point square, const fixed_point& error,
-                                                        const fixed_point& variance) noexcept {
+                                                                       const fixed_point& variance) noexcept {
   fixed_point most = square;
   most += error;
   most = most * variance;
@@ -6204,25 +6204,25 @@ struct release_kernels {
 
 }  // namespace pergrad::inline v0_1
 
-#define PERGRAD_FAMILY_TEXT "pergrad/privacy/noise/rounded_gaussian.inl"
+#define PERGRAD_TARGET_SOURCE "pergrad/privacy/noise/rounded_gaussian.inl"
 // pergrad/simd/multi_target.inl - a source, compiled once for each target that a program has
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the source's name in quotes, which no macro
+// Included behind simd/processor.hpp with PERGRAD_TARGET_SOURCE defined as the source's name in quotes, which no macro
 // reaches into; without it, it is empty. The target of the flags comes first, then those beyond it, each in its own
-// namespace and under its pragma. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the source defines.
-#if defined(PERGRAD_FAMILY_TEXT)
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+// namespace and under its pragma. PERGRAD_OF_TARGET (simd/processor.hpp) chooses among what the source defines.
+#if defined(PERGRAD_TARGET_SOURCE)
+#define PERGRAD_TARGET PERGRAD_OWN_TARGET
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -6232,7 +6232,7 @@ struct release_kernels {
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -6244,7 +6244,7 @@ struct release_kernels {
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/privacy/noise/rounded_gaussian.inl - pairs of rounded Gaussians from words, a vector at a time
 // (privacy/noise/rounded_gaussian.hpp says how and why)
@@ -6484,32 +6484,32 @@ inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &rel
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-#define PERGRAD_FAMILY 1
+#endif  // PERGRAD_TARGET
+#if PERGRAD_OWN_TARGET < 1 && PERGRAD_BEST_TARGET >= 1
+#define PERGRAD_TARGET 1
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -6519,7 +6519,7 @@ inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &rel
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -6531,7 +6531,7 @@ inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &rel
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/privacy/noise/rounded_gaussian.inl - pairs of rounded Gaussians from words, a vector at a time
 // (privacy/noise/rounded_gaussian.hpp says how and why)
@@ -6771,33 +6771,33 @@ inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &rel
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 #endif
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-#define PERGRAD_FAMILY 2
+#if PERGRAD_OWN_TARGET < 2 && PERGRAD_BEST_TARGET >= 2
+#define PERGRAD_TARGET 2
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -6807,7 +6807,7 @@ inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &rel
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -6819,7 +6819,7 @@ inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &rel
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/privacy/noise/rounded_gaussian.inl - pairs of rounded Gaussians from words, a vector at a time
 // (privacy/noise/rounded_gaussian.hpp says how and why)
@@ -7059,27 +7059,27 @@ inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &rel
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 #endif
-#undef PERGRAD_FAMILY_TEXT
-#endif  // PERGRAD_FAMILY_TEXT
+#undef PERGRAD_TARGET_SOURCE
+#endif  // PERGRAD_TARGET_SOURCE
 
 namespace pergrad::inline v0_1::detail {
 
 [[nodiscard]] inline const release_kernels& release_kernels_in_use() noexcept {
-  return PERGRAD_OF_FAMILY(on_host::kernel_family_in_use(), releases);
+  return PERGRAD_OF_TARGET(on_host::kernel_target_in_use(), releases);
 }
 
 inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
@@ -7376,27 +7376,27 @@ using index = std::ptrdiff_t;
 // Kernels exist for three targets of x86-64: avx512, avx2 (with fused multiply-add) and baseline, which is whatever
 // the flags allow below that. The target of the flags, and what goes beyond it, is compiled; host/gemm/micro_kernel.hpp
 // chooses among them when the program runs. Everything else uses the vectors of the flags, which are named here. Other
-// processors have one family, the baseline.
+// processors have one target, the baseline.
 
-#define PERGRAD_FAMILY_TEXT "pergrad/simd/vector.inl"
+#define PERGRAD_TARGET_SOURCE "pergrad/simd/vector.inl"
 // pergrad/simd/multi_target.inl - a source, compiled once for each target that a program has
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the source's name in quotes, which no macro
+// Included behind simd/processor.hpp with PERGRAD_TARGET_SOURCE defined as the source's name in quotes, which no macro
 // reaches into; without it, it is empty. The target of the flags comes first, then those beyond it, each in its own
-// namespace and under its pragma. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the source defines.
-#if defined(PERGRAD_FAMILY_TEXT)
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+// namespace and under its pragma. PERGRAD_OF_TARGET (simd/processor.hpp) chooses among what the source defines.
+#if defined(PERGRAD_TARGET_SOURCE)
+#define PERGRAD_TARGET PERGRAD_OWN_TARGET
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -7406,7 +7406,7 @@ using index = std::ptrdiff_t;
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -7418,7 +7418,7 @@ using index = std::ptrdiff_t;
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/simd/vector.inl - vectors of one width: loads and stores of them, or of their first few lanes
 //
@@ -7440,7 +7440,7 @@ inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
 
 /// Is this the baseline of a program that has better targets as well? Only old processors run it: it is there to be
 /// right, and to compile soon.
-inline constexpr bool is_fallback = vector_bytes == 16 && PERGRAD_BEST_FAMILY > 0;
+inline constexpr bool is_fallback = vector_bytes == 16 && PERGRAD_BEST_TARGET > 0;
 
 /// Is a vector that is read and written under a mask as good as one without, so that whole vectors need no code of
 /// their own? AVX2's masks are slow on some processors.
@@ -7601,7 +7601,7 @@ class first_lanes {
   using mask_type = std::size_t;
   static mask_type mask_of(std::size_t count) noexcept { return count; }
   // A call would send every vector of its caller to memory. Where only old processors come by, it compiles sooner.
-#if PERGRAD_BEST_FAMILY > 0
+#if PERGRAD_BEST_TARGET > 0
   [[gnu::noinline]]
 #endif
   static vector<Scalar>
@@ -7610,7 +7610,7 @@ class first_lanes {
     copy(lanes, from, count);
     return all_lanes<Scalar>{}.load(lanes);
   }
-#if PERGRAD_BEST_FAMILY > 0
+#if PERGRAD_BEST_TARGET > 0
   [[gnu::noinline]]
 #endif
   static void
@@ -7651,32 +7651,32 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-#define PERGRAD_FAMILY 1
+#endif  // PERGRAD_TARGET
+#if PERGRAD_OWN_TARGET < 1 && PERGRAD_BEST_TARGET >= 1
+#define PERGRAD_TARGET 1
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -7686,7 +7686,7 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -7698,7 +7698,7 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/simd/vector.inl - vectors of one width: loads and stores of them, or of their first few lanes
 //
@@ -7720,7 +7720,7 @@ inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
 
 /// Is this the baseline of a program that has better targets as well? Only old processors run it: it is there to be
 /// right, and to compile soon.
-inline constexpr bool is_fallback = vector_bytes == 16 && PERGRAD_BEST_FAMILY > 0;
+inline constexpr bool is_fallback = vector_bytes == 16 && PERGRAD_BEST_TARGET > 0;
 
 /// Is a vector that is read and written under a mask as good as one without, so that whole vectors need no code of
 /// their own? AVX2's masks are slow on some processors.
@@ -7881,7 +7881,7 @@ class first_lanes {
   using mask_type = std::size_t;
   static mask_type mask_of(std::size_t count) noexcept { return count; }
   // A call would send every vector of its caller to memory. Where only old processors come by, it compiles sooner.
-#if PERGRAD_BEST_FAMILY > 0
+#if PERGRAD_BEST_TARGET > 0
   [[gnu::noinline]]
 #endif
   static vector<Scalar>
@@ -7890,7 +7890,7 @@ class first_lanes {
     copy(lanes, from, count);
     return all_lanes<Scalar>{}.load(lanes);
   }
-#if PERGRAD_BEST_FAMILY > 0
+#if PERGRAD_BEST_TARGET > 0
   [[gnu::noinline]]
 #endif
   static void
@@ -7931,33 +7931,33 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 #endif
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-#define PERGRAD_FAMILY 2
+#if PERGRAD_OWN_TARGET < 2 && PERGRAD_BEST_TARGET >= 2
+#define PERGRAD_TARGET 2
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -7967,7 +7967,7 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -7979,7 +7979,7 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/simd/vector.inl - vectors of one width: loads and stores of them, or of their first few lanes
 //
@@ -8001,7 +8001,7 @@ inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
 
 /// Is this the baseline of a program that has better targets as well? Only old processors run it: it is there to be
 /// right, and to compile soon.
-inline constexpr bool is_fallback = vector_bytes == 16 && PERGRAD_BEST_FAMILY > 0;
+inline constexpr bool is_fallback = vector_bytes == 16 && PERGRAD_BEST_TARGET > 0;
 
 /// Is a vector that is read and written under a mask as good as one without, so that whole vectors need no code of
 /// their own? AVX2's masks are slow on some processors.
@@ -8162,7 +8162,7 @@ class first_lanes {
   using mask_type = std::size_t;
   static mask_type mask_of(std::size_t count) noexcept { return count; }
   // A call would send every vector of its caller to memory. Where only old processors come by, it compiles sooner.
-#if PERGRAD_BEST_FAMILY > 0
+#if PERGRAD_BEST_TARGET > 0
   [[gnu::noinline]]
 #endif
   static vector<Scalar>
@@ -8171,7 +8171,7 @@ class first_lanes {
     copy(lanes, from, count);
     return all_lanes<Scalar>{}.load(lanes);
   }
-#if PERGRAD_BEST_FAMILY > 0
+#if PERGRAD_BEST_TARGET > 0
   [[gnu::noinline]]
 #endif
   static void
@@ -8212,22 +8212,22 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 #endif
-#undef PERGRAD_FAMILY_TEXT
-#endif  // PERGRAD_FAMILY_TEXT
+#undef PERGRAD_TARGET_SOURCE
+#endif  // PERGRAD_TARGET_SOURCE
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -14023,7 +14023,7 @@ namespace product_detail {
 /// Of any target: the most rows of a register block, the bytes of a vector, and the most bytes of a register block's
 /// sums.
 inline constexpr std::size_t tile_rows_limit = 10;
-inline constexpr std::size_t widest_vector_bytes = PERGRAD_BEST_FAMILY == 2 ? 64 : 32;
+inline constexpr std::size_t widest_vector_bytes = PERGRAD_BEST_TARGET == 2 ? 64 : 32;
 inline constexpr std::size_t tile_bytes_limit = 32 * widest_vector_bytes;
 
 /// What a register block reads and where it leaves its sums. Only the innermost reduction loop may be empty.
@@ -14089,7 +14089,7 @@ struct tile_width {
 
 /// The register blocks of one target; `widths` are 1, 2, 4 and 8 vectors, or narrower ones again.
 template <class Scalar>
-struct tile_family {
+struct micro_kernels {
   std::size_t lanes;
   tile_width<Scalar> widths[4];
   void (*finish)(const finish_task<Scalar>&) noexcept;
@@ -14119,25 +14119,25 @@ struct tile_family {
 
 }  // namespace pergrad::inline v0_1::on_host
 
-#define PERGRAD_FAMILY_TEXT "pergrad/host/gemm/finish.inl"
+#define PERGRAD_TARGET_SOURCE "pergrad/host/gemm/finish.inl"
 // pergrad/simd/multi_target.inl - a source, compiled once for each target that a program has
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the source's name in quotes, which no macro
+// Included behind simd/processor.hpp with PERGRAD_TARGET_SOURCE defined as the source's name in quotes, which no macro
 // reaches into; without it, it is empty. The target of the flags comes first, then those beyond it, each in its own
-// namespace and under its pragma. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the source defines.
-#if defined(PERGRAD_FAMILY_TEXT)
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+// namespace and under its pragma. PERGRAD_OF_TARGET (simd/processor.hpp) chooses among what the source defines.
+#if defined(PERGRAD_TARGET_SOURCE)
+#define PERGRAD_TARGET PERGRAD_OWN_TARGET
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -14147,7 +14147,7 @@ struct tile_family {
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -14159,7 +14159,7 @@ struct tile_family {
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/host/gemm/finish.inl - one target's code for the finished sums of a register block: store, add, bias, squares
 //
@@ -14306,32 +14306,32 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-#define PERGRAD_FAMILY 1
+#endif  // PERGRAD_TARGET
+#if PERGRAD_OWN_TARGET < 1 && PERGRAD_BEST_TARGET >= 1
+#define PERGRAD_TARGET 1
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -14341,7 +14341,7 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -14353,7 +14353,7 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/host/gemm/finish.inl - one target's code for the finished sums of a register block: store, add, bias, squares
 //
@@ -14500,33 +14500,33 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 #endif
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-#define PERGRAD_FAMILY 2
+#if PERGRAD_OWN_TARGET < 2 && PERGRAD_BEST_TARGET >= 2
+#define PERGRAD_TARGET 2
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -14536,7 +14536,7 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -14548,7 +14548,7 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/host/gemm/finish.inl - one target's code for the finished sums of a register block: store, add, bias, squares
 //
@@ -14695,41 +14695,41 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 #endif
-#undef PERGRAD_FAMILY_TEXT
-#endif  // PERGRAD_FAMILY_TEXT
-#define PERGRAD_FAMILY_TEXT "pergrad/host/gemm/micro_kernel.inl"
+#undef PERGRAD_TARGET_SOURCE
+#endif  // PERGRAD_TARGET_SOURCE
+#define PERGRAD_TARGET_SOURCE "pergrad/host/gemm/micro_kernel.inl"
 // pergrad/simd/multi_target.inl - a source, compiled once for each target that a program has
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the source's name in quotes, which no macro
+// Included behind simd/processor.hpp with PERGRAD_TARGET_SOURCE defined as the source's name in quotes, which no macro
 // reaches into; without it, it is empty. The target of the flags comes first, then those beyond it, each in its own
-// namespace and under its pragma. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the source defines.
-#if defined(PERGRAD_FAMILY_TEXT)
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+// namespace and under its pragma. PERGRAD_OF_TARGET (simd/processor.hpp) chooses among what the source defines.
+#if defined(PERGRAD_TARGET_SOURCE)
+#define PERGRAD_TARGET PERGRAD_OWN_TARGET
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -14739,7 +14739,7 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -14751,7 +14751,7 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/host/gemm/micro_kernel.inl - the micro-kernels of one target: a few rows times a few vectors of sums in
 // registers
@@ -14827,7 +14827,7 @@ template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole,
 }
 
 /// Has a register block a loop for rows whose last vector is not whole? Only narrow ones get such rows
-/// (tile_family::choose).
+/// (micro_kernels::choose).
 constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <= 2; }
 
 /// Has a register block a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
@@ -14946,7 +14946,7 @@ struct width<Scalar, Vectors, std::index_sequence<Row...>> {
 };
 
 template <class Scalar>
-inline constexpr product_detail::tile_family<Scalar> family{
+inline constexpr product_detail::micro_kernels<Scalar> kernels{
     vector_lanes<Scalar>,
     {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, is_fallback ? 2 : 4>::value,
      width<Scalar, is_fallback ? 2 : 8>::value},
@@ -14957,32 +14957,32 @@ inline constexpr product_detail::tile_family<Scalar> family{
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-#define PERGRAD_FAMILY 1
+#endif  // PERGRAD_TARGET
+#if PERGRAD_OWN_TARGET < 1 && PERGRAD_BEST_TARGET >= 1
+#define PERGRAD_TARGET 1
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -14992,7 +14992,7 @@ inline constexpr product_detail::tile_family<Scalar> family{
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -15004,7 +15004,7 @@ inline constexpr product_detail::tile_family<Scalar> family{
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/host/gemm/micro_kernel.inl - the micro-kernels of one target: a few rows times a few vectors of sums in
 // registers
@@ -15080,7 +15080,7 @@ template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole,
 }
 
 /// Has a register block a loop for rows whose last vector is not whole? Only narrow ones get such rows
-/// (tile_family::choose).
+/// (micro_kernels::choose).
 constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <= 2; }
 
 /// Has a register block a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
@@ -15199,7 +15199,7 @@ struct width<Scalar, Vectors, std::index_sequence<Row...>> {
 };
 
 template <class Scalar>
-inline constexpr product_detail::tile_family<Scalar> family{
+inline constexpr product_detail::micro_kernels<Scalar> kernels{
     vector_lanes<Scalar>,
     {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, is_fallback ? 2 : 4>::value,
      width<Scalar, is_fallback ? 2 : 8>::value},
@@ -15210,33 +15210,33 @@ inline constexpr product_detail::tile_family<Scalar> family{
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 #endif
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-#define PERGRAD_FAMILY 2
+#if PERGRAD_OWN_TARGET < 2 && PERGRAD_BEST_TARGET >= 2
+#define PERGRAD_TARGET 2
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -15246,7 +15246,7 @@ inline constexpr product_detail::tile_family<Scalar> family{
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -15258,7 +15258,7 @@ inline constexpr product_detail::tile_family<Scalar> family{
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/host/gemm/micro_kernel.inl - the micro-kernels of one target: a few rows times a few vectors of sums in
 // registers
@@ -15334,7 +15334,7 @@ template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole,
 }
 
 /// Has a register block a loop for rows whose last vector is not whole? Only narrow ones get such rows
-/// (tile_family::choose).
+/// (micro_kernels::choose).
 constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <= 2; }
 
 /// Has a register block a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
@@ -15453,7 +15453,7 @@ struct width<Scalar, Vectors, std::index_sequence<Row...>> {
 };
 
 template <class Scalar>
-inline constexpr product_detail::tile_family<Scalar> family{
+inline constexpr product_detail::micro_kernels<Scalar> kernels{
     vector_lanes<Scalar>,
     {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, is_fallback ? 2 : 4>::value,
      width<Scalar, is_fallback ? 2 : 8>::value},
@@ -15464,22 +15464,22 @@ inline constexpr product_detail::tile_family<Scalar> family{
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 #endif
-#undef PERGRAD_FAMILY_TEXT
-#endif  // PERGRAD_FAMILY_TEXT
+#undef PERGRAD_TARGET_SOURCE
+#endif  // PERGRAD_TARGET_SOURCE
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -15487,8 +15487,8 @@ namespace product_detail {
 
 /// The register blocks of a target, which must be compiled into the program.
 template <class Scalar>
-[[nodiscard]] inline const tile_family<Scalar>& tiles_of(kernel_family family) noexcept {
-  return PERGRAD_OF_FAMILY(family, tiles::family<Scalar>);
+[[nodiscard]] inline const micro_kernels<Scalar>& tiles_of(kernel_target target) noexcept {
+  return PERGRAD_OF_TARGET(target, tiles::kernels<Scalar>);
 }
 
 }  // namespace product_detail
@@ -16639,7 +16639,7 @@ struct leaf_tables {
   }
   /// Deferred leaves behind all others in the native order, and where a sample leaves what they are made of.
   static constexpr void arrange_deferred(tables& t) {
-    t.lane_size = t.native_size;
+    t.accumulator_size = t.native_size;
     for (std::size_t k = 0; k != t.outer_count; ++k) {
       outer_leaf& leaf = t.outer[k];
       if (!leaf.deferred) continue;
@@ -16849,7 +16849,7 @@ struct program {
     std::size_t layer_groups = 0;  ///< nodes with parameters
     std::array<std::size_t, size> layer_group{};
     index native_size = 0;
-    index lane_size = 0;  ///< of it, what accumulators sum: all but the deferred leaves
+    index accumulator_size = 0;  ///< of it, what accumulators sum: all but the deferred leaves
     std::size_t deferred_count = 0;
     index deferred_x = 0;      ///< what a sample leaves of all deferred leaves: x
     index deferred_delta = 0;  ///< and delta
@@ -17425,7 +17425,7 @@ namespace product_detail {
 
 /// One panel of columns in blocks of rows and terms (blocks.hpp).
 template <class Scalar>
-[[gnu::noinline]] void sweep_in_blocks(tile_walk walk, const tile_family<Scalar>& family, const loop (&reduce)[4],
+[[gnu::noinline]] void sweep_in_blocks(tile_walk walk, const micro_kernels<Scalar>& kernels, const loop (&reduce)[4],
                                        const tile_width<Scalar>& chosen, const tile_task<Scalar>& task,
                                        finish_task<Scalar> rest, const Scalar* left, Scalar* out) noexcept {
   alignas(64) Scalar sums[block_row_count * 8 * widest_vector_bytes / sizeof(Scalar)];
@@ -17436,10 +17436,10 @@ template <class Scalar>
     for (std::size_t tile = 0; tile < tiles; ++tile) {
       rest.rows = walk.count();
       const tile_rows place = walk.next(rest.rows, rest.rows);
-      rest.sums = sums + tile * chosen.max_rows * chosen.vectors * family.lanes;
+      rest.sums = sums + tile * chosen.max_rows * chosen.vectors * kernels.lanes;
       if (out != nullptr) rest.out = out + place.out;
       rest.row_offset = place.out_offset;
-      family.finish(rest);
+      kernels.finish(rest);
     }
   }
 }
@@ -17471,9 +17471,9 @@ inline constexpr std::size_t bytes_to_square = std::size_t{1} << 14U;
 /// Panels of columns outside, register blocks of rows inside: a panel of `right` stays in the cache while `left` passes
 /// by.
 template <class Scalar>
-void sweep(const tile_family<Scalar>& family, const product_shape& shape, const Scalar* left, const Scalar* right,
+void sweep(const micro_kernels<Scalar>& kernels, const product_shape& shape, const Scalar* left, const Scalar* right,
            Scalar* out, const epilogue::request<Scalar>& how) noexcept {
-  const std::size_t lanes = family.lanes;
+  const std::size_t lanes = kernels.lanes;
   const auto row_count = static_cast<std::size_t>(shape.outer_row.extent * shape.row[0].extent * shape.row[1].extent *
                                                   shape.row[2].extent);
   const auto columns = static_cast<std::size_t>(shape.columns);
@@ -17493,7 +17493,7 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
   if (shape.row[2].left == 1) task.left_ahead = fetch_ahead;
   finish_task<Scalar> rest{how, sums};
   for (std::size_t column = 0; column < columns;) {
-    const tile_width<Scalar>& chosen = family.choose(row_count, columns - column);
+    const tile_width<Scalar>& chosen = kernels.choose(row_count, columns - column);
     rest.vectors = chosen.vectors;
     rest.sum_offset = task.sum_offset = chosen.packed;
     if (columns - column < chosen.vectors * lanes) {
@@ -17505,7 +17505,7 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
     Scalar* const out_panel = out == nullptr ? nullptr : out + column;
     tile_walk walk{shape, row_count, chosen.max_rows, chosen.formed};
     if (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes)) {
-      sweep_in_blocks(walk, family, reduce, chosen, task, rest, left, out_panel);
+      sweep_in_blocks(walk, kernels, reduce, chosen, task, rest, left, out_panel);
     } else {
       // Whole vectors that are only stored need no buffer.
       const bool squares = how.what == epilogue::kind::squares_store;
@@ -17536,13 +17536,13 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
         }
         chosen.by_rows[rest.rows - 1](task);
         if (!rest.stored) {
-          family.finish(rest);
+          kernels.finish(rest);
         } else if (squares) {
           formed += rest.rows;
           if (formed - squared < rows_to_square && walk.tiles_left() > 0) continue;
           rest.rows = formed - squared;
           rest.out = out_panel + static_cast<std::ptrdiff_t>(squared) * rest.step;
-          family.finish(rest);
+          kernels.finish(rest);
           squared = formed;
         }
       }
@@ -17557,7 +17557,7 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
 template <class Scalar>
 [[gnu::noinline]] void multiply(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
                                 const epilogue::request<Scalar>& how) noexcept {
-  sweep(tiles_of<Scalar>(kernel_family_in_use()), shape, left, right, out, how);
+  sweep(tiles_of<Scalar>(kernel_target_in_use()), shape, left, right, out, how);
 }
 
 }  // namespace product_detail
@@ -18084,9 +18084,9 @@ struct deferred_rows {
 };
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/run/lane_ring.hpp - which accumulator has which buffer, and when it joins the total
+// pergrad/host/run/accumulator_ring.hpp - which accumulator has which buffer, and when it joins the total
 //
-// An accumulator, `lane` in the code, is an order of additions: its tiles in order, then the accumulators in order. It
+// An accumulator is an order of additions: its tiles in order, then the accumulators in order. It
 // need not keep a buffer of its own for that. Accumulator 0 has buffer 0, which is the running total; the others take
 // turns in a ring of those that are left. One begins once the one before it in the same buffer has been added to the
 // total, and accumulators are added in order. So bits do not depend on the number of buffers, nor on which accumulator
@@ -18103,43 +18103,45 @@ namespace pergrad::inline v0_1::on_host {
 /// Buffers of sums that serve a number of threads: the total, one for each thread, and as many again but one, so that a
 /// thread must be a whole round ahead of another before it waits. At least 2, the total's and one in work. What that
 /// saves: docs/internals/tricks.md.
-[[nodiscard]] constexpr index lane_buffers(index lanes, std::size_t threads) noexcept {
-  return std::max<index>(2, std::min(lanes, 2 * static_cast<index>(threads)));
+[[nodiscard]] constexpr index accumulator_buffers(index accumulators, std::size_t threads) noexcept {
+  return std::max<index>(2, std::min(accumulators, 2 * static_cast<index>(threads)));
 }
 
 /// The accumulators of one evaluation, numbered in the order in which they are added up. Threads call `begin` in that
 /// order, each accumulator's once, and `finish` for every accumulator that has begun, whatever becomes of it.
 template <index MostBuffers>
-class lane_ring {
+class accumulator_ring {
  public:
   static_assert(MostBuffers >= 2);
 
-  lane_ring(index lanes, index buffers) noexcept : lanes_{lanes}, ring_{buffers - 1} {}
-  lane_ring(const lane_ring&) = delete;
-  lane_ring& operator=(const lane_ring&) = delete;
-  ~lane_ring() = default;
+  accumulator_ring(index accumulators, index buffers) noexcept : count_{accumulators}, ring_{buffers - 1} {}
+  accumulator_ring(const accumulator_ring&) = delete;
+  accumulator_ring& operator=(const accumulator_ring&) = delete;
+  ~accumulator_ring() = default;
 
-  [[nodiscard]] index count() const noexcept { return lanes_; }
+  [[nodiscard]] index count() const noexcept { return count_; }
   /// The buffer of an accumulator; 0, the first accumulator's, becomes the total.
-  [[nodiscard]] index buffer_of(index lane) const noexcept { return lane == 0 ? 0 : 1 + (lane - 1) % ring_; }
+  [[nodiscard]] index buffer_of(index accumulator) const noexcept {
+    return accumulator == 0 ? 0 : 1 + (accumulator - 1) % ring_;
+  }
   /// Has an accumulator before this one left its buffer?
-  [[nodiscard]] bool was_used_before(index lane) const noexcept { return lane > ring_; }
+  [[nodiscard]] bool was_used_before(index accumulator) const noexcept { return accumulator > ring_; }
   /// Accumulators [0, folded_in_the_end()) are in the total once all are done, the others still in their buffers.
   [[nodiscard]] index folded_in_the_end() const noexcept {
-    return std::max<index>(std::min<index>(lanes_, 1), lanes_ - ring_);
+    return std::max<index>(std::min<index>(count_, 1), count_ - ring_);
   }
 
   /// Waits until the accumulator's buffer is free.
-  void begin(index lane) {
+  void begin(index accumulator) {
     std::unique_lock lock{mutex_};
-    is_free_.wait(lock, [&] { return lane <= ring_ || lane - ring_ < folded_; });
+    is_free_.wait(lock, [&] { return accumulator <= ring_ || accumulator - ring_ < folded_; });
   }
   /// Notes that the accumulator is done. Calls add(total's buffer, buffer) for the accumulators whose turn it is to
   /// free their buffers: one call at a time, in the accumulators' order.
   template <class Add>
-  void finish(index lane, Add&& add) {
+  void finish(index accumulator, Add&& add) {
     std::unique_lock lock{mutex_};
-    done_[static_cast<std::size_t>(buffer_of(lane))] = true;
+    done_[static_cast<std::size_t>(buffer_of(accumulator))] = true;
     if (is_adding_) return;  // whoever adds looks again
     while (folded_ < folded_in_the_end() && done_[static_cast<std::size_t>(buffer_of(folded_))]) {
       const index buffer = buffer_of(folded_);
@@ -18157,7 +18159,7 @@ class lane_ring {
   }
 
  private:
-  index lanes_;
+  index count_;
   index ring_;
   std::mutex mutex_;
   std::condition_variable is_free_;
@@ -18173,9 +18175,9 @@ namespace pergrad::inline v0_1::on_host {
 /// Lanes: stretches of the batch that are summed one after the other, and then with each other in order. Their number
 /// depends on the network alone, so that results do not depend on the number of threads.
 template <class Network>
-inline constexpr index lane_count = [] {
-  constexpr index bytes =
-      std::max<index>(1, program<Network>::table.lane_size) * static_cast<index>(sizeof(typename Network::scalar));
+inline constexpr index accumulator_count = [] {
+  constexpr index bytes = std::max<index>(1, program<Network>::table.accumulator_size) *
+                          static_cast<index>(sizeof(typename Network::scalar));
   return std::clamp<index>((index{64} << 20) / bytes, 2, 16);
 }();
 
@@ -18192,18 +18194,19 @@ template <class Network>
 /// next to its tiles. An element of an accumulator counts as 8 multiply-adds inside the L2 cache and as 64 beyond it,
 /// and may take a sixteenth of the time.
 template <class Network>
-[[nodiscard]] constexpr index lanes_for(index tiles) noexcept {
+[[nodiscard]] constexpr index accumulators_for(index tiles) noexcept {
   constexpr const auto& table = program<Network>::table;
-  constexpr index bytes = table.lane_size * static_cast<index>(sizeof(typename Network::scalar));
-  constexpr index lane_cost = (bytes <= (index{1} << 20) ? 8 : 64) * table.lane_size;
+  constexpr index bytes = table.accumulator_size * static_cast<index>(sizeof(typename Network::scalar));
+  constexpr index accumulator_cost = (bytes <= (index{1} << 20) ? 8 : 64) * table.accumulator_size;
   constexpr index tile_cost = [] {
     index sum = 1;
     for (std::size_t k = 0; k != table.outer_count; ++k) sum += table.outer[k].size() * table.outer[k].positions();
     return 3 * table.tile * sum;  // forward, input gradient and weight gradient
   }();
-  constexpr index tiles_a_lane = std::max<index>(1, 16 * lane_cost / tile_cost);
+  constexpr index tiles_an_accumulator = std::max<index>(1, 16 * accumulator_cost / tile_cost);
   constexpr index few = 4;  // never so few that a small machine idles
-  return std::clamp<index>(tiles / tiles_a_lane, std::min(few, lane_count<Network>), lane_count<Network>);
+  return std::clamp<index>(tiles / tiles_an_accumulator, std::min(few, accumulator_count<Network>),
+                           accumulator_count<Network>);
 }
 
 /// Samples of a chunk. The sums of a chunk are added to those of the chunks before. Where there are tables or deferred
@@ -18219,7 +18222,8 @@ inline constexpr index chunk_samples = [] {
       1, table.sparse_integers * 4 + (table.sparse_scalars + table.deferred_x + table.deferred_delta) * scalar_bytes);
   index samples = std::clamp<index>((index{16} << 20) / bytes, 64, 256);
   const index rows = table.deferred_x + table.deferred_delta;
-  while (samples > 128 && 2 * samples * rows > 3 * (table.native_size - table.lane_size) && table.deferred_count > 0) {
+  while (samples > 128 && 2 * samples * rows > 3 * (table.native_size - table.accumulator_size) &&
+         table.deferred_count > 0) {
     samples /= 2;
   }
   return std::max<index>(1, samples / table.tile) * table.tile;
@@ -18233,9 +18237,9 @@ template <class Network>
 }
 /// Accumulators of a clipped sum's chunk: of no more samples than a part or a tile.
 template <class Network>
-[[nodiscard]] constexpr index bounded_lanes_for(index tiles, index tile, std::size_t capacity) noexcept {
+[[nodiscard]] constexpr index bounded_accumulators_for(index tiles, index tile, std::size_t capacity) noexcept {
   const index tiles_of_part = std::max<index>(1, part_samples<Network>(capacity) / tile);
-  return std::min(tiles, std::max(lanes_for<Network>(tiles), (tiles + tiles_of_part - 1) / tiles_of_part));
+  return std::min(tiles, std::max(accumulators_for<Network>(tiles), (tiles + tiles_of_part - 1) / tiles_of_part));
 }
 /// How a clipped sum is added up that comes in evaluations of up to so many samples: in parts, those of an accumulator
 /// and those of a deferred sum, and by chunks. The longest way of them all, whatever tile a strategy takes.
@@ -18248,8 +18252,8 @@ template <class Network>
     if (program<Network>::table.deferred_count > 0) inside = std::max(inside, part + (samples + part - 1) / part);
     for (index tile = 1; tile <= program<Network>::table.tile; tile *= 2) {
       const index tiles = (samples + tile - 1) / tile;
-      const index lanes = bounded_lanes_for<Network>(tiles, tile, capacity);
-      inside = std::max(inside, (tiles + lanes - 1) / lanes * tile + lanes);
+      const index accumulators = bounded_accumulators_for<Network>(tiles, tile, capacity);
+      inside = std::max(inside, (tiles + accumulators - 1) / accumulators * tile + accumulators);
     }
   }
   return {static_cast<std::size_t>(inside),
@@ -18258,10 +18262,11 @@ template <class Network>
 
 /// Sums that fit without thought; a large network has room for one unless more are asked for.
 template <class Network>
-inline constexpr std::size_t usual_sums = lane_count<Network>* program<Network>::table.lane_size* static_cast<index>(
-                                              sizeof(typename Network::scalar)) <= (index{64} << 20)
-                                              ? 2
-                                              : 1;
+inline constexpr std::size_t usual_sums =
+    accumulator_count<Network>* program<Network>::table.accumulator_size* static_cast<index>(
+        sizeof(typename Network::scalar)) <= (index{64} << 20)
+        ? 2
+        : 1;
 
 /// What a tape is on the host.
 template <class Network>
@@ -18271,15 +18276,17 @@ struct working_memory {
   using buffer = detail::aligned_buffer<Value>;
   static constexpr const auto& table = program<Network>::table;
   static constexpr index workspace_stride = round_up(table.workspace);
-  static constexpr index kept_stride = std::max(table.cache_tile * table.native_size, table.tile* table.lane_size);
+  static constexpr index kept_stride =
+      std::max(table.cache_tile * table.native_size, table.tile* table.accumulator_size);
   /// Between chunks, buffers for the time of one call are free: weighted deltas of a stretch of outputs lie there, if
   /// they fit.
   static constexpr index weighted_deltas = table.deferred_count > 0 ? chunk_samples<Network>* deferred_stretch : 0;
   static constexpr bool weighted_in_workspace =
       weighted_deltas <= table.winograd.sample + table.tile * table.scratch.sample;
   /// For the time of one leaf: a sample's gradient, or the scaled deltas of a tile.
-  static constexpr index room_stride = std::max(std::max(round_up(table.tile * table.scaled_size), table.lane_size),
-                                                weighted_in_workspace ? index{0} : weighted_deltas);
+  static constexpr index room_stride =
+      std::max(std::max(round_up(table.tile * table.scaled_size), table.accumulator_size),
+               weighted_in_workspace ? index{0} : weighted_deltas);
   static constexpr index finder_stride = segment_finder::size(table.sparse_positions, table.sparse_slots);
   static constexpr index parts_stride =
       round_up(table.tile * static_cast<index>(std::max<std::size_t>(1, table.layer_groups)));
@@ -18296,8 +18303,9 @@ struct working_memory {
   buffer<scalar> rooms{total(room_stride, threads), "a tape's room for a gradient", detail::uninitialised};
   buffer<norm_bound> parts{total(parts_stride, threads), "a tape's norms"};
   buffer<scalar> panels{total(table.panel_size + line, 1), "a tape's packed weights"};
-  buffer<scalar> lanes{total(table.lane_size * lane_buffers(lane_count<Network>, threads), max_sums), "a tape's sums",
-                       detail::uninitialised, static_cast<std::size_t>(table.lane_size)};
+  buffer<scalar> accumulators{
+      total(table.accumulator_size * accumulator_buffers(accumulator_count<Network>, threads), max_sums),
+      "a tape's sums", detail::uninitialised, static_cast<std::size_t>(table.accumulator_size)};
   buffer<scalar> direction{total(table.native_size, 1), "a tape's direction", detail::uninitialised};
   // What samples of a chunk leave of tables of which they use few rows (table_way.hpp), and what finds it:
   index chunk = std::min(static_cast<index>(max_batch), chunk_samples<Network>);  ///< samples that have room
@@ -18322,8 +18330,8 @@ struct working_memory {
   /// memory.
   [[nodiscard]] std::size_t bytes() const noexcept {
     return sizeof(scalar) *
-               (workspaces.size() + kept.size() + rooms.size() + panels.size() + lanes.size() + direction.size() +
-                scalars.size() + table_weights.size() + rows.size() + deferred_weights.size()) +
+               (workspaces.size() + kept.size() + rooms.size() + panels.size() + accumulators.size() +
+                direction.size() + scalars.size() + table_weights.size() + rows.size() + deferred_weights.size()) +
            sizeof(double) * additions.size() + sizeof(std::int32_t) * (finders.size() + integers.size()) +
            sizeof(norm_bound) * parts.size();
   }
@@ -18361,7 +18369,7 @@ struct description {
   /// Where the norm comes from: a method, or `row sum` of a table; `frozen` blocks have none, `tied` ones have theirs
   /// where they are first used; `-` without parameters.
   std::string_view norm = "-";
-  /// How its sum is formed: in the `lane` that a tile belongs to, tile after tile, or once a `chunk` of samples,
+  /// How its sum is formed: `tile` after tile in an accumulator, or once a `chunk` of samples,
   /// written straight into the result (large blocks with one position, and tables); `-` if it has none of its own.
   std::string_view sum = "-";
   /// `F(2x2, 3x3)` where the host forms the convolution or its input gradient by minimal filtering
@@ -18425,7 +18433,7 @@ template <class Structure, class Tables>
                : Structure::trained_counts[i] == 0 ? "frozen"
                : is_table                          ? "row sum"
                                                    : name_of(row.method);
-    if (!used_before && Structure::trained_counts[i] > 0) row.sum = is_table || in_chunks ? "chunk" : "lane";
+    if (!used_before && Structure::trained_counts[i] > 0) row.sum = is_table || in_chunks ? "chunk" : "tile";
   }
   return row;
 }
@@ -18480,9 +18488,10 @@ template <class Network>
     }
     print("total  %zu parameters", Network::parameter_count);
     if (Network::frozen_parameter_count > 0) print(" and %zu frozen", Network::frozen_parameter_count);
-    print(", %zu tape bytes a sample, %zu samples a tile, %zu lanes, modelled cost %.0f multiply-adds a sample\n",
-          bytes, static_cast<std::size_t>(on_host::program<Network>::table.tile),
-          static_cast<std::size_t>(on_host::lane_count<Network>), cost);
+    print(
+        ", %zu tape bytes a sample, %zu samples a tile, %zu accumulators, modelled cost %.0f multiply-adds a sample\n",
+        bytes, static_cast<std::size_t>(on_host::program<Network>::table.tile),
+        static_cast<std::size_t>(on_host::accumulator_count<Network>), cost);
     return text;
   }
 }
@@ -18559,12 +18568,12 @@ template <class Scalar>
 //   accumulators in parallel, each: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]*
 //   add up accumulators
 //
-// A tile never leaves the core that works on it. Each accumulator, `lane` in the code, adds its tiles up in order,
+// A tile never leaves the core that works on it. Each accumulator adds its tiles up in order,
 // accumulators are added up in order, and so are chunks, so the bits of a sum do not depend on the number of threads.
-// Accumulators that are done free their buffers for others: lane_ring.hpp.
+// Accumulators that are done free their buffers for others: accumulator_ring.hpp.
 //
-// Of a table of which a sample uses few rows, no lane has a copy; what samples leave on the tape is added up after a
-// chunk of samples (table_way.hpp). So it is with large blocks that have one position (deferred_way.hpp).
+// Of a table of which a sample uses few rows, no accumulator has a copy; what samples leave on the tape is added up
+// after a chunk of samples (table_way.hpp). So it is with large blocks that have one position (deferred_way.hpp).
 //
 // A clipped sum has a proven bound of what its additions round (privacy/release.hpp), so the way of an addend to it is
 // short (tape.hpp, `way_of_additions`), or every sample's share is rounded to an integer by itself and accumulators add
@@ -18642,25 +18651,25 @@ struct pool_kernels {
 
 }  // namespace pergrad::inline v0_1::on_host
 
-#define PERGRAD_FAMILY_TEXT "pergrad/host/conv/pool.inl"
+#define PERGRAD_TARGET_SOURCE "pergrad/host/conv/pool.inl"
 // pergrad/simd/multi_target.inl - a source, compiled once for each target that a program has
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the source's name in quotes, which no macro
+// Included behind simd/processor.hpp with PERGRAD_TARGET_SOURCE defined as the source's name in quotes, which no macro
 // reaches into; without it, it is empty. The target of the flags comes first, then those beyond it, each in its own
-// namespace and under its pragma. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the source defines.
-#if defined(PERGRAD_FAMILY_TEXT)
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+// namespace and under its pragma. PERGRAD_OF_TARGET (simd/processor.hpp) chooses among what the source defines.
+#if defined(PERGRAD_TARGET_SOURCE)
+#define PERGRAD_TARGET PERGRAD_OWN_TARGET
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -18670,7 +18679,7 @@ struct pool_kernels {
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -18682,7 +18691,7 @@ struct pool_kernels {
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/host/conv/pool.inl - the kernels of one target for maxima and means of windows, a vector of channels at a
 // time
@@ -18864,32 +18873,32 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-#define PERGRAD_FAMILY 1
+#endif  // PERGRAD_TARGET
+#if PERGRAD_OWN_TARGET < 1 && PERGRAD_BEST_TARGET >= 1
+#define PERGRAD_TARGET 1
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -18899,7 +18908,7 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -18911,7 +18920,7 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/host/conv/pool.inl - the kernels of one target for maxima and means of windows, a vector of channels at a
 // time
@@ -19093,33 +19102,33 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 #endif
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-#define PERGRAD_FAMILY 2
+#if PERGRAD_OWN_TARGET < 2 && PERGRAD_BEST_TARGET >= 2
+#define PERGRAD_TARGET 2
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -19129,7 +19138,7 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -19141,7 +19150,7 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/host/conv/pool.inl - the kernels of one target for maxima and means of windows, a vector of channels at a
 // time
@@ -19323,29 +19332,29 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 #endif
-#undef PERGRAD_FAMILY_TEXT
-#endif  // PERGRAD_FAMILY_TEXT
+#undef PERGRAD_TARGET_SOURCE
+#endif  // PERGRAD_TARGET_SOURCE
 
 namespace pergrad::inline v0_1::on_host {
 
 /// The kernels of a target, which must be compiled into the program.
 template <class Scalar, window_rule Rule>
-[[nodiscard]] inline const pool_kernels<Scalar>& pools_of(kernel_family family) noexcept {
-  return PERGRAD_OF_FAMILY(family, pools::kernels<Scalar, Rule>);
+[[nodiscard]] inline const pool_kernels<Scalar>& pools_of(kernel_target target) noexcept {
+  return PERGRAD_OF_TARGET(target, pools::kernels<Scalar, Rule>);
 }
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -19617,7 +19626,7 @@ struct pooling_kernel {
       pool_task<Scalar> task;
       start(task, x_layout, x);
       task.y_column = y_layout.column;
-      const auto run = pools_of<Scalar, Layer::known_rule>(kernel_family_in_use()).forward;
+      const auto run = pools_of<Scalar, Layer::known_rule>(kernel_target_in_use()).forward;
       each_row(in, y_layout, task, [&](index d, index i, index j) {
         task.y = y + y_layout.start + d * y_layout.plane + i * y_layout.row + j * y_layout.column;
         run(task);
@@ -19644,7 +19653,7 @@ struct pooling_kernel {
       task.dy_column = dy_layout.column;
       task.dx = dx + dx_layout.start;
       task.dx_step = {dx_layout.plane, dx_layout.row, dx_layout.column};
-      const auto run = pools_of<Scalar, Layer::known_rule>(kernel_family_in_use()).backward;
+      const auto run = pools_of<Scalar, Layer::known_rule>(kernel_target_in_use()).backward;
       each_row(in, y_layout, task, [&](index d, index i, index j) {
         task.best = y + y_layout.start + d * y_layout.plane + i * y_layout.row + j * y_layout.column;
         task.dy = dy + dy_layout.start + d * dy_layout.plane + i * dy_layout.row + j * dy_layout.column;
@@ -19946,25 +19955,25 @@ struct winograd_kernels {
 
 }  // namespace pergrad::inline v0_1::on_host
 
-#define PERGRAD_FAMILY_TEXT "pergrad/host/conv/winograd.inl"
+#define PERGRAD_TARGET_SOURCE "pergrad/host/conv/winograd.inl"
 // pergrad/simd/multi_target.inl - a source, compiled once for each target that a program has
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY_TEXT defined as the source's name in quotes, which no macro
+// Included behind simd/processor.hpp with PERGRAD_TARGET_SOURCE defined as the source's name in quotes, which no macro
 // reaches into; without it, it is empty. The target of the flags comes first, then those beyond it, each in its own
-// namespace and under its pragma. PERGRAD_OF_FAMILY (simd/processor.hpp) chooses among what the source defines.
-#if defined(PERGRAD_FAMILY_TEXT)
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+// namespace and under its pragma. PERGRAD_OF_TARGET (simd/processor.hpp) chooses among what the source defines.
+#if defined(PERGRAD_TARGET_SOURCE)
+#define PERGRAD_TARGET PERGRAD_OWN_TARGET
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -19974,7 +19983,7 @@ struct winograd_kernels {
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -19986,7 +19995,7 @@ struct winograd_kernels {
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/host/conv/winograd.inl - the kernels of one target for the transforms of minimal filtering, a vector of
 // channels at a time
@@ -20101,32 +20110,32 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-#define PERGRAD_FAMILY 1
+#endif  // PERGRAD_TARGET
+#if PERGRAD_OWN_TARGET < 1 && PERGRAD_BEST_TARGET >= 1
+#define PERGRAD_TARGET 1
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -20136,7 +20145,7 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -20148,7 +20157,7 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/host/conv/winograd.inl - the kernels of one target for the transforms of minimal filtering, a vector of
 // channels at a time
@@ -20263,33 +20272,33 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 #endif
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-#define PERGRAD_FAMILY 2
+#if PERGRAD_OWN_TARGET < 2 && PERGRAD_BEST_TARGET >= 2
+#define PERGRAD_TARGET 2
 // pergrad/simd/multi_target_begin.inl - opens a target: its names, the widths of its vectors, its pragma
 //
-// Included behind simd/processor.hpp with PERGRAD_FAMILY defined as the target's number; without it, it is empty.
+// Included behind simd/processor.hpp with PERGRAD_TARGET defined as the target's number; without it, it is empty.
 // Then comes a source for that target, and simd/multi_target_end.inl closes it (simd/multi_target.inl does all of
 // it). The pragma holds for the functions in between. The target of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET == PERGRAD_OWN_TARGET
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
+#elif PERGRAD_TARGET == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -20299,7 +20308,7 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-#elif PERGRAD_FAMILY == 2
+#elif PERGRAD_TARGET == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -20311,7 +20320,7 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #endif
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 // in between
 // pergrad/host/conv/winograd.inl - the kernels of one target for the transforms of minimal filtering, a vector of
 // channels at a time
@@ -20426,29 +20435,29 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 #endif  // PERGRAD_KERNELS
 // end
 // pergrad/simd/multi_target_end.inl - closes the target that simd/multi_target_begin.inl opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(PERGRAD_TARGET)
+#if PERGRAD_TARGET != PERGRAD_OWN_TARGET
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
 #endif
-#undef PERGRAD_FAMILY
+#undef PERGRAD_TARGET
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
+#endif  // PERGRAD_TARGET
 #endif
-#undef PERGRAD_FAMILY_TEXT
-#endif  // PERGRAD_FAMILY_TEXT
+#undef PERGRAD_TARGET_SOURCE
+#endif  // PERGRAD_TARGET_SOURCE
 
 namespace pergrad::inline v0_1::on_host {
 
 /// The kernels of a target, which must be compiled into the program.
 template <class Scalar>
-[[nodiscard]] inline const winograd_kernels<Scalar>& winograd_of(kernel_family family) noexcept {
-  return PERGRAD_OF_FAMILY(family, winograd::kernels<Scalar>);
+[[nodiscard]] inline const winograd_kernels<Scalar>& winograd_of(kernel_target target) noexcept {
+  return PERGRAD_OF_TARGET(target, winograd::kernels<Scalar>);
 }
 
 /// U = G g G^T of `count` <= line kernels, of which `taps` holds [9][line]: `to[16][count]`, the 16 `to_step` apart.
@@ -20542,7 +20551,7 @@ inline void pack_winograd_backward(const affine_map& map, const Scalar* weights,
 template <class Scalar>
 void through_patches(const winograd_extents& extents, index rows_together, const Scalar* panel, index samples,
                      images<const Scalar> x, images<Scalar> y, const Scalar* bias, bool accumulate, Scalar* room) {
-  const winograd_kernels<Scalar>& kernels = winograd_of<Scalar>(kernel_family_in_use());
+  const winograd_kernels<Scalar>& kernels = winograd_of<Scalar>(kernel_target_in_use());
   const index tile_rows = extents.tile_rows();
   const index tile_columns = extents.tile_columns();
   const index rows_count = samples * tile_rows;
@@ -20777,31 +20786,31 @@ namespace pergrad::inline v0_1::on_host {
 
 /// Accumulators that hold one sum, what it is multiplied by, and where it goes: written or added. Integers are added.
 template <class Scalar>
-struct lane_sum {
-  std::span<const Scalar* const> lanes;
+struct partial_sums {
+  std::span<const Scalar* const> accumulators;
   Scalar scale = 1;
   Scalar* out = nullptr;
-  std::int64_t* integers = nullptr;  ///< not null: of lanes of integers, instead of `out`
+  std::int64_t* integers = nullptr;  ///< not null: of accumulators of integers, instead of `out`
   bool accumulate = false;
 
   /// The sum of one element.
   void finish(index parameter, index native) const noexcept {
     if (integers != nullptr) {
-      for (const Scalar* lane : lanes) {
-        integers[parameter] += reinterpret_cast<const integer_of<Scalar>*>(lane)[native];
+      for (const Scalar* accumulator : accumulators) {
+        integers[parameter] += reinterpret_cast<const integer_of<Scalar>*>(accumulator)[native];
       }
       return;
     }
     Scalar total = 0;
-    for (const Scalar* lane : lanes) total += lane[native];
+    for (const Scalar* accumulator : accumulators) total += accumulator[native];
     total *= scale;
     out[parameter] = accumulate ? out[parameter] + total : total;
   }
   /// The sums of `count` elements from `native` on into `totals`.
-  [[gnu::noinline]] void add_lanes(index native, index count, Scalar* totals) const noexcept {
+  [[gnu::noinline]] void add_accumulators(index native, index count, Scalar* totals) const noexcept {
     for_each_vector<Scalar>(count, [&](index i, const auto& part) {
       vector<Scalar> total = splat(Scalar{0});
-      for (const Scalar* lane : lanes) total = total + part.load(lane + native + i);
+      for (const Scalar* accumulator : accumulators) total = total + part.load(accumulator + native + i);
       part.store(totals + i, total * splat(scale));
     });
   }
@@ -20809,24 +20818,25 @@ struct lane_sum {
 
 /// Adds an accumulator's sums to the total and leaves zeros, for the next one in the same buffer.
 template <class Scalar>
-[[gnu::noinline]] void move_onto(Scalar* total, Scalar* lane, index count) noexcept {
+[[gnu::noinline]] void move_onto(Scalar* total, Scalar* accumulator, index count) noexcept {
   for_each_vector<Scalar>(count, [&](index i, const auto& part) {
-    part.store(total + i, part.load(total + i) + part.load(lane + i));
-    part.store(lane + i, splat(Scalar{0}));
+    part.store(total + i, part.load(total + i) + part.load(accumulator + i));
+    part.store(accumulator + i, splat(Scalar{0}));
   });
 }
 /// The same for accumulators of integers.
 template <class Integer>
-[[gnu::noinline]] void move_integers_onto(Integer* total, Integer* lane, index count) noexcept {
+[[gnu::noinline]] void move_integers_onto(Integer* total, Integer* accumulator, index count) noexcept {
   for (index i = 0; i < count; ++i) {
-    total[i] += lane[i];
-    lane[i] = 0;
+    total[i] += accumulator[i];
+    accumulator[i] = 0;
   }
 }
 
 /// Rows [first_row, last_row) of a leaf.
 template <class Scalar>
-inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row, const lane_sum<Scalar>& sum) noexcept {
+inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row,
+                        const partial_sums<Scalar>& sum) noexcept {
   if (sum.integers != nullptr) {
     for_each_parameter(leaf, first_row, last_row, [&](index p, index n) { sum.finish(p, n); });
     return;
@@ -20845,7 +20855,7 @@ inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row,
     for (index n = 0; n < leaf.outputs; n += most_outputs) {
       const index outputs = std::min(most_outputs, leaf.outputs - n);
       for (index r = 0; r < rows; ++r) {
-        sum.add_lanes(leaf.native + (row + r) * leaf.outputs + n, outputs, totals + r * most_outputs);
+        sum.add_accumulators(leaf.native + (row + r) * leaf.outputs + n, outputs, totals + r * most_outputs);
       }
       Scalar* out = sum.out + parameter + n * leaf.parameter_output;
       if (step == 1 && sum.accumulate) {
@@ -21602,7 +21612,8 @@ struct tile_state {
   /// Does nobody ask for more gradients than the plan forms, nor for other methods? Then samples keep what the plan
   /// says where it says (kept_places.hpp), else all of a sample's gradients lie side by side in the native order.
   bool as_planned = request.method == norm_method::automatic && !every_gradient && (takes_turns || !table.has_late);
-  index every = forms_deferred(request) ? table.native_size : table.lane_size;  ///< elements of a sample's gradients
+  index every =
+      forms_deferred(request) ? table.native_size : table.accumulator_size;  ///< elements of a sample's gradients
 
   /// Must the gradients of deferred leaves be formed and kept, sample by sample, too?
   [[nodiscard]] static bool forms_deferred(const run_request<scalar>& request) {
@@ -21713,10 +21724,10 @@ struct tile_state {
 // Parameter blocks have four ways to norms and sums, each a header with one struct of the same functions:
 //   exists         has the network such blocks? A way that does not exist is not compiled
 //   collect        norms (and, where kept, gradients) of a node's blocks, once the gradient of its output is complete
-//   add_unit       the same where nobody asks for norms: all weights are 1, and each sample is added to the sums at
-//   once add_weighted   adds samples with their weights to a lane's sum, or notes the weights for `finish_chunk`
+//   add_unit       the same where nobody asks for norms: all weights are 1, and samples are added to the sums at once
+//   add_weighted   adds samples with their weights to an accumulator's sum, or notes the weights for `finish_chunk`
 //   write_row      writes a sample's gradient times its weight, in PyTorch's order; a weight of 0 is not multiplied
-//   finish_chunk   if lanes do not add them up: the sums over a chunk of samples
+//   finish_chunk   if accumulators do not add them up: the sums over a chunk of samples
 
 // pergrad/host/run/deferred_way.hpp - sums of large blocks, formed from what a chunk of samples leaves on the tape
 //
@@ -21758,7 +21769,7 @@ struct outer_way {
   /// The ordinary gradient: one product a block, nothing kept.
   static void add_unit(state& tile, std::size_t node, index begin, index end, scalar* sums) {
     const auto [first, last] = leaves_of(table.outer, table.outer_count, node);
-    for (std::size_t s = 0; s < tile.request.sum_count; ++s, sums += table.lane_size) {
+    for (std::size_t s = 0; s < tile.request.sum_count; ++s, sums += table.accumulator_size) {
       for (std::size_t k = first; k < last; ++k) {
         if (table.outer[k].deferred) continue;
         const kernel_type kernel{table.outer[k], tile.workspace, begin};
@@ -21800,7 +21811,8 @@ struct outer_way {
           for (std::size_t k = 0; k != table.outer_count; ++k) {
             const outer_leaf& leaf = table.outer[k];
             if (!leaf.late || !is_kept(tile, s, leaf)) continue;
-            add_block(tile, s, leaf, weights.of(leaf.node), b, b + 1, sums + static_cast<index>(s) * table.lane_size);
+            add_block(tile, s, leaf, weights.of(leaf.node), b, b + 1,
+                      sums + static_cast<index>(s) * table.accumulator_size);
           }
         }
       }
@@ -22199,7 +22211,7 @@ struct elementwise_way {
 
   static void add_unit(state& tile, std::size_t node, index begin, index end, scalar* sums) {
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
-    for (std::size_t s = 0; s < tile.request.sum_count; ++s, sums += table.lane_size) {
+    for (std::size_t s = 0; s < tile.request.sum_count; ++s, sums += table.accumulator_size) {
       for (std::size_t k = first; k < last; ++k) {
         const elementwise_leaf& leaf = table.elementwise[k];
         for (index b = begin; b < end; ++b) {
@@ -22232,8 +22244,8 @@ struct elementwise_way {
 }  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/run/table_way.hpp - tables of which a sample uses few rows
 //
-// No lane has a copy of a table. Samples leave their segments (sparse.hpp) and their weights on the tape; after a chunk
-// of samples, buckets of rows are summed up in parallel, each sample after sample.
+// No accumulator has a copy of a table. Samples leave their segments (sparse.hpp) and their weights on the tape; after
+// a chunk of samples, buckets of rows are summed up in parallel, each sample after sample.
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -22422,7 +22434,7 @@ struct worker {
   const sample_source<scalar>& source;
   const run_request<scalar>& request;
   tile_state<Network> tile;
-  scalar* sums;  ///< of a lane
+  scalar* sums;  ///< of an accumulator
 
   /// Forward, loss, backward, facts, sums. naive and multi send one sample after the other through the whole network;
   /// only what is kept differs.
@@ -22509,7 +22521,7 @@ struct worker {
         }
         const auto weights = tile.weights_of(sum, begin, end);
         for_each_way<Network>([&](auto way) {
-          way.add_weighted(tile, s, weights, begin, end, sums + static_cast<index>(s) * table.lane_size);
+          way.add_weighted(tile, s, weights, begin, end, sums + static_cast<index>(s) * table.accumulator_size);
         });
       }
     }
@@ -22567,9 +22579,10 @@ struct engine {
     index chunk_first = 0;
     do {
       const index samples = std::min(chunk, count - chunk_first);
-      ring lanes{lanes_of(samples, tile), lane_buffers(lane_count<Network>, pool.thread_count())};
-      run_chunk(lanes, chunk_first, samples, tile, one_by_one);
-      for (std::size_t k = 0; k < request.sum_count; ++k) gather(k, lanes, chunk_first > 0);
+      ring accumulators{accumulators_of(samples, tile),
+                        accumulator_buffers(accumulator_count<Network>, pool.thread_count())};
+      run_chunk(accumulators, chunk_first, samples, tile, one_by_one);
+      for (std::size_t k = 0; k < request.sum_count; ++k) gather(k, accumulators, chunk_first > 0);
       for_each_way<Network>([&](auto way) {
         if constexpr (requires { &decltype(way)::finish_chunk; }) {
           way.finish_chunk(pool, tape, request, chunk_first, samples);
@@ -22580,24 +22593,24 @@ struct engine {
   }
 
  private:
-  using ring = lane_ring<lane_count<Network>>;
+  using ring = accumulator_ring<accumulator_count<Network>>;
 
   /// Lanes of a chunk, each of one tile at least: depends on the network, the request and the number of samples only.
-  [[nodiscard]] index lanes_of(index samples, index tile) const {
+  [[nodiscard]] index accumulators_of(index samples, index tile) const {
     const index tiles = (samples + tile - 1) / tile;
-    if (request.sum_count == 0) return std::min(tiles, lane_count<Network>);
-    return std::min(tiles, request.has_weights() ? bounded_lanes_for<Network>(tiles, tile, tape.max_batch)
-                                                 : lanes_for<Network>(tiles));
+    if (request.sum_count == 0) return std::min(tiles, accumulator_count<Network>);
+    return std::min(tiles, request.has_weights() ? bounded_accumulators_for<Network>(tiles, tile, tape.max_batch)
+                                                 : accumulators_for<Network>(tiles));
   }
 
   /// The accumulators' part of one chunk.
-  void run_chunk(ring& ring_of_lanes, index chunk_first, index count, index tile, bool one_by_one) const {
-    const index lanes = ring_of_lanes.count();
+  void run_chunk(ring& order, index chunk_first, index count, index tile, bool one_by_one) const {
+    const index accumulators = order.count();
     const index tiles = (count + tile - 1) / tile;
-    pool.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t thread) {
-      const auto lane = static_cast<index>(lane_number);
+    pool.parallel(static_cast<std::size_t>(accumulators), [&](std::size_t task, std::size_t thread) {
+      const auto accumulator = static_cast<index>(task);
       const auto process = [&](scalar* sums) {
-        for (index t = lane * tiles / lanes; t < (lane + 1) * tiles / lanes; ++t) {
+        for (index t = accumulator * tiles / accumulators; t < (accumulator + 1) * tiles / accumulators; ++t) {
           const index first = t * tile;
           const index samples = std::min(tile, count - first);
           worker<Network>{source,
@@ -22613,11 +22626,11 @@ struct engine {
         return;
       }
       const auto finish = [&] {
-        ring_of_lanes.finish(lane, [&](index to, index from) { move_lane(buffer(to), buffer(from)); });
+        order.finish(accumulator, [&](index to, index from) { move_accumulator(buffer(to), buffer(from)); });
       };
-      ring_of_lanes.begin(lane);
-      scalar* const sums = buffer(ring_of_lanes.buffer_of(lane));
-      if (!ring_of_lanes.was_used_before(lane)) std::fill_n(sums, buffer(1) - buffer(0), scalar{0});
+      order.begin(accumulator);
+      scalar* const sums = buffer(order.buffer_of(accumulator));
+      if (!order.was_used_before(accumulator)) std::fill_n(sums, buffer(1) - buffer(0), scalar{0});
       try {
         process(sums);
       } catch (...) {
@@ -22648,32 +22661,35 @@ struct engine {
   /// A buffer of an accumulator's sums. They lie side by side, whatever more the tape has room for: pages stay
   /// untouched.
   [[nodiscard]] scalar* buffer(index number) const {
-    return tape.lanes.data() + number * static_cast<index>(request.sum_count) * table.lane_size;
+    return tape.accumulators.data() + number * static_cast<index>(request.sum_count) * table.accumulator_size;
   }
   /// Adds the sums of an accumulator to others, and leaves zeros.
-  void move_lane(scalar* to, scalar* lane) const {
+  void move_accumulator(scalar* to, scalar* accumulator) const {
     using integer = integer_of<scalar>;
-    for (std::size_t k = 0; k < request.sum_count; ++k, to += table.lane_size, lane += table.lane_size) {
+    for (std::size_t k = 0; k < request.sum_count;
+         ++k, to += table.accumulator_size, accumulator += table.accumulator_size) {
       if (request.sums[k].integers == nullptr) {
-        move_onto(to, lane, table.lane_size);
+        move_onto(to, accumulator, table.accumulator_size);
       } else {
-        move_integers_onto(reinterpret_cast<integer*>(to), reinterpret_cast<integer*>(lane), table.lane_size);
+        move_integers_onto(reinterpret_cast<integer*>(to), reinterpret_cast<integer*>(accumulator),
+                           table.accumulator_size);
       }
     }
   }
   /// Adds the total and the accumulators that are left up in order, puts the sum into PyTorch's order; with `onto` it
   /// is added to what is there.
-  void gather(std::size_t number, const ring& lanes, bool onto) const {
+  void gather(std::size_t number, const ring& accumulators, bool onto) const {
     const sum_request<scalar>& sum = request.sums[number];
-    std::array<const scalar*, static_cast<std::size_t>(lane_count<Network>)> used{};
+    std::array<const scalar*, static_cast<std::size_t>(accumulator_count<Network>)> used{};
     std::size_t used_count = 0;
     const auto use = [&](index which) {
-      used[used_count++] = buffer(which) + static_cast<index>(number) * table.lane_size;
+      used[used_count++] = buffer(which) + static_cast<index>(number) * table.accumulator_size;
     };
-    if (lanes.count() > 0) use(0);
-    for (index lane = lanes.folded_in_the_end(); lane < lanes.count(); ++lane) use(lanes.buffer_of(lane));
-    const lane_sum<scalar> lane_sum{std::span{used}.first(used_count), static_cast<scalar>(sum.scale), sum.out,
-                                    sum.integers, sum.accumulate || onto};
+    if (accumulators.count() > 0) use(0);
+    for (index accumulator = accumulators.folded_in_the_end(); accumulator < accumulators.count(); ++accumulator)
+      use(accumulators.buffer_of(accumulator));
+    const partial_sums<scalar> parts{std::span{used}.first(used_count), static_cast<scalar>(sum.scale), sum.out,
+                                     sum.integers, sum.accumulate || onto};
     const index pieces = count_pieces(table.outer, table.outer_count, pieces_of);
     pool.parallel(static_cast<std::size_t>(pieces) + (table.elementwise_count > 0 ? 1 : 0),
                   [&](std::size_t task, std::size_t) {
@@ -22682,13 +22698,13 @@ struct engine {
                       const outer_leaf& leaf = table.outer[k];
                       const index first = piece * rows_of_piece(leaf);
                       const index last = std::min(leaf.groups * leaf.view_width(), first + rows_of_piece(leaf));
-                      gather_rows(leaf, first, last, lane_sum);
+                      gather_rows(leaf, first, last, parts);
                       return;
                     }
                     for (std::size_t k = 0; k != table.elementwise_count; ++k) {
                       const elementwise_leaf& leaf = table.elementwise[k];
                       for (index i = 0; i < (leaf.use.first ? leaf.count : 0); ++i) {
-                        lane_sum.finish(leaf.parameters + i, leaf.native + i);
+                        parts.finish(leaf.parameters + i, leaf.native + i);
                       }
                     }
                   });
@@ -27658,19 +27674,19 @@ void launch(Device& device, const Kernel& kernel) {
   device.launch(kernel, kernel.blocks());
 }
 
-/// In which order the host plays the threads of a phase and the blocks of a launch.
-enum class play_order { forward, reversed, shuffled };
+/// In which order the host emulates the threads of a phase and the blocks of a launch.
+enum class emulation_order { forward, reversed, shuffled };
 
 namespace emulation {
 
 /// Calls f(0), ..., f(count - 1) in the given order. `salt` makes shuffles differ from each other.
 template <class Function>
-void for_each_in_order(play_order order, int count, std::uint32_t salt, Function&& f) {
+void for_each_in_order(emulation_order order, int count, std::uint32_t salt, Function&& f) {
   switch (order) {
-    case play_order::forward:
+    case emulation_order::forward:
       for (int i = 0; i < count; ++i) f(i);
       return;
-    case play_order::reversed:
+    case emulation_order::reversed:
       for (int i = count; i-- > 0;) f(i);
       return;
     default: {
@@ -27705,7 +27721,8 @@ class emulated_block {
     Value values_[static_cast<std::size_t>(Threads)];
   };
 
-  emulated_block(int index, play_order order, void* shared) noexcept : index_{index}, order_{order}, shared_{shared} {}
+  emulated_block(int index, emulation_order order, void* shared) noexcept
+      : index_{index}, order_{order}, shared_{shared} {}
 
   /// Number of this block in the launch.
   [[nodiscard]] int index() const noexcept { return index_; }
@@ -27743,7 +27760,7 @@ class emulated_block {
 
  private:
   int index_;
-  play_order order_;
+  emulation_order order_;
   void* shared_;
   mutable int phase_ = 0;
 };
@@ -27796,7 +27813,7 @@ concept device = requires(Device& it, typename Device::graph& graph, void* memor
 
 /// Runs a kernel on the host, block after block in the given order. Shared memory is NaN when a block starts.
 template <kernel Kernel>
-void play(const Kernel& kernel, int blocks, play_order order = play_order::forward) {
+void emulate(const Kernel& kernel, int blocks, emulation_order order = emulation_order::forward) {
   using shared_type = typename Kernel::shared_type;
   constexpr std::size_t bytes = sizeof(shared_type);
   // On the heap, so that a sanitizer sees every access beyond it.
@@ -27839,7 +27856,7 @@ class emulated_device {
     std::size_t replays = 0;
   };
 
-  explicit emulated_device(play_order order = play_order::forward) : order_{order} {}
+  explicit emulated_device(emulation_order order = emulation_order::forward) : order_{order} {}
   emulated_device(const emulated_device&) = delete;
   emulated_device& operator=(const emulated_device&) = delete;
   ~emulated_device() {
@@ -27888,7 +27905,7 @@ class emulated_device {
     if (blocks <= 0) return;
     count_to_failure();
     ++statistics_.launches;
-    submit([kernel, blocks, this] { play(kernel, blocks, order_); });
+    submit([kernel, blocks, this] { emulate(kernel, blocks, order_); });
   }
   template <class Function>
   [[nodiscard]] graph capture(Function&& f) {
@@ -27962,7 +27979,7 @@ class emulated_device {
   std::vector<block> memory_;
   statistics statistics_;
   std::size_t calls_to_failure_ = 0;  ///< 0: none is planted
-  play_order order_;
+  emulation_order order_;
   graph* capturing_ = nullptr;
 };
 
@@ -28718,39 +28735,39 @@ struct affine_sums {
   affine_operands<Scalar> on;       ///< `y` is the place of delta
   const Scalar* factors = nullptr;  ///< w_b
   Scalar to_grid = 1;               ///< of integers: steps of a unit
-  Sum* lanes = nullptr;             ///< of the layer's first weight, in accumulator 0
-  std::int64_t lane_stride = 0;
-  int lane_count = 1;
+  Sum* accumulators = nullptr;      ///< of the layer's first weight, in accumulator 0
+  std::int64_t accumulator_stride = 0;
+  int accumulator_count = 1;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
-  [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * lane_count; }
+  [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * accumulator_count; }
   /// Number of the accumulator's first sample here: positions of the logical batch go round the accumulators.
-  [[nodiscard]] PERGRAD_HD int first_sample(int lane) const noexcept {
-    const int at = static_cast<int>(state().position % static_cast<std::uint64_t>(lane_count));
-    return lane >= at ? lane - at : lane - at + lane_count;
+  [[nodiscard]] PERGRAD_HD int first_sample(int accumulator) const noexcept {
+    const int at = static_cast<int>(state().position % static_cast<std::uint64_t>(accumulator_count));
+    return accumulator >= at ? accumulator - at : accumulator - at + accumulator_count;
   }
-  [[nodiscard]] PERGRAD_HD int lane_samples(int z) const noexcept {
-    const int left = on.samples() - first_sample(z % lane_count);
-    return left <= 0 ? 0 : (left + lane_count - 1) / lane_count;
+  [[nodiscard]] PERGRAD_HD int accumulator_samples(int z) const noexcept {
+    const int left = on.samples() - first_sample(z % accumulator_count);
+    return left <= 0 ? 0 : (left + accumulator_count - 1) / accumulator_count;
   }
-  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept { return lane_samples(z) * on.map.positions.value(); }
+  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept { return accumulator_samples(z) * on.map.positions.value(); }
   [[nodiscard]] PERGRAD_HD int part_depth() const noexcept { return on.map.positions.value(); }
   [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
     return depth(z) > 0 || state().first != 0;
   }
   [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
     const int t = on.map.positions.divide(k);
-    const int b = first_sample(z % lane_count) + k * lane_count;
+    const int b = first_sample(z % accumulator_count) + k * accumulator_count;
     const Scalar factor = factors[b];
     if (factor == 0) return Scalar{0};
-    const Scalar delta = on.rounded(on.values.read(b, on.y)[on.map.y_offset(z / lane_count, row, t)]);
+    const Scalar delta = on.rounded(on.values.read(b, on.y)[on.map.y_offset(z / accumulator_count, row, t)]);
     return multiply(factor, delta);
   }
   [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
     const int t = on.map.positions.divide(k);
-    const int b = first_sample(z % lane_count) + k * lane_count;
-    return factors[b] == 0 ? Scalar{0} : on.view(z / lane_count, b, t, column);
+    const int b = first_sample(z % accumulator_count) + k * accumulator_count;
+    return factors[b] == 0 ? Scalar{0} : on.view(z / accumulator_count, b, t, column);
   }
   [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
     if constexpr (in_parts) {
@@ -28768,7 +28785,8 @@ struct affine_sums {
  private:
   [[nodiscard]] PERGRAD_HD const step_state& state() const noexcept { return *on.state; }
   [[nodiscard]] PERGRAD_HD Sum* result(int z, int row, int column) const noexcept {
-    return lanes + z % lane_count * lane_stride + (z / lane_count * rows() + row) * columns() + column;
+    return accumulators + z % accumulator_count * accumulator_stride +
+           (z / accumulator_count * rows() + row) * columns() + column;
   }
 };
 
@@ -28987,10 +29005,10 @@ void launch_product(Device& device, gemm_product product, gemm_way way, const af
 #include <cublas_v2.h>
 #endif
 
-#ifdef PERGRAD_PLAYED_KERNELS  // for tests with a CUDA runtime that has no device: how the host emulates a kernel
-extern "C" void pergrad_played_kernel(const void* stub, std::size_t bytes, std::size_t shared_bytes, int threads,
-                                      void (*play)(const void* kernel, int blocks),
-                                      void (*clear_padding)(void* kernel));
+#ifdef PERGRAD_EMULATED_KERNELS  // for tests with a CUDA runtime that has no device: how the host emulates a kernel
+extern "C" void pergrad_emulated_kernel(const void* stub, std::size_t bytes, std::size_t shared_bytes, int threads,
+                                        void (*emulate)(const void* kernel, int blocks),
+                                        void (*clear_padding)(void* kernel));
 #endif
 
 namespace pergrad::inline v0_1 {
@@ -29262,10 +29280,10 @@ class cuda_device {
     static_assert(sizeof(Kernel) <= 4096, "a kernel's arguments are at most 4096 bytes");
     if (blocks <= 0) return;
     void (*const stub)(Kernel) = run_kernel<Kernel>;
-#ifdef PERGRAD_PLAYED_KERNELS
-    pergrad_played_kernel(
+#ifdef PERGRAD_EMULATED_KERNELS
+    pergrad_emulated_kernel(
         reinterpret_cast<const void*>(stub), sizeof(Kernel), shared, Kernel::threads,
-        [](const void* memory, int count) { play(*static_cast<const Kernel*>(memory), count); },
+        [](const void* memory, int count) { emulate(*static_cast<const Kernel*>(memory), count); },
         [](void* memory) { __builtin_clear_padding(static_cast<Kernel*>(memory)); });
 #endif
     if constexpr (shared > cuda_detail::usual_shared_bytes) {
@@ -30001,11 +30019,11 @@ namespace pergrad::inline v0_1::on_device {
 
 /// Accumulators of a network's sums: as many as keep a device busy with a small network and cost little memory with a
 /// large one. A constant of the network, so that no bit depends on the device or on the batch.
-[[nodiscard]] constexpr int lane_count(const network_facts& net) noexcept {
+[[nodiscard]] constexpr int accumulator_count(const network_facts& net) noexcept {
   constexpr std::size_t most = std::size_t{1} << 20U;  // elements of all accumulators
-  int lanes = 32;
-  while (lanes > 1 && static_cast<std::size_t>(lanes) * net.parameters > most) lanes /= 2;
-  return std::max(lanes, 2);
+  int accumulators = 32;
+  while (accumulators > 1 && static_cast<std::size_t>(accumulators) * net.parameters > most) accumulators /= 2;
+  return std::max(accumulators, 2);
 }
 
 /// Threads of the block that takes a sample through the network.
@@ -30124,7 +30142,7 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.targets, max_batch * net.output_size * target_bytes);
   place(a.projections, max_batch * sizeof(double));
   place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
-  place(a.sums, count(lane_count(net)) * net.parameters * sizeof(std::int64_t));  // or as many scalars
+  place(a.sums, count(accumulator_count(net)) * net.parameters * sizeof(std::int64_t));  // or as many scalars
   place(a.released, net.parameters * scalar_bytes);
   place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_tile);
   place(a.first_moment, net.parameters * scalar_bytes);
@@ -30228,10 +30246,10 @@ template <class Scalar>
 struct release_work {
   const step_state* state;  ///< a state that is not the last of its batch: the kernels do nothing
   release_settings<Scalar> settings;
-  const std::int64_t* lanes;  ///< steps of the grid; accumulator l of element e at [l * lane_stride + e]
-  int lane_count;             ///< at least 1
-  std::int64_t lane_stride;   ///< at least `count`
-  std::int64_t count;         ///< elements, at most `gaussians_per_step`
+  const std::int64_t* accumulators;  ///< steps of the grid; accumulator l of element e at [l * accumulator_stride + e]
+  int accumulator_count;             ///< at least 1
+  std::int64_t accumulator_stride;   ///< at least `count`
+  std::int64_t count;                ///< elements, at most `gaussians_per_step`
   Scalar* parameters;
   Scalar* first;           ///< velocity or first moment
   Scalar* second;          ///< second moment
@@ -30241,8 +30259,9 @@ struct release_work {
 
   [[nodiscard]] PERGRAD_HD std::int64_t sum_of_lanes(std::int64_t element) const noexcept {
     if (element >= count) return 0;
-    std::int64_t sum = lanes[element];
-    for (int lane = 1; lane < lane_count; ++lane) sum += lanes[lane * lane_stride + element];
+    std::int64_t sum = accumulators[element];
+    for (int accumulator = 1; accumulator < accumulator_count; ++accumulator)
+      sum += accumulators[accumulator * accumulator_stride + element];
     return sum;
   }
   /// Releases one element and takes the step with it. `sum` and `noise` count steps of the grid.
@@ -30373,8 +30392,8 @@ struct fold_kernel {
   static constexpr int threads = 256;
   struct shared_type {};
 
-  const Sum* lanes;  ///< accumulator l of element e at [l * count + e]
-  int lane_count;
+  const Sum* accumulators;  ///< accumulator l of element e at [l * count + e]
+  int accumulator_count;
   std::int64_t count;
   Sum* out;  ///< may be accumulator 0
 
@@ -30385,12 +30404,12 @@ struct fold_kernel {
     block.each([&](int t) {
       const std::int64_t element = static_cast<std::int64_t>(block.index()) * threads + t;
       if (element >= count) return;
-      Sum sum = lanes[element];
-      for (int lane = 1; lane < lane_count; ++lane) {
+      Sum sum = accumulators[element];
+      for (int accumulator = 1; accumulator < accumulator_count; ++accumulator) {
         if constexpr (std::is_integral_v<Sum>) {
-          sum += lanes[lane * count + element];
+          sum += accumulators[accumulator * count + element];
         } else {
-          sum = add(sum, lanes[lane * count + element]);
+          sum = add(sum, accumulators[accumulator * count + element]);
         }
       }
       out[element] = sum;
@@ -30958,35 +30977,35 @@ struct sum_kernel {
   const Scalar* weights = nullptr;  ///< [layer][sample]; nullptr: all are 1
   int layer_stride = 0;             ///< 0: one weight for all layers
   int squares = 0;                  ///< of g_b², element by element
-  int lanes = 0;
+  int accumulators = 0;
   int first_block = 0;  ///< of those that leaf_share counts: outer leaves come first
   Scalar to_grid = 1;   ///< of sums of integers: steps of a unit
-  Sum* sums = nullptr;  ///< [lane][parameter]
+  Sum* sums = nullptr;  ///< [accumulator][parameter]
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
-    const int lane = block.index() % lanes;
-    const leaf_share share = leaf_share::of(tables, method, first_block + block.index() / lanes, Threads);
-    Sum* out = sums + static_cast<std::size_t>(lane) * static_cast<std::size_t>(tables.parameter_count);
+    const int accumulator = block.index() % accumulators;
+    const leaf_share share = leaf_share::of(tables, method, first_block + block.index() / accumulators, Threads);
+    Sum* out = sums + static_cast<std::size_t>(accumulator) * static_cast<std::size_t>(tables.parameter_count);
     block.each([&](int t) {
       const int e = share.first + t;
-      if (e < share.size) add(share, lane, e, out + share.parameters + e);
+      if (e < share.size) add(share, accumulator, e, out + share.parameters + e);
     });
   }
 
  private:
   /// The first sample here that belongs to an accumulator.
-  [[nodiscard]] PERGRAD_HD int first_of(int lane) const noexcept {
-    const auto number = static_cast<std::uint64_t>(lanes);
-    return static_cast<int>((static_cast<std::uint64_t>(lane) + number - state->position % number) % number);
+  [[nodiscard]] PERGRAD_HD int first_of(int accumulator) const noexcept {
+    const auto number = static_cast<std::uint64_t>(accumulators);
+    return static_cast<int>((static_cast<std::uint64_t>(accumulator) + number - state->position % number) % number);
   }
   [[nodiscard]] PERGRAD_HD Scalar weight_of(int sample, int layer) const noexcept {
     return weights == nullptr ? Scalar{1} : weights[layer * layer_stride + sample];
   }
-  PERGRAD_HD void add(const leaf_share& share, int lane, int e, Sum* to) const noexcept {
+  PERGRAD_HD void add(const leaf_share& share, int accumulator, int e, Sum* to) const noexcept {
     const auto count = static_cast<int>(state->count);
     Sum sum = state->first != 0 ? Sum{0} : *to;
-    for (int b = first_of(lane); b < count; b += lanes) {
+    for (int b = first_of(accumulator); b < count; b += accumulators) {
       const Scalar weight = weight_of(b, share.layer);
       if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
       const sample_values<Scalar> values = samples.values(b);
@@ -31871,7 +31890,7 @@ class launcher {
         .weights = wanted.weights,
         .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
         .squares = wanted.squares ? 1 : 0,
-        .lanes = lane_count(*net_),
+        .accumulators = accumulator_count(*net_),
         .first_block = 0,
         .to_grid = to_grid,
         .sums = memory_->template at<Sum>(places.sums)};
@@ -31881,7 +31900,7 @@ class launcher {
         kernel.first_block = outer_blocks(*net_);
       }
     }
-    device().launch(kernel, (leaf_blocks(*net_) - kernel.first_block) * kernel.lanes);
+    device().launch(kernel, (leaf_blocks(*net_) - kernel.first_block) * kernel.accumulators);
   }
   template <class Sum>
   void product_sum(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
@@ -31890,9 +31909,9 @@ class launcher {
       problem.factors =
           wanted.weights + (wanted.per_layer ? static_cast<std::size_t>(leaf.layer) * memory_->max_batch() : 0);
       problem.to_grid = to_grid;
-      problem.lanes = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
-      problem.lane_stride = static_cast<std::int64_t>(net_->parameters);
-      problem.lane_count = lane_count(*net_);
+      problem.accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
+      problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
+      problem.accumulator_count = accumulator_count(*net_);
       launch_gemm<Scalar>(device(), way_of(gemm_product::sums, leaf), problem);
     };
     if (leaf.view.positions() > 1) {
@@ -32052,9 +32071,9 @@ class engine {
   template <class Sum>
   void fold(std::vector<Sum>& to) {
     to.resize(net().parameters);
-    Sum* const lanes = memory_.template at<Sum>(memory_.places().sums);
-    launch(memory_.device(),
-           fold_kernel<Sum>{lanes, lane_count(net()), static_cast<std::int64_t>(net().parameters), lanes});
+    Sum* const accumulators = memory_.template at<Sum>(memory_.places().sums);
+    launch(memory_.device(), fold_kernel<Sum>{accumulators, accumulator_count(net()),
+                                              static_cast<std::int64_t>(net().parameters), accumulators});
     memory_.get(to.data(), memory_.places().sums, net().parameters);
   }
   template <class Target>
@@ -32284,9 +32303,10 @@ template <class Network, on_device::device Device>
   print("plan   %s\n", layered ? "layered: products of the whole batch, and between them a block a sample"
                                : "fused: a block takes a sample through everything, in one launch");
   print(
-      "total  %zu parameters, %d lanes, %s, %zu bytes a sample's workspace, %zu bytes on the device for batches of up "
+      "total  %zu parameters, %d accumulators, %s, %zu bytes a sample's workspace, %zu bytes on the device for batches "
+      "of up "
       "to %zu\n",
-      Network::parameter_count, on_device::lane_count(on_device::facts_of<Network>),
+      Network::parameter_count, on_device::accumulator_count(on_device::facts_of<Network>),
       executor.options().tf32 ? "TF32" : "no TF32",
       static_cast<std::size_t>(program::table.workspace) * sizeof(typename Network::scalar),
       on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), batch.count).bytes,
@@ -32528,9 +32548,9 @@ class network_trainer {
     const arena_layout& places = memory_->places();
     const release_work<Scalar> work{.state = memory_->state(),
                                     .settings = settings_,
-                                    .lanes = memory_->template at<const std::int64_t>(places.sums),
-                                    .lane_count = lane_count(net()),
-                                    .lane_stride = static_cast<std::int64_t>(net().parameters),
+                                    .accumulators = memory_->template at<const std::int64_t>(places.sums),
+                                    .accumulator_count = accumulator_count(net()),
+                                    .accumulator_stride = static_cast<std::int64_t>(net().parameters),
                                     .count = static_cast<std::int64_t>(net().parameters),
                                     .parameters = memory_->parameters(),
                                     .first = memory_->template at<Scalar>(places.first_moment),
@@ -32624,9 +32644,9 @@ using cuda_options = device_options;
 #endif
 
 // Nothing that follows reads these. docs/design.md lists what stays defined, and tests/headers/macros.py compares.
-#undef PERGRAD_BEST_FAMILY
-#undef PERGRAD_OF_FAMILY
-#undef PERGRAD_OWN_FAMILY
+#undef PERGRAD_BEST_TARGET
+#undef PERGRAD_OF_TARGET
+#undef PERGRAD_OWN_TARGET
 #undef PERGRAD_OWN_KERNELS
 #undef PERGRAD_OWN_VECTOR_BYTES
 #undef PERGRAD_OWN_VECTOR_REGISTERS

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench/cuda/kernels.cu - kernels on the GPU against the same kernels played by the host: equal in every bit
+// bench/cuda/kernels.cu - kernels on the GPU against the same kernels emulated by the host: equal in every bit
 //
 // Prints one line a kernel; exit code 1 if one differs. `kernels small` is for the sanitizers.
 #include <cmath>
@@ -67,7 +67,7 @@ void report(const char* what, bool good) {
 template <class Make>
 void run_both(dev::cuda_device& device, int blocks, Make&& make) {
   device.launch(make(true), blocks);
-  dev::play(make(false), blocks);
+  dev::emulate(make(false), blocks);
 }
 
 /// A release with the update that follows. So large a deviation that some roundings need more bits.
@@ -80,7 +80,7 @@ void check_release(dev::cuda_device& device, const char* name, int rule, std::si
   };
   array<dev::step_state> state{
       device, {{.last = 1, .noise_step = (std::uint64_t{1} << 33U) + 5, .rate = 0.3, .correction = 1.7}}};
-  array<std::int64_t> lanes{device, steps(1)};
+  array<std::int64_t> accumulators{device, steps(1)};
   array<float> parameters{device, numbers(count, 2)};
   array<float> first{device, numbers(count, 3)};
   std::vector<float> squares = numbers(count, 4);
@@ -101,9 +101,9 @@ void check_release(dev::cuda_device& device, const char* name, int rule, std::si
   const auto work = [&](bool gpu) {
     return dev::release_work<float>{.state = state.on(gpu),
                                     .settings = settings,
-                                    .lanes = lanes.on(gpu),
-                                    .lane_count = 3,
-                                    .lane_stride = static_cast<std::int64_t>(count),
+                                    .accumulators = accumulators.on(gpu),
+                                    .accumulator_count = 3,
+                                    .accumulator_stride = static_cast<std::int64_t>(count),
                                     .count = static_cast<std::int64_t>(count),
                                     .parameters = parameters.on(gpu),
                                     .first = first.on(gpu),
@@ -148,7 +148,7 @@ void check_products(dev::cuda_device& device, const char* name, const dev::affin
   array<float> weights{device, numbers(static_cast<std::size_t>(view.size()), 2)};
   array<float> bias{device, numbers(static_cast<std::size_t>(view.outputs), 3)};
   array<float> factors{device, numbers(static_cast<std::size_t>(samples), 4)};
-  array<float> lanes{device, numbers(static_cast<std::size_t>(4 * view.size()), 5)};
+  array<float> accumulators{device, numbers(static_cast<std::size_t>(4 * view.size()), 5)};
   const auto operands = [&](bool gpu) {
     dev::affine_operands<float> on;
     on.map = dev::geometry{view};
@@ -181,9 +181,9 @@ void check_products(dev::cuda_device& device, const char* name, const dev::affin
         dev::affine_sums<float, float, 1> problem;
         problem.on = operands(gpu);
         problem.factors = factors.on(gpu);
-        problem.lanes = lanes.on(gpu);
-        problem.lane_stride = view.size();
-        problem.lane_count = 4;
+        problem.accumulators = accumulators.on(gpu);
+        problem.accumulator_stride = view.size();
+        problem.accumulator_count = 4;
         return problem;
       },
       dev::affine_sums<float, float, 1>{});
@@ -202,7 +202,7 @@ void check_products(dev::cuda_device& device, const char* name, const dev::affin
         return problem;
       },
       dev::affine_squares<float>{});
-  report(name, forward && adjoint && lanes.agrees() && partial.agrees());
+  report(name, forward && adjoint && accumulators.agrees() && partial.agrees());
 }
 
 void check_all(bool small) {

@@ -41,7 +41,7 @@ PHYSICAL_BATCH = 256  # of the logical batches whose memory is measured
 FAMILIES = {"torch": ("torch", "opacus_ghost", "opacus_hooks", "torch_vmap"), "jax": ("jax_scan", "jax")}
 MODULE = {"torch": "torch", "torch_vmap": "torch", "jax": "jax", "jax_scan": "jax", "opacus_hooks": "opacus",
           "opacus_ghost": "opacus"}
-# A kernel that the host plays calls functions of the host, which nvcc does not like in the marked ones.
+# A kernel that the host emulates calls functions of the host, which nvcc does not like in the marked ones.
 PLAYED = "--diag-suppress=20011,20013,20014"
 SANITIZERS = ("memcheck", "racecheck", "initcheck")
 # The most seconds that a part may take, of 9 minutes.
@@ -122,14 +122,14 @@ def last_lines(text, count=3):
 
 
 class Builder:
-    """nvcc with this machine's GPU, or without one the runtime that plays it (PERGRAD_FAKE_CUDA, for tests)."""
+    """nvcc with this machine's GPU, or without one the runtime that emulates it (PERGRAD_FAKE_CUDA, for tests)."""
 
     def __init__(self, nvcc, fake):
         self.nvcc, self.fake = nvcc, fake
         self.flags = ["-std=c++20", "-O3", "-lineinfo", f"-I{ROOT / 'include'}"]
         self.architecture = []
         if fake:
-            self.flags = ["-std=c++20", "-O1", f"-I{ROOT / 'include'}", "-DPERGRAD_PLAYED_KERNELS",
+            self.flags = ["-std=c++20", "-O1", f"-I{ROOT / 'include'}", "-DPERGRAD_EMULATED_KERNELS",
                           PLAYED]
 
     def use(self, architecture):

@@ -5,7 +5,7 @@
 # JAX and Opacus where they can be imported. Writes DIR/cuda.json, cuda.md and cuda.svg (default out/cuda). Needs no
 # network. --help lists all options. Without nvcc or a usable GPU: one line that says what is missing, exit code 3.
 # $PYTHON is the Python that has the peers, python3 otherwise. PERGRAD_FAKE_CUDA=1, for tests of this script itself: no
-# GPU, kernels are played by the host, and what is measured means nothing.
+# GPU, kernels are emulated by the host, and what is measured means nothing.
 set -eu
 
 root=$(cd "$(dirname "$0")/../.." && pwd)

@@ -87,7 +87,7 @@ void noise(benchmark::State& state, std::size_t dimension) {
     benchmark::ClobberMemory();
   }
   state.counters["gaussians_per_second"] = static_cast<double>(dimension) / times.median();
-  state.SetLabel(std::string{name_of(pg::on_host::kernel_family_in_use())});
+  state.SetLabel(std::string{name_of(pg::on_host::kernel_target_in_use())});
 }
 
 const bool registered = [] {

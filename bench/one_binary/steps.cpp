@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench/one_binary/steps.cpp - private training steps of two CNNs and the noise, timed with every family of kernels
+// bench/one_binary/steps.cpp - private training steps of two CNNs and the noise, timed with every target of kernels
 //
-// `steps BATCH SECONDS [FAMILY]` prints, for each thing that is timed, its name, the family and the median time in
+// `steps BATCH SECONDS [FAMILY]` prints, for each thing that is timed, its name, the target and the median time in
 // microseconds: of a sample in a step of one thread, of a million Gaussians.
 #include <algorithm>
 #include <chrono>
@@ -39,8 +39,8 @@ double median_seconds(double seconds, Function&& f) {
 }
 
 void print(const char* what, double seconds) {
-  const std::string_view family = name_of(pg::on_host::kernel_family_in_use());
-  std::printf("%-10s %-8.*s %12.3f\n", what, static_cast<int>(family.size()), family.data(), seconds * 1e6);
+  const std::string_view target = name_of(pg::on_host::kernel_target_in_use());
+  std::printf("%-10s %-8.*s %12.3f\n", what, static_cast<int>(target.size()), target.data(), seconds * 1e6);
   std::fflush(stdout);
 }
 
@@ -68,10 +68,10 @@ int main(int argc, char** argv) {
   const pg::release_grid grid = pg::release_grid::of(1, sums.size());
   const double sensitivity = pg::sensitivity_in_steps(grid, pg::summation::of<float>(2048), 1);
   pg::seeded_generator generator{1};
-  for (const auto family :
-       {pg::on_host::kernel_family::avx512, pg::on_host::kernel_family::avx2, pg::on_host::kernel_family::baseline}) {
-    if (argc > 3 && name_of(family) != argv[3]) continue;
-    if (!pg::on_host::use_kernel_family(family)) continue;
+  for (const auto target :
+       {pg::on_host::kernel_target::avx512, pg::on_host::kernel_target::avx2, pg::on_host::kernel_target::baseline}) {
+    if (argc > 3 && name_of(target) != argv[3]) continue;
+    if (!pg::on_host::use_kernel_target(target)) continue;
     time_steps("mnist_cnn", digits, batch, seconds);
     time_steps("cifar_cnn", images, batch, seconds);
     print("gaussians", median_seconds(seconds, [&] {

@@ -100,9 +100,9 @@
 #endif
 
 // Nothing that follows reads these. docs/design.md lists what stays defined, and tests/headers/macros.py compares.
-#undef PERGRAD_BEST_FAMILY
-#undef PERGRAD_OF_FAMILY
-#undef PERGRAD_OWN_FAMILY
+#undef PERGRAD_BEST_TARGET
+#undef PERGRAD_OF_TARGET
+#undef PERGRAD_OWN_TARGET
 #undef PERGRAD_OWN_KERNELS
 #undef PERGRAD_OWN_VECTOR_BYTES
 #undef PERGRAD_OWN_VECTOR_REGISTERS

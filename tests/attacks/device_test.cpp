@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/attacks/device_test.cpp - the attacks on what a device releases, which the host plays
+// tests/attacks/device_test.cpp - the attacks on what a device releases, which the host emulates
 //
 // A device takes no ids yet. In the place of an embedding it gets bags of words: numbers that count them.
 #include <boost/test/unit_test.hpp>

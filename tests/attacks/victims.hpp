@@ -36,7 +36,7 @@ using cnn = pg::basic_network<Scalar, pg::shape{1, 7, 6}, pg::conv2d<8, 3, pg::p
 template <class Scalar>
 using words =
     pg::basic_network<Scalar, pg::token_ids(8, 200), pg::embedding<16>, pg::mean_over_positions, pg::linear<4>>;
-// For devices, which are played element by element.
+// For devices, which are emulated element by element.
 template <class Scalar>
 using wide = pg::basic_network<Scalar, pg::shape{256}, pg::linear<4>, pg::tanh, pg::linear<4>>;
 template <class Scalar>

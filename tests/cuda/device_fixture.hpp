@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/cuda/device_fixture.hpp - one problem on two executors: the host, and a device that the host plays
+// tests/cuda/device_fixture.hpp - one problem on two executors: the host, and a device that the host emulates
 #pragma once
 
 #include <boost/test/unit_test.hpp>
@@ -24,7 +24,7 @@ namespace device_fixture {
 
 namespace pg = pergrad;
 using comparing::check_close;
-using pg::on_device::play_order;
+using pg::on_device::emulation_order;
 
 /// A custom elementwise layer, marked for devices.
 struct bent {
@@ -104,7 +104,7 @@ struct both {
   pg::tape<Network> device_tape;
   pg::batch<Network, Loss> batch;
 
-  explicit both(std::size_t count, play_order order = play_order::forward, std::uint32_t seed = 3,
+  explicit both(std::size_t count, emulation_order order = emulation_order::forward, std::uint32_t seed = 3,
                 const pg::device_options& options = {})
       : inputs(make_inputs(count, seed)),
         targets(make_targets(count, seed)),

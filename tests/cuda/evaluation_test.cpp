@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(an_empty_batch_sums_to_zero) {
 // The norm of what is added for a sample: the sum over a batch of one, and its clipped row, squared in long double.
 void check_clip_bound(const pg::device_options& options) {
   using network = cnn<float>;
-  both<network, pg::cross_entropy> it{8, play_order::forward, 3, options};
+  both<network, pg::cross_entropy> it{8, emulation_order::forward, 3, options};
   const auto norm = [](std::span<const float> values) {
     long double sum = 0;
     for (const float value : values) sum += static_cast<long double>(value) * static_cast<long double>(value);
@@ -148,7 +148,7 @@ BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound_with_tf32) {
 
 BOOST_AUTO_TEST_CASE(with_tf32_norms_and_sums_see_the_numbers_that_are_stored) {
   using network = mlp<float>;
-  both<network, pg::mean_squared_error> it{6, play_order::forward, 3, {.tf32 = true}};
+  both<network, pg::mean_squared_error> it{6, emulation_order::forward, 3, {.tf32 = true}};
   const auto rows = it.evaluate(pg::materialise(it.on_device()));
   std::vector<double> norms(6);
   std::size_t unlike = 0;
@@ -216,7 +216,7 @@ BOOST_AUTO_TEST_CASE(a_sample_that_is_not_finite_contributes_exactly_zero) {
 }
 
 BOOST_AUTO_TEST_CASE(no_bit_depends_on_the_order_of_threads_and_blocks) {
-  const auto results = [](play_order order) {
+  const auto results = [](emulation_order order) {
     both<cnn<float>, pg::cross_entropy> it{9, order};
     const auto gradients = it.on_device();
     std::vector<float> all = it.evaluate(pg::materialise(gradients));
@@ -227,9 +227,9 @@ BOOST_AUTO_TEST_CASE(no_bit_depends_on_the_order_of_threads_and_blocks) {
     for (const double norm : norms) all.push_back(static_cast<float>(norm));
     return all;
   };
-  const auto forward = results(play_order::forward);
-  check_same(results(play_order::reversed), forward, "reversed");
-  check_same(results(play_order::shuffled), forward, "shuffled");
+  const auto forward = results(emulation_order::forward);
+  check_same(results(emulation_order::reversed), forward, "reversed");
+  check_same(results(emulation_order::shuffled), forward, "shuffled");
 }
 
 BOOST_AUTO_TEST_CASE(a_tape_is_one_allocation_of_the_size_that_the_type_says) {

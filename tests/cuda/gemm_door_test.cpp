@@ -24,7 +24,7 @@ namespace pg = pergrad;
 namespace dev = pergrad::on_device;
 
 /// What a `gemm_call` means.
-void play_gemm(const dev::gemm_call& call) noexcept {
+void emulate_gemm(const dev::gemm_call& call) noexcept {
   for (int j = 0; j < call.n; ++j) {
     for (int i = 0; i < call.m; ++i) {
       float sum = 0;
@@ -48,7 +48,7 @@ class device_with_library : public dev::emulated_device {
     BOOST_TEST(call.lda >= (call.transpose_a ? call.k : call.m));
     BOOST_TEST(call.ldb >= call.k);
     BOOST_TEST(call.ldc >= call.m);
-    play_gemm(call);
+    emulate_gemm(call);
   }
   int calls = 0;
 };

@@ -25,7 +25,8 @@ namespace pg = pergrad;
 namespace dev = pergrad::on_device;
 using comparing::same_bits;
 
-constexpr dev::play_order orders[] = {dev::play_order::forward, dev::play_order::reversed, dev::play_order::shuffled};
+constexpr dev::emulation_order orders[] = {dev::emulation_order::forward, dev::emulation_order::reversed,
+                                           dev::emulation_order::shuffled};
 
 template <class Scalar>
 std::vector<Scalar> numbers(std::size_t count, std::uint64_t salt) {
@@ -145,9 +146,9 @@ struct setting {
 };
 
 template <class Tiles, class Scalar, class Problem>
-void play(const Problem& problem, dev::play_order order) {
+void emulate(const Problem& problem, dev::emulation_order order) {
   const dev::gemm_kernel<Scalar, Problem, Tiles> kernel{problem};
-  dev::play(kernel, kernel.blocks(), order);
+  dev::emulate(kernel, kernel.blocks(), order);
 }
 
 template <class Scalar>
@@ -192,18 +193,19 @@ void expect_adjoint(setting<Scalar>& it, std::vector<double>& sums) {
 }
 
 template <class Scalar>
-void add_sums(setting<Scalar>& it, std::vector<Scalar>& lanes, int lane_count, std::uint64_t position) {
+void add_sums(setting<Scalar>& it, std::vector<Scalar>& accumulators, int accumulator_count, std::uint64_t position) {
   const dev::affine_view& v = it.view;
   const int size = v.size();
   for (int b = 0; b < static_cast<int>(it.state.count); ++b) {
     const Scalar factor = it.factors[static_cast<std::size_t>(b)];
-    const auto lane =
-        static_cast<int>((position + static_cast<std::uint64_t>(b)) % static_cast<std::uint64_t>(lane_count));
+    const auto accumulator =
+        static_cast<int>((position + static_cast<std::uint64_t>(b)) % static_cast<std::uint64_t>(accumulator_count));
     for (int t = 0; t < v.positions(); ++t) {
       for (int g = 0; g < v.groups; ++g) {
         for (int o = 0; o < v.outputs; ++o) {
           for (int k = 0; k < v.view_width(); ++k) {
-            Scalar& sum = lanes[static_cast<std::size_t>(lane * (size + 2) + (g * v.outputs + o) * v.view_width() + k)];
+            Scalar& sum = accumulators[static_cast<std::size_t>(accumulator * (size + 2) +
+                                                                (g * v.outputs + o) * v.view_width() + k)];
             const Scalar delta = factor == 0 ? Scalar{0} : factor * it.y(b, output_of(v, g, o, t));
             sum = std::fma(delta, factor == 0 ? Scalar{0} : it.seen(b, g, t, k), sum);
           }
@@ -213,30 +215,30 @@ void add_sums(setting<Scalar>& it, std::vector<Scalar>& lanes, int lane_count, s
   }
 }
 template <class Tiles, int DepthFirst, class Scalar>
-void play_sums(setting<Scalar>& it, std::vector<Scalar>& lanes, int lane_count, std::uint64_t position, bool first,
-               dev::play_order order) {
+void emulate_sums(setting<Scalar>& it, std::vector<Scalar>& accumulators, int accumulator_count, std::uint64_t position,
+                  bool first, dev::emulation_order order) {
   it.state.position = position;
   it.state.first = first ? 1 : 0;
   dev::affine_sums<Scalar, Scalar, DepthFirst> problem;
   problem.on = it.operands();
   problem.factors = it.factors.data();
-  problem.lanes = lanes.data();
-  problem.lane_stride = it.view.size() + 2;
-  problem.lane_count = lane_count;
-  play<Tiles, Scalar>(problem, order);
+  problem.accumulators = accumulators.data();
+  problem.accumulator_stride = it.view.size() + 2;
+  problem.accumulator_count = accumulator_count;
+  emulate<Tiles, Scalar>(problem, order);
 }
 
 /// The same sums of integers: each sample's share is rounded by itself.
 template <class Scalar>
-void add_integer_sums(setting<Scalar>& it, std::vector<std::int64_t>& lanes, int lane_count, std::uint64_t position,
-                      Scalar to_grid) {
+void add_integer_sums(setting<Scalar>& it, std::vector<std::int64_t>& accumulators, int accumulator_count,
+                      std::uint64_t position, Scalar to_grid) {
   const dev::affine_view& v = it.view;
   const int size = v.size();
   for (int b = 0; b < static_cast<int>(it.state.count); ++b) {
     const Scalar factor = it.factors[static_cast<std::size_t>(b)];
     if (factor == 0) continue;
-    const auto lane =
-        static_cast<int>((position + static_cast<std::uint64_t>(b)) % static_cast<std::uint64_t>(lane_count));
+    const auto accumulator =
+        static_cast<int>((position + static_cast<std::uint64_t>(b)) % static_cast<std::uint64_t>(accumulator_count));
     for (int g = 0; g < v.groups; ++g) {
       for (int o = 0; o < v.outputs; ++o) {
         for (int k = 0; k < v.view_width(); ++k) {
@@ -245,58 +247,58 @@ void add_integer_sums(setting<Scalar>& it, std::vector<std::int64_t>& lanes, int
             const Scalar delta = factor * it.y(b, output_of(v, g, o, t));
             share = std::fma(delta, it.seen(b, g, t, k), share);
           }
-          const int at = lane * (size + 2) + (g * v.outputs + o) * v.view_width() + k;
-          lanes[static_cast<std::size_t>(at)] += std::llrint(share * to_grid);
+          const int at = accumulator * (size + 2) + (g * v.outputs + o) * v.view_width() + k;
+          accumulators[static_cast<std::size_t>(at)] += std::llrint(share * to_grid);
         }
       }
     }
   }
 }
 template <class Tiles, int DepthFirst, class Scalar>
-void play_integer_sums(setting<Scalar>& it, std::vector<std::int64_t>& lanes, int lane_count, std::uint64_t position,
-                       bool first, Scalar to_grid, dev::play_order order) {
+void emulate_integer_sums(setting<Scalar>& it, std::vector<std::int64_t>& accumulators, int accumulator_count,
+                          std::uint64_t position, bool first, Scalar to_grid, dev::emulation_order order) {
   it.state.position = position;
   it.state.first = first ? 1 : 0;
   dev::affine_sums<Scalar, std::int64_t, DepthFirst> problem;
   problem.on = it.operands();
   problem.factors = it.factors.data();
   problem.to_grid = to_grid;
-  problem.lanes = lanes.data();
-  problem.lane_stride = it.view.size() + 2;
-  problem.lane_count = lane_count;
-  play<Tiles, Scalar>(problem, order);
+  problem.accumulators = accumulators.data();
+  problem.accumulator_stride = it.view.size() + 2;
+  problem.accumulator_count = accumulator_count;
+  emulate<Tiles, Scalar>(problem, order);
 }
 template <class Scalar, class Tiles>
-void integer_sums(const dev::affine_view& view, dev::play_order order) {
+void integer_sums(const dev::affine_view& view, dev::emulation_order order) {
   constexpr int samples = 5;
   constexpr int capacity = 7;
   constexpr auto to_grid = Scalar(1 << 18);
-  for (const int lane_count : {1, 3, 8}) {
+  for (const int accumulator_count : {1, 3, 8}) {
     setting<Scalar> it{view, samples, capacity};
     it.factors[1] = 0;
     it.x(1, 0) = std::numeric_limits<Scalar>::quiet_NaN();
     it.y(1, 0) = std::numeric_limits<Scalar>::infinity();
-    const auto size = static_cast<std::size_t>(lane_count * (view.size() + 2));
-    std::vector<std::int64_t> lanes(size, 7);
+    const auto size = static_cast<std::size_t>(accumulator_count * (view.size() + 2));
+    std::vector<std::int64_t> accumulators(size, 7);
     std::vector<std::int64_t> expected(size, 7);
-    for (int lane = 0; lane < lane_count; ++lane) {
-      for (int i = 0; i < view.size(); ++i) expected[static_cast<std::size_t>(lane * (view.size() + 2) + i)] = 0;
+    for (int accumulator = 0; accumulator < accumulator_count; ++accumulator) {
+      for (int i = 0; i < view.size(); ++i) expected[static_cast<std::size_t>(accumulator * (view.size() + 2) + i)] = 0;
     }
-    add_integer_sums(it, expected, lane_count, 2, to_grid);
-    add_integer_sums(it, expected, lane_count, 2 + samples, to_grid);
+    add_integer_sums(it, expected, accumulator_count, 2, to_grid);
+    add_integer_sums(it, expected, accumulator_count, 2 + samples, to_grid);
     if (view.positions() == 1) {
-      play_integer_sums<Tiles, 0>(it, lanes, lane_count, 2, true, to_grid, order);
-      play_integer_sums<Tiles, 0>(it, lanes, lane_count, 2 + samples, false, to_grid, order);
+      emulate_integer_sums<Tiles, 0>(it, accumulators, accumulator_count, 2, true, to_grid, order);
+      emulate_integer_sums<Tiles, 0>(it, accumulators, accumulator_count, 2 + samples, false, to_grid, order);
     } else {
-      play_integer_sums<Tiles, 1>(it, lanes, lane_count, 2, true, to_grid, order);
-      play_integer_sums<Tiles, 1>(it, lanes, lane_count, 2 + samples, false, to_grid, order);
+      emulate_integer_sums<Tiles, 1>(it, accumulators, accumulator_count, 2, true, to_grid, order);
+      emulate_integer_sums<Tiles, 1>(it, accumulators, accumulator_count, 2 + samples, false, to_grid, order);
     }
-    BOOST_TEST(lanes == expected);
+    BOOST_TEST(accumulators == expected);
   }
 }
 
 template <class Scalar, class Tiles>
-void all_products(const dev::affine_view& view, dev::play_order order) {
+void all_products(const dev::affine_view& view, dev::emulation_order order) {
   integer_sums<Scalar, Tiles>(view, order);
   constexpr int samples = 5;
   constexpr int capacity = 7;
@@ -305,7 +307,7 @@ void all_products(const dev::affine_view& view, dev::play_order order) {
     setting<Scalar> expected = it;
     dev::affine_forward<Scalar> problem{it.operands()};
     problem.on.accumulate = accumulate ? 1 : 0;
-    play<Tiles, Scalar>(problem, order);
+    emulate<Tiles, Scalar>(problem, order);
     expect_forward(expected, accumulate);
     BOOST_TEST(same_bits(it.values, expected.values));
   }
@@ -316,7 +318,7 @@ void all_products(const dev::affine_view& view, dev::play_order order) {
     expect_adjoint(it, sums);
     dev::affine_adjoint<Scalar> problem{it.operands()};
     problem.on.bias = nullptr;
-    play<Tiles, Scalar>(problem, order);
+    emulate<Tiles, Scalar>(problem, order);
     double worst = 0;
     for (int b = 0; b < samples; ++b) {
       for (int i = 0; i < it.x_size; ++i) {
@@ -333,27 +335,27 @@ void all_products(const dev::affine_view& view, dev::play_order order) {
       }
     }
   }
-  for (const int lane_count : {1, 3, 8}) {
+  for (const int accumulator_count : {1, 3, 8}) {
     setting<Scalar> it{view, samples, capacity};
     it.factors[1] = 0;
     it.x(1, 0) = std::numeric_limits<Scalar>::quiet_NaN();
     it.y(1, 0) = std::numeric_limits<Scalar>::infinity();
-    const auto size = static_cast<std::size_t>(lane_count * (view.size() + 2));
-    std::vector<Scalar> lanes(size, Scalar(7));
+    const auto size = static_cast<std::size_t>(accumulator_count * (view.size() + 2));
+    std::vector<Scalar> accumulators(size, Scalar(7));
     std::vector<Scalar> expected(size, Scalar(7));
-    for (int lane = 0; lane < lane_count; ++lane) {
-      for (int i = 0; i < view.size(); ++i) expected[static_cast<std::size_t>(lane * (view.size() + 2) + i)] = 0;
+    for (int accumulator = 0; accumulator < accumulator_count; ++accumulator) {
+      for (int i = 0; i < view.size(); ++i) expected[static_cast<std::size_t>(accumulator * (view.size() + 2) + i)] = 0;
     }
-    add_sums(it, expected, lane_count, 2);
-    add_sums(it, expected, lane_count, 2 + samples);
+    add_sums(it, expected, accumulator_count, 2);
+    add_sums(it, expected, accumulator_count, 2 + samples);
     if (view.positions() == 1) {
-      play_sums<Tiles, 0>(it, lanes, lane_count, 2, true, order);
-      play_sums<Tiles, 0>(it, lanes, lane_count, 2 + samples, false, order);
+      emulate_sums<Tiles, 0>(it, accumulators, accumulator_count, 2, true, order);
+      emulate_sums<Tiles, 0>(it, accumulators, accumulator_count, 2 + samples, false, order);
     } else {
-      play_sums<Tiles, 1>(it, lanes, lane_count, 2, true, order);
-      play_sums<Tiles, 1>(it, lanes, lane_count, 2 + samples, false, order);
+      emulate_sums<Tiles, 1>(it, accumulators, accumulator_count, 2, true, order);
+      emulate_sums<Tiles, 1>(it, accumulators, accumulator_count, 2 + samples, false, order);
     }
-    BOOST_TEST(same_bits(lanes, expected));
+    BOOST_TEST(same_bits(accumulators, expected));
   }
   {
     setting<Scalar> it{view, samples, capacity};
@@ -364,7 +366,7 @@ void all_products(const dev::affine_view& view, dev::play_order order) {
     problem.partial_stride = view.groups * problem.tiles + 1;
     std::vector<double> partial(static_cast<std::size_t>(capacity * problem.partial_stride), -1);
     problem.partial = partial.data();
-    play<Tiles, Scalar>(problem, order);
+    emulate<Tiles, Scalar>(problem, order);
     for (int b = 0; b < capacity; ++b) {
       const auto begin = static_cast<std::size_t>(b * problem.partial_stride);
       double total = 0;
@@ -409,33 +411,33 @@ BOOST_AUTO_TEST_CASE(a_divisor_divides) {
 BOOST_AUTO_TEST_CASE(products_are_the_loops_chains) {
   for (const named_view& each : views()) {
     BOOST_TEST_CONTEXT(each.name) {
-      for (const dev::play_order order : orders) {
+      for (const dev::emulation_order order : orders) {
         all_products<float, dev::square_tiles>(each.view, order);
         all_products<float, dev::narrow_tiles>(each.view, order);
       }
-      all_products<float, dev::large_tiles>(each.view, dev::play_order::shuffled);
-      all_products<double, dev::square_tiles>(each.view, dev::play_order::reversed);
+      all_products<float, dev::large_tiles>(each.view, dev::emulation_order::shuffled);
+      all_products<double, dev::square_tiles>(each.view, dev::emulation_order::reversed);
     }
   }
 }
 
 BOOST_AUTO_TEST_CASE(sums_do_not_know_how_a_batch_is_cut) {
   const dev::affine_view& view = views()[2].view;
-  for (const int lane_count : {1, 4, 8}) {
+  for (const int accumulator_count : {1, 4, 8}) {
     std::vector<std::vector<float>> results;
     for (const int physical : {1, 2, 5, 10}) {
       setting<float> whole{view, 10, 10};
-      std::vector<float> lanes(static_cast<std::size_t>(lane_count * (view.size() + 2)), 1.0F);
+      std::vector<float> accumulators(static_cast<std::size_t>(accumulator_count * (view.size() + 2)), 1.0F);
       for (int begin = 0; begin < 10; begin += physical) {
         setting<float> part{view, physical, 10};
         for (int b = 0; b < physical; ++b) {
           for (int i = 0; i < whole.stretch; ++i) part.x(b, i) = whole.x(begin + b, i);
           part.factors[static_cast<std::size_t>(b)] = whole.factors[static_cast<std::size_t>(begin + b)];
         }
-        play_sums<dev::square_tiles, 1>(part, lanes, lane_count, static_cast<std::uint64_t>(begin), begin == 0,
-                                        dev::play_order::forward);
+        emulate_sums<dev::square_tiles, 1>(part, accumulators, accumulator_count, static_cast<std::uint64_t>(begin),
+                                           begin == 0, dev::emulation_order::forward);
       }
-      results.push_back(lanes);
+      results.push_back(accumulators);
     }
     for (const auto& each : results) BOOST_TEST(same_bits(each, results.front()));
   }
@@ -444,13 +446,14 @@ BOOST_AUTO_TEST_CASE(sums_do_not_know_how_a_batch_is_cut) {
 BOOST_AUTO_TEST_CASE(an_empty_first_batch_clears_the_lanes) {
   const dev::affine_view& view = views()[0].view;
   setting<float> it{view, 0, 4};
-  std::vector<float> lanes(static_cast<std::size_t>(2 * (view.size() + 2)), 5.0F);
-  play_sums<dev::square_tiles, 0>(it, lanes, 2, 0, true, dev::play_order::forward);
-  BOOST_TEST(lanes[0] == 0.0F);
-  BOOST_TEST(lanes[static_cast<std::size_t>(view.size())] == 5.0F);  // what lies between the lanes is not theirs
-  lanes[0] = 3.0F;
-  play_sums<dev::square_tiles, 0>(it, lanes, 2, 0, false, dev::play_order::forward);
-  BOOST_TEST(lanes[0] == 3.0F);
+  std::vector<float> accumulators(static_cast<std::size_t>(2 * (view.size() + 2)), 5.0F);
+  emulate_sums<dev::square_tiles, 0>(it, accumulators, 2, 0, true, dev::emulation_order::forward);
+  BOOST_TEST(accumulators[0] == 0.0F);
+  BOOST_TEST(accumulators[static_cast<std::size_t>(view.size())] ==
+             5.0F);  // what lies between the accumulators is not theirs
+  accumulators[0] = 3.0F;
+  emulate_sums<dev::square_tiles, 0>(it, accumulators, 2, 0, false, dev::emulation_order::forward);
+  BOOST_TEST(accumulators[0] == 3.0F);
 }
 
 BOOST_AUTO_TEST_CASE(inputs_may_lie_in_the_data_set) {
@@ -469,7 +472,7 @@ BOOST_AUTO_TEST_CASE(inputs_may_lie_in_the_data_set) {
   problem.on.values.inputs = records.data();
   problem.on.values.ids = ids.data();
   problem.on.values.input_size = it.x_size;
-  play<dev::narrow_tiles, float>(problem, dev::play_order::shuffled);
+  emulate<dev::narrow_tiles, float>(problem, dev::emulation_order::shuffled);
   expect_forward(expected, false);
   for (int b = 0; b < 5; ++b) {
     for (int i = 0; i < it.y_size; ++i) BOOST_REQUIRE(it.y(b, i) == expected.y(b, i));
@@ -488,7 +491,7 @@ BOOST_AUTO_TEST_CASE(tf32_rounds_operands_only) {
   setting<float> expected = it;
   dev::affine_forward<float> problem{it.operands()};
   problem.on.tf32 = 1;
-  play<dev::square_tiles, float>(problem, dev::play_order::forward);
+  emulate<dev::square_tiles, float>(problem, dev::emulation_order::forward);
   for (float& value : expected.weights) value = dev::round_to_tf32(value);
   for (int b = 0; b < 5; ++b) {
     for (int i = 0; i < it.x_size; ++i) expected.x(b, i) = dev::round_to_tf32(expected.x(b, i));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/cuda/kernel_test.cpp - the host that plays a device finds the mistakes that it is there to find
+// tests/cuda/kernel_test.cpp - the host that emulates a device finds the mistakes that it is there to find
 #include <boost/test/unit_test.hpp>
 
 #include <array>
@@ -19,9 +19,9 @@ namespace {
 
 using comparing::same_bits;
 using on_device::emulated_device;
-using on_device::play_order;
+using on_device::emulation_order;
 
-constexpr play_order orders[] = {play_order::forward, play_order::reversed, play_order::shuffled};
+constexpr emulation_order orders[] = {emulation_order::forward, emulation_order::reversed, emulation_order::shuffled};
 
 /// Every thread reads its neighbour's value: right with a barrier in between, and wrong without.
 template <int WithBarrier>
@@ -83,7 +83,7 @@ struct sum_kernel {
 };
 
 template <class Kernel>
-std::vector<float> run(play_order order, std::size_t count, int blocks) {
+std::vector<float> run(emulation_order order, std::size_t count, int blocks) {
   emulated_device device{order};
   auto* out = static_cast<float*>(device.allocate(count * sizeof(float)));
   device.launch(Kernel{out}, blocks);
@@ -96,7 +96,7 @@ std::vector<float> run(play_order order, std::size_t count, int blocks) {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(every_thread_and_block_runs_once_in_every_order) {
-  for (const play_order order : orders) {
+  for (const emulation_order order : orders) {
     for (const int count : {1, 5, 32, 96}) {
       std::vector<int> seen(static_cast<std::size_t>(count));
       on_device::emulation::for_each_in_order(order, count, 7, [&](int i) { ++seen[static_cast<std::size_t>(i)]; });
@@ -106,23 +106,23 @@ BOOST_AUTO_TEST_CASE(every_thread_and_block_runs_once_in_every_order) {
 }
 
 BOOST_AUTO_TEST_CASE(a_missing_barrier_shows_in_another_order) {
-  const auto wanted = run<neighbour_kernel<1>>(play_order::forward, 192, 3);
-  for (const play_order order : orders) BOOST_TEST(same_bits(run<neighbour_kernel<1>>(order, 192, 3), wanted));
-  const auto planted = run<neighbour_kernel<0>>(play_order::forward, 192, 3);
-  BOOST_TEST(!same_bits(run<neighbour_kernel<0>>(play_order::reversed, 192, 3), planted));
-  BOOST_TEST(!same_bits(run<neighbour_kernel<0>>(play_order::shuffled, 192, 3), planted));
+  const auto wanted = run<neighbour_kernel<1>>(emulation_order::forward, 192, 3);
+  for (const emulation_order order : orders) BOOST_TEST(same_bits(run<neighbour_kernel<1>>(order, 192, 3), wanted));
+  const auto planted = run<neighbour_kernel<0>>(emulation_order::forward, 192, 3);
+  BOOST_TEST(!same_bits(run<neighbour_kernel<0>>(emulation_order::reversed, 192, 3), planted));
+  BOOST_TEST(!same_bits(run<neighbour_kernel<0>>(emulation_order::shuffled, 192, 3), planted));
 }
 
 BOOST_AUTO_TEST_CASE(memory_that_nobody_wrote_is_not_a_number) {
-  for (const float value : run<forgetful_kernel>(play_order::forward, 128, 2)) BOOST_TEST(std::isnan(value));
+  for (const float value : run<forgetful_kernel>(emulation_order::forward, 128, 2)) BOOST_TEST(std::isnan(value));
   emulated_device device;
   const auto* fresh = static_cast<float*>(device.allocate(4));
   BOOST_TEST(std::isnan(*fresh));
 }
 
 BOOST_AUTO_TEST_CASE(a_sum_is_the_butterflys) {
-  const auto found = run<sum_kernel>(play_order::forward, 192, 2);
-  for (const play_order order : orders) BOOST_TEST(same_bits(run<sum_kernel>(order, 192, 2), found));
+  const auto found = run<sum_kernel>(emulation_order::forward, 192, 2);
+  for (const emulation_order order : orders) BOOST_TEST(same_bits(run<sum_kernel>(order, 192, 2), found));
   for (int block = 0; block < 2; ++block) {
     float total = 0;
     for (int warp = 0; warp < 3; ++warp) {

@@ -8,12 +8,12 @@
 /// The same bits in any order of threads and blocks. A device has one strategy.
 template <>
 struct pergrad::testing::executors_to_compare<pergrad::emulated> {
-  using play_order = pergrad::on_device::play_order;
-  static constexpr play_order usual = play_order::forward;
-  static constexpr play_order others[] = {play_order::reversed, play_order::shuffled};
+  using emulation_order = pergrad::on_device::emulation_order;
+  static constexpr emulation_order usual = emulation_order::forward;
+  static constexpr emulation_order others[] = {emulation_order::reversed, emulation_order::shuffled};
   static constexpr std::size_t configuration_count = 5;
-  [[nodiscard]] static std::string name(play_order which) {
-    return which == play_order::reversed ? "reversed" : "shuffled";
+  [[nodiscard]] static std::string name(emulation_order which) {
+    return which == emulation_order::reversed ? "reversed" : "shuffled";
   }
 };
 

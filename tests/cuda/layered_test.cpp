@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/cuda/layered_test.cpp - the plan of large networks, on networks small enough for a host that plays the device
+// tests/cuda/layered_test.cpp - the plan of large networks, on networks small enough for a host that emulates the
+// device
 #include <pergrad/cuda/run/describe.hpp>
 
 #include "device_fixture.hpp"
@@ -78,7 +79,7 @@ BOOST_AUTO_TEST_CASE(every_result_is_the_hosts) {
 
 void check_clip_bound(const pg::device_options& options) {
   using network = layered_cnn<float>;
-  both<network, pg::cross_entropy> it{1, play_order::forward, 3, options};
+  both<network, pg::cross_entropy> it{1, emulation_order::forward, 3, options};
   const auto norm = [](const std::vector<float>& values) {
     long double sum = 0;
     for (const float value : values) sum += static_cast<long double>(value) * static_cast<long double>(value);
@@ -103,7 +104,7 @@ BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound_with_tf32) {
 
 BOOST_AUTO_TEST_CASE(with_tf32_norms_are_those_of_the_rows) {
   using network = layered_cnn<float>;
-  both<network, pg::cross_entropy> it{6, play_order::forward, 3, {.tf32 = true}};
+  both<network, pg::cross_entropy> it{6, emulation_order::forward, 3, {.tf32 = true}};
   const auto rows = it.evaluate(pg::materialise(it.on_device()));
   std::vector<double> norms(6);
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -154,8 +155,8 @@ BOOST_AUTO_TEST_CASE(no_bit_depends_on_orders_or_physical_batches_and_training_i
     const auto wanted = trained(device, 30, clipping);
     check_close(wanted, trained(pg::host{pg::threads{1}}, 16, clipping), 1e-5, "host");
     check_same(trained(device, 3, clipping), wanted, "physical batches of 3");
-    check_same(trained(pg::emulated{play_order::reversed}, 30, clipping), wanted, "reversed");
-    check_same(trained(pg::emulated{play_order::shuffled}, 5, clipping), wanted, "shuffled");
+    check_same(trained(pg::emulated{emulation_order::reversed}, 30, clipping), wanted, "reversed");
+    check_same(trained(pg::emulated{emulation_order::shuffled}, 5, clipping), wanted, "shuffled");
   }
 }
 

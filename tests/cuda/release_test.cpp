@@ -25,7 +25,8 @@ namespace pg = pergrad;
 namespace dev = pergrad::on_device;
 using comparing::same_bits;
 
-constexpr dev::play_order orders[] = {dev::play_order::forward, dev::play_order::reversed, dev::play_order::shuffled};
+constexpr dev::emulation_order orders[] = {dev::emulation_order::forward, dev::emulation_order::reversed,
+                                           dev::emulation_order::shuffled};
 constexpr std::uint64_t seed = 77;
 
 /// Integers of many sizes and both signs.
@@ -43,13 +44,13 @@ std::vector<std::int64_t> integers(std::size_t count, std::uint64_t salt) {
 template <class Scalar>
 struct launch {
   std::size_t count;
-  int lane_count;
+  int accumulator_count;
   std::uint64_t at;
   double sigma;  ///< in steps of the grid
   int rule = 0;
   pg::release_grid grid = pg::release_grid::of(0.75, count);
   dev::step_state state{.last = 1, .noise_step = at};
-  std::vector<std::int64_t> lanes = integers((count + 5) * static_cast<std::size_t>(lane_count), at + 1);
+  std::vector<std::int64_t> accumulators = integers((count + 5) * static_cast<std::size_t>(accumulator_count), at + 1);
   std::vector<Scalar> parameters{};
   std::vector<Scalar> first{};
   std::vector<Scalar> second{};
@@ -57,36 +58,37 @@ struct launch {
   std::vector<unsigned char> is_open = std::vector<unsigned char>(count + 512, 0xff);
   dev::release_settings<Scalar> settings{};
 
-  void run(dev::play_order order) {
+  void run(dev::emulation_order order) {
     const pg::seeded_generator generator{seed};
     const auto stream = generator.stream<pg::detail::randomness::noise>(at);
     settings.noise = dev::stream_upload::words(stream);
     settings.sigma = sigma;
     settings.grid = {std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps),
                      static_cast<double>(std::numeric_limits<Scalar>::max())};
-    const dev::release_work<Scalar> work{.state = &state,
-                                         .settings = settings,
-                                         .lanes = lanes.data(),
-                                         .lane_count = lane_count,
-                                         .lane_stride = static_cast<std::int64_t>(lanes.size()) / lane_count,
-                                         .count = static_cast<std::int64_t>(count),
-                                         .parameters = parameters.data(),
-                                         .first = first.data(),
-                                         .second = second.data(),
-                                         .released = released.data(),
-                                         .is_open = is_open.data(),
-                                         .rule = rule};
+    const dev::release_work<Scalar> work{
+        .state = &state,
+        .settings = settings,
+        .accumulators = accumulators.data(),
+        .accumulator_count = accumulator_count,
+        .accumulator_stride = static_cast<std::int64_t>(accumulators.size()) / accumulator_count,
+        .count = static_cast<std::int64_t>(count),
+        .parameters = parameters.data(),
+        .first = first.data(),
+        .second = second.data(),
+        .released = released.data(),
+        .is_open = is_open.data(),
+        .rule = rule};
     const dev::release_kernel<Scalar> kernel{work};
-    dev::play(kernel, kernel.blocks(), order);
+    dev::emulate(kernel, kernel.blocks(), order);
     const dev::settle_kernel<Scalar> rest{work};
-    dev::play(rest, rest.blocks(), order);
+    dev::emulate(rest, rest.blocks(), order);
   }
   [[nodiscard]] std::vector<std::int64_t> sum() const {
-    const std::size_t stride = lanes.size() / static_cast<std::size_t>(lane_count);
+    const std::size_t stride = accumulators.size() / static_cast<std::size_t>(accumulator_count);
     std::vector<std::int64_t> result(count);
     for (std::size_t i = 0; i < count; ++i) {
-      for (std::size_t lane = 0; lane < static_cast<std::size_t>(lane_count); ++lane)
-        result[i] += lanes[lane * stride + i];
+      for (std::size_t accumulator = 0; accumulator < static_cast<std::size_t>(accumulator_count); ++accumulator)
+        result[i] += accumulators[accumulator * stride + i];
     }
     return result;
   }
@@ -108,7 +110,7 @@ using net = pg::network<pg::shape{150}, pg::linear<120>, pg::tanh, pg::linear<3>
 
 /// Three steps of the host's optimizer and of the kernel on the same releases.
 template <class Optimizer>
-void steps_agree(Optimizer optimizer, int rule, dev::play_order order, auto&& set_step) {
+void steps_agree(Optimizer optimizer, int rule, dev::emulation_order order, auto&& set_step) {
   const pg::host exec{pg::threads{2}};
   net trained{exec, pg::kaiming_uniform{3}};
   pg::unprotected::gradient<net> gradient{exec};
@@ -117,7 +119,8 @@ void steps_agree(Optimizer optimizer, int rule, dev::play_order order, auto&& se
   std::vector<float> second(net::parameter_count);
   const double scale = 1 / 48.0;
   for (std::uint64_t at = 1; at <= 3; ++at) {
-    launch<float> kernel{.count = net::parameter_count, .lane_count = 3, .at = at, .sigma = 0x1p40, .rule = rule};
+    launch<float> kernel{
+        .count = net::parameter_count, .accumulator_count = 3, .at = at, .sigma = 0x1p40, .rule = rule};
     kernel.settings = {.noise = {},
                        .sigma = 0,
                        .grid = {},
@@ -147,17 +150,17 @@ void steps_agree(Optimizer optimizer, int rule, dev::play_order order, auto&& se
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(releases_have_the_bits_of_the_host_s_gate) {
-  for (const dev::play_order order : orders) {
+  for (const dev::emulation_order order : orders) {
     for (const std::size_t count : {1U, 255U, 256U, 257U, 511U, 512U, 513U, 5000U}) {
       for (const std::uint64_t at : {std::uint64_t{0}, std::uint64_t{1} << 40U}) {
-        for (const int lane_count : {1, 4}) {
-          launch<float> it{.count = count, .lane_count = lane_count, .at = at, .sigma = 0x1.8p20};
+        for (const int accumulator_count : {1, 4}) {
+          launch<float> it{.count = count, .accumulator_count = accumulator_count, .at = at, .sigma = 0x1.8p20};
           it.run(order);
           BOOST_TEST(same_bits(it.released, it.expected()));
         }
       }
     }
-    launch<double> it{.count = 1300, .lane_count = 3, .at = 5, .sigma = 0x1.8p20};
+    launch<double> it{.count = 1300, .accumulator_count = 3, .at = 5, .sigma = 0x1.8p20};
     it.run(order);
     BOOST_TEST(same_bits(it.released, it.expected()));
   }
@@ -166,8 +169,8 @@ BOOST_AUTO_TEST_CASE(releases_have_the_bits_of_the_host_s_gate) {
 // So large a deviation that some roundings, or most of them, need more bits than the first.
 BOOST_AUTO_TEST_CASE(open_roundings_are_settled_as_on_the_host) {
   for (const double sigma : {0x1p38, 0x1p46}) {
-    for (const dev::play_order order : orders) {
-      launch<double> it{.count = 3001, .lane_count = 2, .at = 11, .sigma = sigma};
+    for (const dev::emulation_order order : orders) {
+      launch<double> it{.count = 3001, .accumulator_count = 2, .at = 11, .sigma = sigma};
       it.run(order);
       BOOST_TEST(it.open_pairs() > 0U);
       BOOST_TEST(same_bits(it.released, it.expected()));
@@ -176,22 +179,22 @@ BOOST_AUTO_TEST_CASE(open_roundings_are_settled_as_on_the_host) {
 }
 
 BOOST_AUTO_TEST_CASE(nothing_happens_before_the_last_chunk) {
-  launch<float> it{.count = 700, .lane_count = 2, .at = 3, .sigma = 0x1p20};
+  launch<float> it{.count = 700, .accumulator_count = 2, .at = 3, .sigma = 0x1p20};
   it.state.last = 0;
-  it.run(dev::play_order::forward);
+  it.run(dev::emulation_order::forward);
   BOOST_TEST(same_bits(it.released, std::vector<float>(700, -7.0F)));
 }
 
 BOOST_AUTO_TEST_CASE(an_empty_batch_is_noised_too) {
-  launch<float> it{.count = 1000, .lane_count = 3, .at = 8, .sigma = 0x1p20};
-  std::ranges::fill(it.lanes, 0);
-  it.run(dev::play_order::shuffled);
+  launch<float> it{.count = 1000, .accumulator_count = 3, .at = 8, .sigma = 0x1p20};
+  std::ranges::fill(it.accumulators, 0);
+  it.run(dev::emulation_order::shuffled);
   BOOST_TEST(same_bits(it.released, it.expected()));
 }
 
 BOOST_AUTO_TEST_CASE(without_noise_the_sum_is_what_it_was) {
-  launch<double> it{.count = 600, .lane_count = 1, .at = 4, .sigma = 0};
-  it.run(dev::play_order::reversed);
+  launch<double> it{.count = 600, .accumulator_count = 1, .at = 4, .sigma = 0};
+  it.run(dev::emulation_order::reversed);
   const auto sum = it.sum();
   for (std::size_t i = 0; i < 600; ++i) {
     BOOST_TEST(it.released[i] == std::ldexp(static_cast<double>(sum[i]), it.grid.unit - it.grid.steps));
@@ -200,7 +203,7 @@ BOOST_AUTO_TEST_CASE(without_noise_the_sum_is_what_it_was) {
 
 BOOST_AUTO_TEST_CASE(updates_have_the_bits_of_the_host_s_optimizers) {
   const pg::learning_rate rate{0.3};
-  for (const dev::play_order order : orders) {
+  for (const dev::emulation_order order : orders) {
     const auto same = [](dev::step_state&, std::uint64_t) {};
     steps_agree(pg::sgd<net>{rate}, dev::update::sgd, order, same);
     steps_agree(pg::sgd<net>{rate, 0.9}, dev::update::momentum, order, same);
@@ -213,11 +216,12 @@ BOOST_AUTO_TEST_CASE(updates_have_the_bits_of_the_host_s_optimizers) {
 }
 
 BOOST_AUTO_TEST_CASE(lanes_are_folded_in_order) {
-  std::vector<float> lanes{1e8F, 1, -1e8F, 3, 1, 5, 1, 7, 1, 0.5F, 2, 3};
+  std::vector<float> accumulators{1e8F, 1, -1e8F, 3, 1, 5, 1, 7, 1, 0.5F, 2, 3};
   std::vector<float> out(4);
-  const dev::fold_kernel<float> kernel{lanes.data(), 3, 4, out.data()};
-  dev::play(kernel, kernel.blocks(), dev::play_order::shuffled);
-  for (std::size_t i = 0; i < 4; ++i) BOOST_TEST(out[i] == (lanes[i] + lanes[4 + i]) + lanes[8 + i]);
+  const dev::fold_kernel<float> kernel{accumulators.data(), 3, 4, out.data()};
+  dev::emulate(kernel, kernel.blocks(), dev::emulation_order::shuffled);
+  for (std::size_t i = 0; i < 4; ++i)
+    BOOST_TEST(out[i] == (accumulators[i] + accumulators[4 + i]) + accumulators[8 + i]);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

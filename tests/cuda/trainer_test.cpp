@@ -86,8 +86,8 @@ BOOST_AUTO_TEST_CASE(no_bit_depends_on_the_physical_batch_or_on_the_order_of_thr
     options.max_batch = pg::max_batch{size};
     check_same(trained(device, options, 6), wanted, "physical batches of " + std::to_string(size));
   }
-  check_same(trained(pg::emulated{play_order::reversed}, options, 6), wanted, "reversed");
-  check_same(trained(pg::emulated{play_order::shuffled}, options, 6), wanted, "shuffled");
+  check_same(trained(pg::emulated{emulation_order::reversed}, options, 6), wanted, "reversed");
+  check_same(trained(pg::emulated{emulation_order::shuffled}, options, 6), wanted, "shuffled");
 }
 
 BOOST_AUTO_TEST_CASE(with_tf32_training_is_nearly_the_same_and_its_bits_do_not_know_the_physical_batch) {
@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(a_step_allocates_nothing_waits_for_nothing_and_replays_one_
   for (int step = 0; step < 5; ++step) trainer.step(view);
   const std::size_t heap_after = allocations;
   const auto after = device.device().counted();
-  // What plays the device has shared memory on the heap: one a replayed kernel.
+  // What emulates the device has shared memory on the heap: one a replayed kernel.
   BOOST_TEST(heap_after - heap_before == 4 * (after.replays - before.replays));
   BOOST_TEST(after.allocations == before.allocations);
   BOOST_TEST(after.captures == 1U);

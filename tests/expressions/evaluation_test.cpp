@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/expressions/evaluation_test.cpp - one pass whatever is asked for, chunks, the same bits on any crew, and what
-// is refused.
+// tests/expressions/evaluation_test.cpp - one pass whatever is asked for, chunks, the same bits on any pool of threads,
+// and what is refused.
 #include <boost/mpl/list.hpp>
 
 #include <array>
@@ -328,8 +328,8 @@ BOOST_AUTO_TEST_CASE(batches_tapes_and_executors_must_fit) {
   pg::tape<mlp<double>> small{p.exec, pg::max_batch{9}};
   BOOST_CHECK_THROW(static_cast<void>(pg::per_sample_gradients(p.net, pg::mean_squared_error{}, p.batch, small)),
                     std::invalid_argument);
-  const pg::host crew{pg::threads{3}};
-  BOOST_CHECK_THROW(static_cast<void>(pg::unprotected::evaluate(crew, pg::sum(p.gradients()))), std::invalid_argument);
+  const pg::host pool{pg::threads{3}};
+  BOOST_CHECK_THROW(static_cast<void>(pg::unprotected::evaluate(pool, pg::sum(p.gradients()))), std::invalid_argument);
   BOOST_CHECK_THROW((pg::tape<mlp<double>>{p.exec, pg::max_batch{0}}), std::invalid_argument);
   BOOST_CHECK_THROW((pg::tape<mlp<double>>{p.exec, pg::max_batch{1}, pg::max_sums{0}}), std::invalid_argument);
 

@@ -76,7 +76,7 @@ void append(bits& to, const auto& values) {
   to.insert(to.end(), values.begin(), values.end());
 }
 
-/// The same bits in all modes, and the mode stays. `make` makes all that `f` uses, threads of the crew included.
+/// The same bits in all modes, and the mode stays. `make` makes all that `f` uses, threads of the pool included.
 void check_all_modes(const std::function<bits()>& f, const std::string& what) {
   const bits wanted = f();
   BOOST_TEST_REQUIRE(wanted.size() > 10U, what);

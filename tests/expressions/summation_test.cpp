@@ -3,7 +3,7 @@
 // that the release gate gets, and not in those of the formula.
 //
 // A pair is a batch and the same without one record, at the front, in the middle or at the end: all records behind it
-// move to other places, tiles and lanes.
+// move to other places, tiles and accumulators.
 #include <numeric>
 #include <utility>
 

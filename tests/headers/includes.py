@@ -8,7 +8,7 @@ import sys
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 INCLUDE = TOP / "include" / "pergrad"
-INCLUDED = re.compile(r'^\s*#\s*(?:include|define\s+PERGRAD_FAMILY_TEXT)\s*[<"]pergrad/([^>"]+)[>"]', re.MULTILINE)
+INCLUDED = re.compile(r'^\s*#\s*(?:include|define\s+PERGRAD_TARGET_SOURCE)\s*[<"]pergrad/([^>"]+)[>"]', re.MULTILINE)
 ROW = re.compile(r"^\| `([^`]+)` \|[^|]*\|([^|]*)\|$", re.MULTILINE)
 MOST_FILES = 14  # of a room; layers are one file each
 UMBRELLA = "pergrad.hpp"

@@ -92,7 +92,7 @@ BOOST_AUTO_TEST_CASE(large_blocks_and_those_behind_them_are_summed_up_a_chunk_at
   using net = pg::network<pg::shape{4, 16, 16}, pg::conv2d<8, 3, pg::padding<1>>, pg::relu, pg::flatten,   // 0 - 2
                           pg::linear<128>, pg::linear<120>, pg::frozen<pg::linear<2048>>, pg::linear<2>>;  // 3 - 6
   const auto rows = pg::describe_rows<net>();
-  const std::vector<std::string> sums{"lane", "-", "-", "chunk", "chunk", "-", "chunk"};
+  const std::vector<std::string> sums{"tile", "-", "-", "chunk", "chunk", "-", "chunk"};
   BOOST_REQUIRE(rows.size() == sums.size());
   for (std::size_t i = 0; i < sums.size(); ++i) {
     BOOST_TEST_CONTEXT("entry " << i) { BOOST_TEST(rows[i].sum == sums[i]); }

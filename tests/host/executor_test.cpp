@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/host/executor_test.cpp - the crew of threads: every task once, exceptions, nesting, many small jobs, coming and
+// tests/host/executor_test.cpp - the pool of threads: every task once, exceptions, nesting, many small jobs, coming and
 // going.
 #include <boost/test/unit_test.hpp>
 
@@ -52,7 +52,7 @@ BOOST_AUTO_TEST_CASE(results_are_seen_by_the_caller_and_by_the_next_job) {
   std::vector<std::size_t> values(500);
   for (std::size_t round = 1; round <= 200; ++round) {
     exec.parallel(values.size(),
-                  [&](std::size_t task, std::size_t) { values[task] += task; });  // no atomics: the crew orders jobs
+                  [&](std::size_t task, std::size_t) { values[task] += task; });  // no atomics: the pool orders jobs
     BOOST_TEST_REQUIRE(values[499] == round * 499);
   }
   for (std::size_t i = 0; i < values.size(); ++i) BOOST_TEST_REQUIRE(values[i] == 200 * i);
@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(many_small_jobs) {
   BOOST_TEST(sum == 6667U * 1 + 6667U * 3 + 6666U * 6);
 }
 
-// Long enough apart that the crew has gone to sleep.
+// Long enough apart that the pool has gone to sleep.
 BOOST_AUTO_TEST_CASE(jobs_far_apart) {
   const pg::host exec{pg::threads{3}};
   std::atomic<std::size_t> sum{0};
@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(jobs_far_apart) {
   BOOST_TEST(sum == 120U);
 }
 
-BOOST_AUTO_TEST_CASE(an_exception_reaches_the_caller_and_the_crew_goes_on) {
+BOOST_AUTO_TEST_CASE(an_exception_reaches_the_caller_and_the_pool_goes_on) {
   for (const std::size_t threads : {1U, 4U}) {
     const pg::host exec{pg::threads{threads}};
     for (int round = 0; round < 50; ++round) {
@@ -175,7 +175,7 @@ BOOST_AUTO_TEST_CASE(callers_on_several_threads_take_turns) {
   BOOST_TEST(!mixed);
 }
 
-BOOST_AUTO_TEST_CASE(crews_come_and_go) {
+BOOST_AUTO_TEST_CASE(pools_come_and_go) {
   for (int round = 0; round < 100; ++round) {
     const pg::host idle{pg::threads{3}};  // destroyed without having worked
     const pg::host exec{pg::threads{3}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/host/kernel_fixture.hpp - what tests of kernels share: the families that run here, numbers that are the same
+// tests/host/kernel_fixture.hpp - what tests of kernels share: the targets that run here, numbers that are the same
 // everywhere, the places of a product, and how exact a sum of squares is
 #pragma once
 
@@ -18,31 +18,31 @@
 namespace kernel_fixture {
 
 namespace on_host = pergrad::on_host;
-using on_host::kernel_family;
+using on_host::kernel_target;
 using position = on_host::index;
 
-inline constexpr kernel_family every_family[] = {kernel_family::baseline, kernel_family::avx2, kernel_family::avx512};
+inline constexpr kernel_target every_target[] = {kernel_target::baseline, kernel_target::avx2, kernel_target::avx512};
 
-/// Lets a suite's cases run only where the program has the family and the processor can run it.
+/// Lets a suite's cases run only where the program has the target and the processor can run it.
 struct available {
-  kernel_family family;
+  kernel_target target;
   boost::test_tools::assertion_result operator()(boost::unit_test::test_unit_id /*unit*/) const {
-    boost::test_tools::assertion_result result{on_host::runs_here(family)};
-    result.message() << "this program has no kernels " << name_of(family) << ", or the processor cannot run them";
+    boost::test_tools::assertion_result result{on_host::runs_here(target)};
+    result.message() << "this program has no kernels " << name_of(target) << ", or the processor cannot run them";
     return result;
   }
 };
 
-/// While it lives, one family's kernels run.
-class using_family {
+/// While it lives, one target's kernels run.
+class using_target {
  public:
-  explicit using_family(kernel_family family) { BOOST_TEST_REQUIRE(on_host::use_kernel_family(family)); }
-  using_family(const using_family&) = delete;
-  using_family& operator=(const using_family&) = delete;
-  ~using_family() { on_host::use_kernel_family(before_); }
+  explicit using_target(kernel_target target) { BOOST_TEST_REQUIRE(on_host::use_kernel_target(target)); }
+  using_target(const using_target&) = delete;
+  using_target& operator=(const using_target&) = delete;
+  ~using_target() { on_host::use_kernel_target(before_); }
 
  private:
-  kernel_family before_ = on_host::kernel_family_in_use();
+  kernel_target before_ = on_host::kernel_target_in_use();
 };
 
 /// How far a sum of squares may be from the true one, relatively.

@@ -299,7 +299,7 @@ BOOST_AUTO_TEST_CASE(memory_does_not_grow_with_batch_times_table) {
   using few = pg::network<pg::token_ids(8, 1000), pg::embedding<16>, pg::mean_over_positions, pg::linear<2>>;
   using many = pg::network<pg::token_ids(8, 100'000), pg::embedding<16>, pg::mean_over_positions, pg::linear<2>>;
   // One table a sum, for what is clipped or accumulated: touched only then, and in double, as a row has as many addends
-  // as there are samples. Nothing a sample, nothing a lane.
+  // as there are samples. Nothing a sample, nothing an accumulator.
   constexpr std::size_t table_growth = 99'000 * 16 * sizeof(double);
   BOOST_TEST(tape_bytes<many>(256) - tape_bytes<few>(256) < table_growth + table_growth / 4);
   BOOST_TEST(tape_bytes<many>(100'000) == tape_bytes<many>(256));

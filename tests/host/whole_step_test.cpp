@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/host/whole_step_test.cpp - private steps with every family of kernels that the program has: no bit depends on
-// the number of threads or on what ran before, and the families agree
+// tests/host/whole_step_test.cpp - private steps with every target of kernels that the program has: no bit depends on
+// the number of threads or on what ran before, and the targets agree
 //
-// In one_binary_test, where all families are, and once more in the program for this machine.
+// In one_binary_test, where all targets are, and once more in the program for this machine.
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
@@ -24,7 +24,7 @@ namespace {
 
 namespace pg = pergrad;
 using comparing::same_bits;
-using kernel_fixture::kernel_family;
+using kernel_fixture::kernel_target;
 
 /// Minimal filtering, direct products, both pools and a deferred sum.
 using network =
@@ -37,8 +37,8 @@ static_assert(table.nodes[0].winograd_rows > 0 && table.deferred_count == 2);
 constexpr std::size_t batch_size = 37;
 
 /// The parameters after three private steps.
-std::vector<float> trained(kernel_family family, std::size_t threads) {
-  const kernel_fixture::using_family in_use{family};
+std::vector<float> trained(kernel_target target, std::size_t threads) {
+  const kernel_fixture::using_target in_use{target};
   const pg::host exec{pg::threads{threads}};
   network net{exec, pg::kaiming_uniform{5}};
   network::tape tape{exec, pg::max_batch{batch_size}};
@@ -75,19 +75,19 @@ double distance(const std::vector<float>& one, const std::vector<float>& other) 
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(within_a_family_bits_stay_and_families_agree) {
-  const kernel_family usual = pg::on_host::kernel_family_in_use();
+BOOST_AUTO_TEST_CASE(within_a_target_bits_stay_and_targets_agree) {
+  const kernel_target usual = pg::on_host::kernel_target_in_use();
   const std::vector<float> wanted = trained(usual, 2);
   const network start{pg::host{pg::threads{1}}, pg::kaiming_uniform{5}};
   const std::span<const float> initial = start.parameters();
   const double moved = distance(wanted, {initial.begin(), initial.end()});
   BOOST_TEST(moved > 0.01);
-  for (const auto family : kernel_fixture::every_family) {
-    if (!pg::on_host::runs_here(family)) continue;
-    const std::string name{pg::on_host::name_of(family)};
-    const std::vector<float> found = trained(family, 1);
+  for (const auto target : kernel_fixture::every_target) {
+    if (!pg::on_host::runs_here(target)) continue;
+    const std::string name{pg::on_host::name_of(target)};
+    const std::vector<float> found = trained(target, 1);
     for (const std::size_t threads : {2U, 3U, 5U}) {
-      BOOST_TEST(same_bits(trained(family, threads), found), name << ", " << threads << " threads");
+      BOOST_TEST(same_bits(trained(target, threads), found), name << ", " << threads << " threads");
     }
     BOOST_TEST(distance(found, wanted) <= 1e-5 * moved, name << " is off by " << distance(found, wanted));
     BOOST_TEST(same_bits(trained(usual, 2), wanted), "after " << name);

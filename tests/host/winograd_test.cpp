@@ -123,15 +123,15 @@ void each_direction(numbers& random, Function&& f) {
 }  // namespace
 
 // The transforms of small integers, and the sums of their products, are exact: quarters at most.
-BOOST_AUTO_TEST_CASE_TEMPLATE(integers_give_the_direct_sums_in_every_family, Scalar, scalars) {
-  for (const auto family : every_family) {
-    if (!on_host::runs_here(family)) continue;
-    const using_family in_use{family};
+BOOST_AUTO_TEST_CASE_TEMPLATE(integers_give_the_direct_sums_in_every_target, Scalar, scalars) {
+  for (const auto target : every_target) {
+    if (!on_host::runs_here(target)) continue;
+    const using_target in_use{target};
     numbers random{true};
     each_direction<Scalar>(random, [&](auto& way, const Scalar* bias, bool accumulate, const std::string& what) {
       const auto x = way.inputs(random);
       const auto expected = way.direct(x, way.outputs_before(), bias, accumulate);
-      BOOST_TEST((way.filtered(x, way.outputs_before(), bias, accumulate) == expected), what << name_of(family));
+      BOOST_TEST((way.filtered(x, way.outputs_before(), bias, accumulate) == expected), what << name_of(target));
     });
   }
 }

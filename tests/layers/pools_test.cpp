@@ -103,7 +103,7 @@ BOOST_AUTO_TEST_CASE(channels_do_not_mix) {
   const std::vector<numbers> windows{{4, 1, 2, 3},         {1, 4, 2, 3}, {1, 2, 4, 3},
                                      {1, 2, 3, 4},         {1, 5, 5, 5}, {1, not_a_number, 3, 9},
                                      numbers(4, -infinity)};
-  constexpr std::size_t channels = 37;  // whole vectors of every family and a rest
+  constexpr std::size_t channels = 37;  // whole vectors of every target and a rest
   numbers x(channels * 4);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = windows[i / 4 % windows.size()][i % 4];
   numbers dy(channels);

@@ -129,8 +129,8 @@ std::size_t bytes_of_steps(std::size_t count, std::size_t threads) {
 }
 
 template <class Network>
-constexpr std::size_t lane_bytes = static_cast<std::size_t>(pg::on_host::program<Network>::table.lane_size) *
-                                   sizeof(float);
+constexpr std::size_t accumulator_bytes =
+    static_cast<std::size_t>(pg::on_host::program<Network>::table.accumulator_size) * sizeof(float);
 
 /// Elements that a tile's samples keep by plan, late gradients not.
 template <class Network>
@@ -145,9 +145,10 @@ constexpr pg::on_host::index kept_of_tile() {
   return sum;
 }
 
-/// A step writes what its lanes, tiles and rows need, whatever the batch, and a private one what samples keep by plan
-/// besides; what is released is stored nowhere. Late gradients cost nothing. A second thread writes at most what the
-/// first one does, apart from parameters and sum, and two lanes; how much of it depends on the tiles that it gets.
+/// A step writes what its accumulators, tiles and rows need, whatever the batch, and a private one what samples keep by
+/// plan besides; what is released is stored nowhere. Late gradients cost nothing. A second thread writes at most what
+/// the first one does, apart from parameters and sum, and two accumulators; how much of it depends on the tiles that it
+/// gets.
 template <class Network>
 void is_flat_and_hardly_larger_with_privacy(std::size_t grows) {
   constexpr auto kept = static_cast<std::size_t>(kept_of_tile<Network>()) * sizeof(float);
@@ -162,7 +163,7 @@ void is_flat_and_hardly_larger_with_privacy(std::size_t grows) {
   BOOST_TEST(middle <= ordinary + kept + 8 * page,
              "a batch of 256 " << middle << ", without privacy " << ordinary << ", kept " << kept);
   const std::size_t by_two = bytes_of_steps<Network, true>(1024, 2);
-  BOOST_TEST(by_two <= 2 * large - shared + 2 * lane_bytes<Network> + 8 * page,
+  BOOST_TEST(by_two <= 2 * large - shared + 2 * accumulator_bytes<Network> + 8 * page,
              "two threads " << by_two << ", one " << large);
 }
 
@@ -208,12 +209,12 @@ static_assert(late_gradients_lie_apart<pg::models::cifar_cnn>());
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(of_convolutions) {
-  // A batch of 16 has two tiles, so two lanes; a larger one may have two more.
+  // A batch of 16 has two tiles, so two accumulators; a larger one may have two more.
   using net = pg::models::mnist_cnn;
-  is_flat_and_hardly_larger_with_privacy<net>(2 * lane_bytes<net> + 4 * page);
+  is_flat_and_hardly_larger_with_privacy<net>(2 * accumulator_bytes<net> + 4 * page);
 }
 BOOST_AUTO_TEST_CASE(of_filtered_convolutions) {
-  is_flat_and_hardly_larger_with_privacy<filtered>(2 * lane_bytes<filtered> + 4 * page);
+  is_flat_and_hardly_larger_with_privacy<filtered>(2 * accumulator_bytes<filtered> + 4 * page);
 }
 BOOST_AUTO_TEST_CASE(of_deferred_blocks) {
   // Samples of a chunk leave their rows.
@@ -221,7 +222,7 @@ BOOST_AUTO_TEST_CASE(of_deferred_blocks) {
   constexpr const auto& t = pg::on_host::program<net>::table;
   static_assert(t.input_in_place && pg::on_host::chunk_samples<net> == 128);
   constexpr auto row = static_cast<std::size_t>(t.deferred_x + t.deferred_delta) * sizeof(float);
-  is_flat_and_hardly_larger_with_privacy<net>((128 - 16) * row + 2 * lane_bytes<net> + 64 * page);
+  is_flat_and_hardly_larger_with_privacy<net>((128 - 16) * row + 2 * accumulator_bytes<net> + 64 * page);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -83,13 +83,13 @@ BOOST_AUTO_TEST_CASE(threads_never_get_the_same_step) {
   constexpr std::uint64_t each = 200'000;
   constexpr std::uint64_t threads = 4;
   std::vector<std::atomic<unsigned char>> given(each * threads);
-  std::vector<std::thread> crew;
+  std::vector<std::thread> pool;
   for (std::uint64_t t = 0; t < threads; ++t) {
-    crew.emplace_back([&] {
+    pool.emplace_back([&] {
       for (std::uint64_t i = 0; i < each; ++i) ++given[generator.next_step()];
     });
   }
-  for (std::thread& member : crew) member.join();
+  for (std::thread& member : pool) member.join();
   std::size_t wrong = 0;
   for (const auto& times : given) wrong += times == 1 ? 0U : 1U;
   BOOST_TEST(wrong == 0U);

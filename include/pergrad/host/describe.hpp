@@ -33,7 +33,7 @@ struct description {
   /// Where the norm comes from: a method, or `row sum` of a table; `frozen` blocks have none, `tied` ones have theirs
   /// where they are first used; `-` without parameters.
   std::string_view norm = "-";
-  /// How its sum is formed: in the `lane` that a tile belongs to, tile after tile, or once a `chunk` of samples,
+  /// How its sum is formed: `tile` after tile in an accumulator, or once a `chunk` of samples,
   /// written straight into the result (large blocks with one position, and tables); `-` if it has none of its own.
   std::string_view sum = "-";
   /// `F(2x2, 3x3)` where the host forms the convolution or its input gradient by minimal filtering
@@ -97,7 +97,7 @@ template <class Structure, class Tables>
                : Structure::trained_counts[i] == 0 ? "frozen"
                : is_table                          ? "row sum"
                                                    : name_of(row.method);
-    if (!used_before && Structure::trained_counts[i] > 0) row.sum = is_table || in_chunks ? "chunk" : "lane";
+    if (!used_before && Structure::trained_counts[i] > 0) row.sum = is_table || in_chunks ? "chunk" : "tile";
   }
   return row;
 }
@@ -152,9 +152,10 @@ template <class Network>
     }
     print("total  %zu parameters", Network::parameter_count);
     if (Network::frozen_parameter_count > 0) print(" and %zu frozen", Network::frozen_parameter_count);
-    print(", %zu tape bytes a sample, %zu samples a tile, %zu lanes, modelled cost %.0f multiply-adds a sample\n",
-          bytes, static_cast<std::size_t>(on_host::program<Network>::table.tile),
-          static_cast<std::size_t>(on_host::lane_count<Network>), cost);
+    print(
+        ", %zu tape bytes a sample, %zu samples a tile, %zu accumulators, modelled cost %.0f multiply-adds a sample\n",
+        bytes, static_cast<std::size_t>(on_host::program<Network>::table.tile),
+        static_cast<std::size_t>(on_host::accumulator_count<Network>), cost);
     return text;
   }
 }

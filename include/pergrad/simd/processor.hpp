@@ -8,17 +8,17 @@
 // The target of the flags: 0 baseline, 1 avx2, 2 avx512.
 #if defined(__AVX512F__) && defined(__AVX512CD__) && defined(__AVX512VL__) && defined(__AVX512DQ__) && \
     defined(__AVX512BW__)
-#define PERGRAD_OWN_FAMILY 2
+#define PERGRAD_OWN_TARGET 2
 #define PERGRAD_OWN_KERNELS avx512
 #define PERGRAD_OWN_VECTOR_BYTES 64
 #define PERGRAD_OWN_VECTOR_REGISTERS 32
 #elif defined(__AVX2__) && defined(__FMA__)
-#define PERGRAD_OWN_FAMILY 1
+#define PERGRAD_OWN_TARGET 1
 #define PERGRAD_OWN_KERNELS avx2
 #define PERGRAD_OWN_VECTOR_BYTES 32
 #define PERGRAD_OWN_VECTOR_REGISTERS 16
 #else
-#define PERGRAD_OWN_FAMILY 0
+#define PERGRAD_OWN_TARGET 0
 #define PERGRAD_OWN_KERNELS baseline
 #if defined(__AVX__)
 #define PERGRAD_OWN_VECTOR_BYTES 32
@@ -35,9 +35,9 @@
 // The best target that is compiled. A program that runs on one kind of processor only may define
 // PERGRAD_NO_KERNEL_DISPATCH; device compilers do not know the built-ins of other targets.
 #if defined(__x86_64__) && !defined(PERGRAD_NO_KERNEL_DISPATCH) && !defined(__CUDACC__)
-#define PERGRAD_BEST_FAMILY 2
+#define PERGRAD_BEST_TARGET 2
 #else
-#define PERGRAD_BEST_FAMILY PERGRAD_OWN_FAMILY
+#define PERGRAD_BEST_TARGET PERGRAD_OWN_TARGET
 #endif
 
 namespace pergrad::inline v0_1::on_host {
@@ -48,40 +48,40 @@ namespace pergrad::inline v0_1::on_host {
 /// * `baseline`: what the flags allow below avx2 (SSE2 on x86-64, NEON on aarch64)
 /// * `avx2`: AVX2 and fused multiply-add
 /// * `avx512`: AVX-512 F, CD, VL, DQ and BW
-enum class kernel_family : unsigned char { baseline, avx2, avx512 };
+enum class kernel_target : unsigned char { baseline, avx2, avx512 };
 
 /// The target's name.
-[[nodiscard]] constexpr std::string_view name_of(kernel_family family) noexcept {
+[[nodiscard]] constexpr std::string_view name_of(kernel_target target) noexcept {
   constexpr std::string_view names[] = {"baseline", "avx2", "avx512"};
-  return names[static_cast<int>(family)];
+  return names[static_cast<int>(target)];
 }
 
 /// The target of the compiler's flags.
-inline constexpr kernel_family own_kernel_family{PERGRAD_OWN_FAMILY};
+inline constexpr kernel_target own_kernel_target{PERGRAD_OWN_TARGET};
 /// The best target that is compiled.
-inline constexpr kernel_family best_kernel_family{PERGRAD_BEST_FAMILY};
+inline constexpr kernel_target best_kernel_target{PERGRAD_BEST_TARGET};
 
 /// A name out of the namespace of one target's kernels, which must be compiled into the program.
-#if PERGRAD_OWN_FAMILY == PERGRAD_BEST_FAMILY
-#define PERGRAD_OF_FAMILY(family, ...) (static_cast<void>(family), PERGRAD_OWN_KERNELS::__VA_ARGS__)
-#elif PERGRAD_OWN_FAMILY == 1
-#define PERGRAD_OF_FAMILY(family, ...) \
-  ((family) == ::pergrad::on_host::kernel_family::avx512 ? avx512::__VA_ARGS__ : avx2::__VA_ARGS__)
+#if PERGRAD_OWN_TARGET == PERGRAD_BEST_TARGET
+#define PERGRAD_OF_TARGET(target, ...) (static_cast<void>(target), PERGRAD_OWN_KERNELS::__VA_ARGS__)
+#elif PERGRAD_OWN_TARGET == 1
+#define PERGRAD_OF_TARGET(target, ...) \
+  ((target) == ::pergrad::on_host::kernel_target::avx512 ? avx512::__VA_ARGS__ : avx2::__VA_ARGS__)
 #else
-#define PERGRAD_OF_FAMILY(family, ...)                                         \
-  ((family) == ::pergrad::on_host::kernel_family::avx512 ? avx512::__VA_ARGS__ \
-   : (family) == ::pergrad::on_host::kernel_family::avx2 ? avx2::__VA_ARGS__   \
+#define PERGRAD_OF_TARGET(target, ...)                                         \
+  ((target) == ::pergrad::on_host::kernel_target::avx512 ? avx512::__VA_ARGS__ \
+   : (target) == ::pergrad::on_host::kernel_target::avx2 ? avx2::__VA_ARGS__   \
                                                          : PERGRAD_OWN_KERNELS::__VA_ARGS__)
 #endif
 
 /// Whether a target is compiled into this program and runs on this processor.
-[[nodiscard]] inline bool runs_here(kernel_family family) noexcept {
-  if (family == own_kernel_family) return true;
-  if (family < own_kernel_family || family > best_kernel_family) return false;
-#if PERGRAD_OWN_FAMILY < PERGRAD_BEST_FAMILY
+[[nodiscard]] inline bool runs_here(kernel_target target) noexcept {
+  if (target == own_kernel_target) return true;
+  if (target < own_kernel_target || target > best_kernel_target) return false;
+#if PERGRAD_OWN_TARGET < PERGRAD_BEST_TARGET
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (family == kernel_family::avx2) return avx2;
+  if (target == kernel_target::avx2) return avx2;
   return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
 #else
@@ -91,11 +91,11 @@ inline constexpr kernel_family best_kernel_family{PERGRAD_BEST_FAMILY};
 
 namespace processor_detail {
 
-#if PERGRAD_OWN_FAMILY < PERGRAD_BEST_FAMILY
-inline std::atomic<kernel_family>& chosen_kernel_family() noexcept {
-  static std::atomic<kernel_family> chosen{runs_here(kernel_family::avx512) ? kernel_family::avx512
-                                           : runs_here(kernel_family::avx2) ? kernel_family::avx2
-                                                                            : own_kernel_family};
+#if PERGRAD_OWN_TARGET < PERGRAD_BEST_TARGET
+inline std::atomic<kernel_target>& chosen_kernel_target() noexcept {
+  static std::atomic<kernel_target> chosen{runs_here(kernel_target::avx512) ? kernel_target::avx512
+                                           : runs_here(kernel_target::avx2) ? kernel_target::avx2
+                                                                            : own_kernel_target};
   return chosen;
 }
 #endif
@@ -103,20 +103,20 @@ inline std::atomic<kernel_family>& chosen_kernel_family() noexcept {
 }  // namespace processor_detail
 
 /// The target whose kernels run: asked from the processor once.
-[[nodiscard]] inline kernel_family kernel_family_in_use() noexcept {
-#if PERGRAD_OWN_FAMILY < PERGRAD_BEST_FAMILY
-  return processor_detail::chosen_kernel_family().load(std::memory_order_relaxed);
+[[nodiscard]] inline kernel_target kernel_target_in_use() noexcept {
+#if PERGRAD_OWN_TARGET < PERGRAD_BEST_TARGET
+  return processor_detail::chosen_kernel_target().load(std::memory_order_relaxed);
 #else
-  return own_kernel_family;
+  return own_kernel_target;
 #endif
 }
 
 /// From now on this target's kernels run, in all threads; for tests and measurements. False, and nothing changes, where
 /// `runs_here` is false. Not while an evaluation is under way.
-inline bool use_kernel_family(kernel_family family) noexcept {
-  if (!runs_here(family)) return false;
-#if PERGRAD_OWN_FAMILY < PERGRAD_BEST_FAMILY
-  processor_detail::chosen_kernel_family().store(family, std::memory_order_relaxed);
+inline bool use_kernel_target(kernel_target target) noexcept {
+  if (!runs_here(target)) return false;
+#if PERGRAD_OWN_TARGET < PERGRAD_BEST_TARGET
+  processor_detail::chosen_kernel_target().store(target, std::memory_order_relaxed);
 #endif
   return true;
 }

@@ -4,7 +4,7 @@
 // Kernels exist for three targets of x86-64: avx512, avx2 (with fused multiply-add) and baseline, which is whatever
 // the flags allow below that. The target of the flags, and what goes beyond it, is compiled; host/gemm/micro_kernel.hpp
 // chooses among them when the program runs. Everything else uses the vectors of the flags, which are named here. Other
-// processors have one family, the baseline.
+// processors have one target, the baseline.
 #pragma once
 
 #include <cstddef>
@@ -13,5 +13,5 @@
 
 #include <pergrad/simd/processor.hpp>
 
-#define PERGRAD_FAMILY_TEXT "pergrad/simd/vector.inl"
+#define PERGRAD_TARGET_SOURCE "pergrad/simd/vector.inl"
 #include <pergrad/simd/multi_target.inl>

@@ -19,7 +19,7 @@ inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
 
 /// Is this the baseline of a program that has better targets as well? Only old processors run it: it is there to be
 /// right, and to compile soon.
-inline constexpr bool is_fallback = vector_bytes == 16 && PERGRAD_BEST_FAMILY > 0;
+inline constexpr bool is_fallback = vector_bytes == 16 && PERGRAD_BEST_TARGET > 0;
 
 /// Is a vector that is read and written under a mask as good as one without, so that whole vectors need no code of
 /// their own? AVX2's masks are slow on some processors.
@@ -180,7 +180,7 @@ class first_lanes {
   using mask_type = std::size_t;
   static mask_type mask_of(std::size_t count) noexcept { return count; }
   // A call would send every vector of its caller to memory. Where only old processors come by, it compiles sooner.
-#if PERGRAD_BEST_FAMILY > 0
+#if PERGRAD_BEST_TARGET > 0
   [[gnu::noinline]]
 #endif
   static vector<Scalar>
@@ -189,7 +189,7 @@ class first_lanes {
     copy(lanes, from, count);
     return all_lanes<Scalar>{}.load(lanes);
   }
-#if PERGRAD_BEST_FAMILY > 0
+#if PERGRAD_BEST_TARGET > 0
   [[gnu::noinline]]
 #endif
   static void

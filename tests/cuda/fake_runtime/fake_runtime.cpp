@@ -2,7 +2,7 @@
 // tests/cuda/fake_runtime/fake_runtime.cpp - a CUDA runtime without a device, for tests
 //
 // It has the symbols that a program compiled by nvcc needs, the launch paths of CUDA 12 and of CUDA 13 included. A
-// kernel runs as its phase functor on the host (pergrad_played_kernel below is how the program says which functor
+// kernel runs as its phase functor on the host (pergrad_emulated_kernel below is how the program says which functor
 // belongs to which stub).
 #include "fake_runtime.hpp"
 
@@ -30,11 +30,11 @@ namespace {
 
 using bytes_type = std::vector<unsigned char>;
 
-struct played_kernel {
+struct emulated_kernel {
   std::size_t bytes = 0;         // of the functor
   std::size_t shared_bytes = 0;  // of its shared memory
   int threads = 0;
-  void (*play)(const void*, int) = nullptr;
+  void (*emulate)(const void*, int) = nullptr;
   void (*clear_padding)(void*) = nullptr;
 };
 
@@ -60,7 +60,7 @@ struct event_data {
 
 struct world {
   std::map<const void*, std::string> functions;  // registered stubs and their names on the device
-  std::map<const void*, played_kernel> played;
+  std::map<const void*, emulated_kernel> emulated;
   std::map<char*, std::size_t> device, pinned;
   std::set<stream_data*> streams;
   std::set<event_data*> events;
@@ -215,12 +215,12 @@ cudaError_t launch(const void* stub, dim3 grid, dim3 block, void** arguments, st
     return answer(cudaErrorInvalidDeviceFunction);
   }
   const std::string name = fake_cuda::short_name(function->second);
-  const auto found = it().played.find(stub);
-  if (found == it().played.end()) {
-    blame("nobody said how the host plays kernel " + name);
+  const auto found = it().emulated.find(stub);
+  if (found == it().emulated.end()) {
+    blame("nobody said how the host emulates kernel " + name);
     return answer(cudaErrorInvalidDeviceFunction);
   }
-  const played_kernel& kernel = found->second;
+  const emulated_kernel& kernel = found->second;
   if (grid.x == 0 || grid.y != 1 || grid.z != 1 || block.y != 1 || block.z != 1 ||
       static_cast<int>(block.x) != kernel.threads) {
     blame("kernel " + name + " is launched with a grid or a block it is not written for");
@@ -245,10 +245,10 @@ cudaError_t launch(const void* stub, dim3 grid, dim3 block, void** arguments, st
   operation next;
   next.name = "kernel " + name + " " + std::to_string(grid.x) + " x " + std::to_string(block.x) + ", shared " +
               std::to_string(shared);
-  next.run = [copy, play = kernel.play, blocks = static_cast<int>(grid.x)] {
+  next.run = [copy, emulate = kernel.emulate, blocks = static_cast<int>(grid.x)] {
     alignas(64) static thread_local unsigned char aligned[4096];
     std::memcpy(aligned, copy->data(), copy->size());
-    play(aligned, blocks);
+    emulate(aligned, blocks);
   };
   stream_data& where = stream_of(stream);
   if (where.capturing == nullptr) ++it().counts.kernels;
@@ -331,10 +331,10 @@ bool plays_the_device() { return true; }
 
 }  // namespace fake_cuda
 
-// What the library calls when it is compiled with PERGRAD_PLAYED_KERNELS.
-extern "C" void pergrad_played_kernel(const void* stub, std::size_t bytes, std::size_t shared_bytes, int threads,
-                                      void (*play)(const void*, int), void (*clear_padding)(void*)) {
-  it().played[stub] = {bytes, shared_bytes, threads, play, clear_padding};
+// What the library calls when it is compiled with PERGRAD_EMULATED_KERNELS.
+extern "C" void pergrad_emulated_kernel(const void* stub, std::size_t bytes, std::size_t shared_bytes, int threads,
+                                        void (*emulate)(const void*, int), void (*clear_padding)(void*)) {
+  it().emulated[stub] = {bytes, shared_bytes, threads, emulate, clear_padding};
 }
 
 extern "C" {
@@ -430,7 +430,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (it().failing != 0) return answer(static_cast<cudaError_t>(it().failing));
   *properties = {};
-  std::snprintf(properties->name, sizeof properties->name, "no GPU: kernels played by the host");
+  std::snprintf(properties->name, sizeof properties->name, "no GPU: kernels emulated by the host");
   properties->totalGlobalMem = device_memory;
   cudaDeviceGetAttribute(&properties->major, cudaDevAttrComputeCapabilityMajor, device);
   cudaDeviceGetAttribute(&properties->minor, cudaDevAttrComputeCapabilityMinor, device);

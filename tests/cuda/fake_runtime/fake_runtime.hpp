@@ -47,7 +47,7 @@ void reset();
 /// What must not have happened, since the last call. A program that leaves any ends with exit code 86.
 [[nodiscard]] std::vector<std::string> take_violations();
 
-/// Does the host play the device, so that every argument of a kernel is looked at? False on a GPU.
+/// Does the host emulate the device, so that every argument of a kernel is looked at? False on a GPU.
 [[nodiscard]] bool plays_the_device();
 
 /// For libraries above the runtime: puts work into a stream, or into the graph that it captures.

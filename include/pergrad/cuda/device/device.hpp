@@ -75,7 +75,7 @@ concept device = requires(Device& it, typename Device::graph& graph, void* memor
 
 /// Runs a kernel on the host, block after block in the given order. Shared memory is NaN when a block starts.
 template <kernel Kernel>
-void play(const Kernel& kernel, int blocks, play_order order = play_order::forward) {
+void emulate(const Kernel& kernel, int blocks, emulation_order order = emulation_order::forward) {
   using shared_type = typename Kernel::shared_type;
   constexpr std::size_t bytes = sizeof(shared_type);
   // On the heap, so that a sanitizer sees every access beyond it.
@@ -118,7 +118,7 @@ class emulated_device {
     std::size_t replays = 0;
   };
 
-  explicit emulated_device(play_order order = play_order::forward) : order_{order} {}
+  explicit emulated_device(emulation_order order = emulation_order::forward) : order_{order} {}
   emulated_device(const emulated_device&) = delete;
   emulated_device& operator=(const emulated_device&) = delete;
   ~emulated_device() {
@@ -167,7 +167,7 @@ class emulated_device {
     if (blocks <= 0) return;
     count_to_failure();
     ++statistics_.launches;
-    submit([kernel, blocks, this] { play(kernel, blocks, order_); });
+    submit([kernel, blocks, this] { emulate(kernel, blocks, order_); });
   }
   template <class Function>
   [[nodiscard]] graph capture(Function&& f) {
@@ -241,7 +241,7 @@ class emulated_device {
   std::vector<block> memory_;
   statistics statistics_;
   std::size_t calls_to_failure_ = 0;  ///< 0: none is planted
-  play_order order_;
+  emulation_order order_;
   graph* capturing_ = nullptr;
 };
 

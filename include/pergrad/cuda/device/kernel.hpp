@@ -119,19 +119,19 @@ void launch(Device& device, const Kernel& kernel) {
   device.launch(kernel, kernel.blocks());
 }
 
-/// In which order the host plays the threads of a phase and the blocks of a launch.
-enum class play_order { forward, reversed, shuffled };
+/// In which order the host emulates the threads of a phase and the blocks of a launch.
+enum class emulation_order { forward, reversed, shuffled };
 
 namespace emulation {
 
 /// Calls f(0), ..., f(count - 1) in the given order. `salt` makes shuffles differ from each other.
 template <class Function>
-void for_each_in_order(play_order order, int count, std::uint32_t salt, Function&& f) {
+void for_each_in_order(emulation_order order, int count, std::uint32_t salt, Function&& f) {
   switch (order) {
-    case play_order::forward:
+    case emulation_order::forward:
       for (int i = 0; i < count; ++i) f(i);
       return;
-    case play_order::reversed:
+    case emulation_order::reversed:
       for (int i = count; i-- > 0;) f(i);
       return;
     default: {
@@ -166,7 +166,8 @@ class emulated_block {
     Value values_[static_cast<std::size_t>(Threads)];
   };
 
-  emulated_block(int index, play_order order, void* shared) noexcept : index_{index}, order_{order}, shared_{shared} {}
+  emulated_block(int index, emulation_order order, void* shared) noexcept
+      : index_{index}, order_{order}, shared_{shared} {}
 
   /// Number of this block in the launch.
   [[nodiscard]] int index() const noexcept { return index_; }
@@ -204,7 +205,7 @@ class emulated_block {
 
  private:
   int index_;
-  play_order order_;
+  emulation_order order_;
   void* shared_;
   mutable int phase_ = 0;
 };

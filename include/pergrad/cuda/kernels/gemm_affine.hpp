@@ -131,39 +131,39 @@ struct affine_sums {
   affine_operands<Scalar> on;       ///< `y` is the place of delta
   const Scalar* factors = nullptr;  ///< w_b
   Scalar to_grid = 1;               ///< of integers: steps of a unit
-  Sum* lanes = nullptr;             ///< of the layer's first weight, in accumulator 0
-  std::int64_t lane_stride = 0;
-  int lane_count = 1;
+  Sum* accumulators = nullptr;      ///< of the layer's first weight, in accumulator 0
+  std::int64_t accumulator_stride = 0;
+  int accumulator_count = 1;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
-  [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * lane_count; }
+  [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * accumulator_count; }
   /// Number of the accumulator's first sample here: positions of the logical batch go round the accumulators.
-  [[nodiscard]] PERGRAD_HD int first_sample(int lane) const noexcept {
-    const int at = static_cast<int>(state().position % static_cast<std::uint64_t>(lane_count));
-    return lane >= at ? lane - at : lane - at + lane_count;
+  [[nodiscard]] PERGRAD_HD int first_sample(int accumulator) const noexcept {
+    const int at = static_cast<int>(state().position % static_cast<std::uint64_t>(accumulator_count));
+    return accumulator >= at ? accumulator - at : accumulator - at + accumulator_count;
   }
-  [[nodiscard]] PERGRAD_HD int lane_samples(int z) const noexcept {
-    const int left = on.samples() - first_sample(z % lane_count);
-    return left <= 0 ? 0 : (left + lane_count - 1) / lane_count;
+  [[nodiscard]] PERGRAD_HD int accumulator_samples(int z) const noexcept {
+    const int left = on.samples() - first_sample(z % accumulator_count);
+    return left <= 0 ? 0 : (left + accumulator_count - 1) / accumulator_count;
   }
-  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept { return lane_samples(z) * on.map.positions.value(); }
+  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept { return accumulator_samples(z) * on.map.positions.value(); }
   [[nodiscard]] PERGRAD_HD int part_depth() const noexcept { return on.map.positions.value(); }
   [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
     return depth(z) > 0 || state().first != 0;
   }
   [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
     const int t = on.map.positions.divide(k);
-    const int b = first_sample(z % lane_count) + k * lane_count;
+    const int b = first_sample(z % accumulator_count) + k * accumulator_count;
     const Scalar factor = factors[b];
     if (factor == 0) return Scalar{0};
-    const Scalar delta = on.rounded(on.values.read(b, on.y)[on.map.y_offset(z / lane_count, row, t)]);
+    const Scalar delta = on.rounded(on.values.read(b, on.y)[on.map.y_offset(z / accumulator_count, row, t)]);
     return multiply(factor, delta);
   }
   [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
     const int t = on.map.positions.divide(k);
-    const int b = first_sample(z % lane_count) + k * lane_count;
-    return factors[b] == 0 ? Scalar{0} : on.view(z / lane_count, b, t, column);
+    const int b = first_sample(z % accumulator_count) + k * accumulator_count;
+    return factors[b] == 0 ? Scalar{0} : on.view(z / accumulator_count, b, t, column);
   }
   [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
     if constexpr (in_parts) {
@@ -181,7 +181,8 @@ struct affine_sums {
  private:
   [[nodiscard]] PERGRAD_HD const step_state& state() const noexcept { return *on.state; }
   [[nodiscard]] PERGRAD_HD Sum* result(int z, int row, int column) const noexcept {
-    return lanes + z % lane_count * lane_stride + (z / lane_count * rows() + row) * columns() + column;
+    return accumulators + z % accumulator_count * accumulator_stride +
+           (z / accumulator_count * rows() + row) * columns() + column;
   }
 };
 

@@ -87,10 +87,10 @@ template <class Scalar>
 struct release_work {
   const step_state* state;  ///< a state that is not the last of its batch: the kernels do nothing
   release_settings<Scalar> settings;
-  const std::int64_t* lanes;  ///< steps of the grid; accumulator l of element e at [l * lane_stride + e]
-  int lane_count;             ///< at least 1
-  std::int64_t lane_stride;   ///< at least `count`
-  std::int64_t count;         ///< elements, at most `gaussians_per_step`
+  const std::int64_t* accumulators;  ///< steps of the grid; accumulator l of element e at [l * accumulator_stride + e]
+  int accumulator_count;             ///< at least 1
+  std::int64_t accumulator_stride;   ///< at least `count`
+  std::int64_t count;                ///< elements, at most `gaussians_per_step`
   Scalar* parameters;
   Scalar* first;           ///< velocity or first moment
   Scalar* second;          ///< second moment
@@ -100,8 +100,9 @@ struct release_work {
 
   [[nodiscard]] PERGRAD_HD std::int64_t sum_of_lanes(std::int64_t element) const noexcept {
     if (element >= count) return 0;
-    std::int64_t sum = lanes[element];
-    for (int lane = 1; lane < lane_count; ++lane) sum += lanes[lane * lane_stride + element];
+    std::int64_t sum = accumulators[element];
+    for (int accumulator = 1; accumulator < accumulator_count; ++accumulator)
+      sum += accumulators[accumulator * accumulator_stride + element];
     return sum;
   }
   /// Releases one element and takes the step with it. `sum` and `noise` count steps of the grid.
@@ -232,8 +233,8 @@ struct fold_kernel {
   static constexpr int threads = 256;
   struct shared_type {};
 
-  const Sum* lanes;  ///< accumulator l of element e at [l * count + e]
-  int lane_count;
+  const Sum* accumulators;  ///< accumulator l of element e at [l * count + e]
+  int accumulator_count;
   std::int64_t count;
   Sum* out;  ///< may be accumulator 0
 
@@ -244,12 +245,12 @@ struct fold_kernel {
     block.each([&](int t) {
       const std::int64_t element = static_cast<std::int64_t>(block.index()) * threads + t;
       if (element >= count) return;
-      Sum sum = lanes[element];
-      for (int lane = 1; lane < lane_count; ++lane) {
+      Sum sum = accumulators[element];
+      for (int accumulator = 1; accumulator < accumulator_count; ++accumulator) {
         if constexpr (std::is_integral_v<Sum>) {
-          sum += lanes[lane * count + element];
+          sum += accumulators[accumulator * count + element];
         } else {
-          sum = add(sum, lanes[lane * count + element]);
+          sum = add(sum, accumulators[accumulator * count + element]);
         }
       }
       out[element] = sum;

@@ -81,35 +81,35 @@ struct sum_kernel {
   const Scalar* weights = nullptr;  ///< [layer][sample]; nullptr: all are 1
   int layer_stride = 0;             ///< 0: one weight for all layers
   int squares = 0;                  ///< of g_b², element by element
-  int lanes = 0;
+  int accumulators = 0;
   int first_block = 0;  ///< of those that leaf_share counts: outer leaves come first
   Scalar to_grid = 1;   ///< of sums of integers: steps of a unit
-  Sum* sums = nullptr;  ///< [lane][parameter]
+  Sum* sums = nullptr;  ///< [accumulator][parameter]
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
-    const int lane = block.index() % lanes;
-    const leaf_share share = leaf_share::of(tables, method, first_block + block.index() / lanes, Threads);
-    Sum* out = sums + static_cast<std::size_t>(lane) * static_cast<std::size_t>(tables.parameter_count);
+    const int accumulator = block.index() % accumulators;
+    const leaf_share share = leaf_share::of(tables, method, first_block + block.index() / accumulators, Threads);
+    Sum* out = sums + static_cast<std::size_t>(accumulator) * static_cast<std::size_t>(tables.parameter_count);
     block.each([&](int t) {
       const int e = share.first + t;
-      if (e < share.size) add(share, lane, e, out + share.parameters + e);
+      if (e < share.size) add(share, accumulator, e, out + share.parameters + e);
     });
   }
 
  private:
   /// The first sample here that belongs to an accumulator.
-  [[nodiscard]] PERGRAD_HD int first_of(int lane) const noexcept {
-    const auto number = static_cast<std::uint64_t>(lanes);
-    return static_cast<int>((static_cast<std::uint64_t>(lane) + number - state->position % number) % number);
+  [[nodiscard]] PERGRAD_HD int first_of(int accumulator) const noexcept {
+    const auto number = static_cast<std::uint64_t>(accumulators);
+    return static_cast<int>((static_cast<std::uint64_t>(accumulator) + number - state->position % number) % number);
   }
   [[nodiscard]] PERGRAD_HD Scalar weight_of(int sample, int layer) const noexcept {
     return weights == nullptr ? Scalar{1} : weights[layer * layer_stride + sample];
   }
-  PERGRAD_HD void add(const leaf_share& share, int lane, int e, Sum* to) const noexcept {
+  PERGRAD_HD void add(const leaf_share& share, int accumulator, int e, Sum* to) const noexcept {
     const auto count = static_cast<int>(state->count);
     Sum sum = state->first != 0 ? Sum{0} : *to;
-    for (int b = first_of(lane); b < count; b += lanes) {
+    for (int b = first_of(accumulator); b < count; b += accumulators) {
       const Scalar weight = weight_of(b, share.layer);
       if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
       const sample_values<Scalar> values = samples.values(b);

@@ -18,11 +18,11 @@ namespace pergrad::inline v0_1::on_device {
 
 /// Accumulators of a network's sums: as many as keep a device busy with a small network and cost little memory with a
 /// large one. A constant of the network, so that no bit depends on the device or on the batch.
-[[nodiscard]] constexpr int lane_count(const network_facts& net) noexcept {
+[[nodiscard]] constexpr int accumulator_count(const network_facts& net) noexcept {
   constexpr std::size_t most = std::size_t{1} << 20U;  // elements of all accumulators
-  int lanes = 32;
-  while (lanes > 1 && static_cast<std::size_t>(lanes) * net.parameters > most) lanes /= 2;
-  return std::max(lanes, 2);
+  int accumulators = 32;
+  while (accumulators > 1 && static_cast<std::size_t>(accumulators) * net.parameters > most) accumulators /= 2;
+  return std::max(accumulators, 2);
 }
 
 /// Threads of the block that takes a sample through the network.
@@ -141,7 +141,7 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.targets, max_batch * net.output_size * target_bytes);
   place(a.projections, max_batch * sizeof(double));
   place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
-  place(a.sums, count(lane_count(net)) * net.parameters * sizeof(std::int64_t));  // or as many scalars
+  place(a.sums, count(accumulator_count(net)) * net.parameters * sizeof(std::int64_t));  // or as many scalars
   place(a.released, net.parameters * scalar_bytes);
   place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_tile);
   place(a.first_moment, net.parameters * scalar_bytes);

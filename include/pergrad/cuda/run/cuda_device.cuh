@@ -26,10 +26,10 @@
 #include <cublas_v2.h>
 #endif
 
-#ifdef PERGRAD_PLAYED_KERNELS  // for tests with a CUDA runtime that has no device: how the host emulates a kernel
-extern "C" void pergrad_played_kernel(const void* stub, std::size_t bytes, std::size_t shared_bytes, int threads,
-                                      void (*play)(const void* kernel, int blocks),
-                                      void (*clear_padding)(void* kernel));
+#ifdef PERGRAD_EMULATED_KERNELS  // for tests with a CUDA runtime that has no device: how the host emulates a kernel
+extern "C" void pergrad_emulated_kernel(const void* stub, std::size_t bytes, std::size_t shared_bytes, int threads,
+                                        void (*emulate)(const void* kernel, int blocks),
+                                        void (*clear_padding)(void* kernel));
 #endif
 
 namespace pergrad::inline v0_1 {
@@ -301,10 +301,10 @@ class cuda_device {
     static_assert(sizeof(Kernel) <= 4096, "a kernel's arguments are at most 4096 bytes");
     if (blocks <= 0) return;
     void (*const stub)(Kernel) = run_kernel<Kernel>;
-#ifdef PERGRAD_PLAYED_KERNELS
-    pergrad_played_kernel(
+#ifdef PERGRAD_EMULATED_KERNELS
+    pergrad_emulated_kernel(
         reinterpret_cast<const void*>(stub), sizeof(Kernel), shared, Kernel::threads,
-        [](const void* memory, int count) { play(*static_cast<const Kernel*>(memory), count); },
+        [](const void* memory, int count) { emulate(*static_cast<const Kernel*>(memory), count); },
         [](void* memory) { __builtin_clear_padding(static_cast<Kernel*>(memory)); });
 #endif
     if constexpr (shared > cuda_detail::usual_shared_bytes) {

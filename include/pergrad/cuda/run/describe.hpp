@@ -96,9 +96,10 @@ template <class Network, on_device::device Device>
   print("plan   %s\n", layered ? "layered: products of the whole batch, and between them a block a sample"
                                : "fused: a block takes a sample through everything, in one launch");
   print(
-      "total  %zu parameters, %d lanes, %s, %zu bytes a sample's workspace, %zu bytes on the device for batches of up "
+      "total  %zu parameters, %d accumulators, %s, %zu bytes a sample's workspace, %zu bytes on the device for batches "
+      "of up "
       "to %zu\n",
-      Network::parameter_count, on_device::lane_count(on_device::facts_of<Network>),
+      Network::parameter_count, on_device::accumulator_count(on_device::facts_of<Network>),
       executor.options().tf32 ? "TF32" : "no TF32",
       static_cast<std::size_t>(program::table.workspace) * sizeof(typename Network::scalar),
       on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), batch.count).bytes,

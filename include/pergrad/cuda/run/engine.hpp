@@ -165,9 +165,9 @@ class engine {
   template <class Sum>
   void fold(std::vector<Sum>& to) {
     to.resize(net().parameters);
-    Sum* const lanes = memory_.template at<Sum>(memory_.places().sums);
-    launch(memory_.device(),
-           fold_kernel<Sum>{lanes, lane_count(net()), static_cast<std::int64_t>(net().parameters), lanes});
+    Sum* const accumulators = memory_.template at<Sum>(memory_.places().sums);
+    launch(memory_.device(), fold_kernel<Sum>{accumulators, accumulator_count(net()),
+                                              static_cast<std::int64_t>(net().parameters), accumulators});
     memory_.get(to.data(), memory_.places().sums, net().parameters);
   }
   template <class Target>

@@ -204,7 +204,7 @@ class launcher {
         .weights = wanted.weights,
         .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
         .squares = wanted.squares ? 1 : 0,
-        .lanes = lane_count(*net_),
+        .accumulators = accumulator_count(*net_),
         .first_block = 0,
         .to_grid = to_grid,
         .sums = memory_->template at<Sum>(places.sums)};
@@ -214,7 +214,7 @@ class launcher {
         kernel.first_block = outer_blocks(*net_);
       }
     }
-    device().launch(kernel, (leaf_blocks(*net_) - kernel.first_block) * kernel.lanes);
+    device().launch(kernel, (leaf_blocks(*net_) - kernel.first_block) * kernel.accumulators);
   }
   template <class Sum>
   void product_sum(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
@@ -223,9 +223,9 @@ class launcher {
       problem.factors =
           wanted.weights + (wanted.per_layer ? static_cast<std::size_t>(leaf.layer) * memory_->max_batch() : 0);
       problem.to_grid = to_grid;
-      problem.lanes = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
-      problem.lane_stride = static_cast<std::int64_t>(net_->parameters);
-      problem.lane_count = lane_count(*net_);
+      problem.accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
+      problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
+      problem.accumulator_count = accumulator_count(*net_);
       launch_gemm<Scalar>(device(), way_of(gemm_product::sums, leaf), problem);
     };
     if (leaf.view.positions() > 1) {

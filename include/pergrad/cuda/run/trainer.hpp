@@ -257,9 +257,9 @@ class network_trainer {
     const arena_layout& places = memory_->places();
     const release_work<Scalar> work{.state = memory_->state(),
                                     .settings = settings_,
-                                    .lanes = memory_->template at<const std::int64_t>(places.sums),
-                                    .lane_count = lane_count(net()),
-                                    .lane_stride = static_cast<std::int64_t>(net().parameters),
+                                    .accumulators = memory_->template at<const std::int64_t>(places.sums),
+                                    .accumulator_count = accumulator_count(net()),
+                                    .accumulator_stride = static_cast<std::int64_t>(net().parameters),
                                     .count = static_cast<std::int64_t>(net().parameters),
                                     .parameters = memory_->parameters(),
                                     .first = memory_->template at<Scalar>(places.first_moment),

@@ -153,7 +153,7 @@ struct pooling_kernel {
       pool_task<Scalar> task;
       start(task, x_layout, x);
       task.y_column = y_layout.column;
-      const auto run = pools_of<Scalar, Layer::known_rule>(kernel_family_in_use()).forward;
+      const auto run = pools_of<Scalar, Layer::known_rule>(kernel_target_in_use()).forward;
       each_row(in, y_layout, task, [&](index d, index i, index j) {
         task.y = y + y_layout.start + d * y_layout.plane + i * y_layout.row + j * y_layout.column;
         run(task);
@@ -180,7 +180,7 @@ struct pooling_kernel {
       task.dy_column = dy_layout.column;
       task.dx = dx + dx_layout.start;
       task.dx_step = {dx_layout.plane, dx_layout.row, dx_layout.column};
-      const auto run = pools_of<Scalar, Layer::known_rule>(kernel_family_in_use()).backward;
+      const auto run = pools_of<Scalar, Layer::known_rule>(kernel_target_in_use()).backward;
       each_row(in, y_layout, task, [&](index d, index i, index j) {
         task.best = y + y_layout.start + d * y_layout.plane + i * y_layout.row + j * y_layout.column;
         task.dy = dy + dy_layout.start + d * dy_layout.plane + i * dy_layout.row + j * dy_layout.column;

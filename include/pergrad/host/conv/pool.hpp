@@ -51,15 +51,15 @@ struct pool_kernels {
 
 }  // namespace pergrad::inline v0_1::on_host
 
-#define PERGRAD_FAMILY_TEXT "pergrad/host/conv/pool.inl"
+#define PERGRAD_TARGET_SOURCE "pergrad/host/conv/pool.inl"
 #include <pergrad/simd/multi_target.inl>
 
 namespace pergrad::inline v0_1::on_host {
 
 /// The kernels of a target, which must be compiled into the program.
 template <class Scalar, window_rule Rule>
-[[nodiscard]] inline const pool_kernels<Scalar>& pools_of(kernel_family family) noexcept {
-  return PERGRAD_OF_FAMILY(family, pools::kernels<Scalar, Rule>);
+[[nodiscard]] inline const pool_kernels<Scalar>& pools_of(kernel_target target) noexcept {
+  return PERGRAD_OF_TARGET(target, pools::kernels<Scalar, Rule>);
 }
 
 }  // namespace pergrad::inline v0_1::on_host

@@ -63,15 +63,15 @@ struct winograd_kernels {
 
 }  // namespace pergrad::inline v0_1::on_host
 
-#define PERGRAD_FAMILY_TEXT "pergrad/host/conv/winograd.inl"
+#define PERGRAD_TARGET_SOURCE "pergrad/host/conv/winograd.inl"
 #include <pergrad/simd/multi_target.inl>
 
 namespace pergrad::inline v0_1::on_host {
 
 /// The kernels of a target, which must be compiled into the program.
 template <class Scalar>
-[[nodiscard]] inline const winograd_kernels<Scalar>& winograd_of(kernel_family family) noexcept {
-  return PERGRAD_OF_FAMILY(family, winograd::kernels<Scalar>);
+[[nodiscard]] inline const winograd_kernels<Scalar>& winograd_of(kernel_target target) noexcept {
+  return PERGRAD_OF_TARGET(target, winograd::kernels<Scalar>);
 }
 
 /// U = G g G^T of `count` <= line kernels, of which `taps` holds [9][line]: `to[16][count]`, the 16 `to_step` apart.
@@ -165,7 +165,7 @@ inline void pack_winograd_backward(const affine_map& map, const Scalar* weights,
 template <class Scalar>
 void through_patches(const winograd_extents& extents, index rows_together, const Scalar* panel, index samples,
                      images<const Scalar> x, images<Scalar> y, const Scalar* bias, bool accumulate, Scalar* room) {
-  const winograd_kernels<Scalar>& kernels = winograd_of<Scalar>(kernel_family_in_use());
+  const winograd_kernels<Scalar>& kernels = winograd_of<Scalar>(kernel_target_in_use());
   const index tile_rows = extents.tile_rows();
   const index tile_columns = extents.tile_columns();
   const index rows_count = samples * tile_rows;

@@ -37,7 +37,7 @@ namespace product_detail {
 /// Of any target: the most rows of a register block, the bytes of a vector, and the most bytes of a register block's
 /// sums.
 inline constexpr std::size_t tile_rows_limit = 10;
-inline constexpr std::size_t widest_vector_bytes = PERGRAD_BEST_FAMILY == 2 ? 64 : 32;
+inline constexpr std::size_t widest_vector_bytes = PERGRAD_BEST_TARGET == 2 ? 64 : 32;
 inline constexpr std::size_t tile_bytes_limit = 32 * widest_vector_bytes;
 
 /// What a register block reads and where it leaves its sums. Only the innermost reduction loop may be empty.
@@ -103,7 +103,7 @@ struct tile_width {
 
 /// The register blocks of one target; `widths` are 1, 2, 4 and 8 vectors, or narrower ones again.
 template <class Scalar>
-struct tile_family {
+struct micro_kernels {
   std::size_t lanes;
   tile_width<Scalar> widths[4];
   void (*finish)(const finish_task<Scalar>&) noexcept;
@@ -133,9 +133,9 @@ struct tile_family {
 
 }  // namespace pergrad::inline v0_1::on_host
 
-#define PERGRAD_FAMILY_TEXT "pergrad/host/gemm/finish.inl"
+#define PERGRAD_TARGET_SOURCE "pergrad/host/gemm/finish.inl"
 #include <pergrad/simd/multi_target.inl>
-#define PERGRAD_FAMILY_TEXT "pergrad/host/gemm/micro_kernel.inl"
+#define PERGRAD_TARGET_SOURCE "pergrad/host/gemm/micro_kernel.inl"
 #include <pergrad/simd/multi_target.inl>
 
 namespace pergrad::inline v0_1::on_host {
@@ -144,8 +144,8 @@ namespace product_detail {
 
 /// The register blocks of a target, which must be compiled into the program.
 template <class Scalar>
-[[nodiscard]] inline const tile_family<Scalar>& tiles_of(kernel_family family) noexcept {
-  return PERGRAD_OF_FAMILY(family, tiles::family<Scalar>);
+[[nodiscard]] inline const micro_kernels<Scalar>& tiles_of(kernel_target target) noexcept {
+  return PERGRAD_OF_TARGET(target, tiles::kernels<Scalar>);
 }
 
 }  // namespace product_detail

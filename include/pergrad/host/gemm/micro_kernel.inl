@@ -73,7 +73,7 @@ template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole,
 }
 
 /// Has a register block a loop for rows whose last vector is not whole? Only narrow ones get such rows
-/// (tile_family::choose).
+/// (micro_kernels::choose).
 constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <= 2; }
 
 /// Has a register block a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
@@ -192,7 +192,7 @@ struct width<Scalar, Vectors, std::index_sequence<Row...>> {
 };
 
 template <class Scalar>
-inline constexpr product_detail::tile_family<Scalar> family{
+inline constexpr product_detail::micro_kernels<Scalar> kernels{
     vector_lanes<Scalar>,
     {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, is_fallback ? 2 : 4>::value,
      width<Scalar, is_fallback ? 2 : 8>::value},

@@ -31,7 +31,7 @@ namespace product_detail {
 
 /// One panel of columns in blocks of rows and terms (blocks.hpp).
 template <class Scalar>
-[[gnu::noinline]] void sweep_in_blocks(tile_walk walk, const tile_family<Scalar>& family, const loop (&reduce)[4],
+[[gnu::noinline]] void sweep_in_blocks(tile_walk walk, const micro_kernels<Scalar>& kernels, const loop (&reduce)[4],
                                        const tile_width<Scalar>& chosen, const tile_task<Scalar>& task,
                                        finish_task<Scalar> rest, const Scalar* left, Scalar* out) noexcept {
   alignas(64) Scalar sums[block_row_count * 8 * widest_vector_bytes / sizeof(Scalar)];
@@ -42,10 +42,10 @@ template <class Scalar>
     for (std::size_t tile = 0; tile < tiles; ++tile) {
       rest.rows = walk.count();
       const tile_rows place = walk.next(rest.rows, rest.rows);
-      rest.sums = sums + tile * chosen.max_rows * chosen.vectors * family.lanes;
+      rest.sums = sums + tile * chosen.max_rows * chosen.vectors * kernels.lanes;
       if (out != nullptr) rest.out = out + place.out;
       rest.row_offset = place.out_offset;
-      family.finish(rest);
+      kernels.finish(rest);
     }
   }
 }
@@ -77,9 +77,9 @@ inline constexpr std::size_t bytes_to_square = std::size_t{1} << 14U;
 /// Panels of columns outside, register blocks of rows inside: a panel of `right` stays in the cache while `left` passes
 /// by.
 template <class Scalar>
-void sweep(const tile_family<Scalar>& family, const product_shape& shape, const Scalar* left, const Scalar* right,
+void sweep(const micro_kernels<Scalar>& kernels, const product_shape& shape, const Scalar* left, const Scalar* right,
            Scalar* out, const epilogue::request<Scalar>& how) noexcept {
-  const std::size_t lanes = family.lanes;
+  const std::size_t lanes = kernels.lanes;
   const auto row_count = static_cast<std::size_t>(shape.outer_row.extent * shape.row[0].extent * shape.row[1].extent *
                                                   shape.row[2].extent);
   const auto columns = static_cast<std::size_t>(shape.columns);
@@ -99,7 +99,7 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
   if (shape.row[2].left == 1) task.left_ahead = fetch_ahead;
   finish_task<Scalar> rest{how, sums};
   for (std::size_t column = 0; column < columns;) {
-    const tile_width<Scalar>& chosen = family.choose(row_count, columns - column);
+    const tile_width<Scalar>& chosen = kernels.choose(row_count, columns - column);
     rest.vectors = chosen.vectors;
     rest.sum_offset = task.sum_offset = chosen.packed;
     if (columns - column < chosen.vectors * lanes) {
@@ -111,7 +111,7 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
     Scalar* const out_panel = out == nullptr ? nullptr : out + column;
     tile_walk walk{shape, row_count, chosen.max_rows, chosen.formed};
     if (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes)) {
-      sweep_in_blocks(walk, family, reduce, chosen, task, rest, left, out_panel);
+      sweep_in_blocks(walk, kernels, reduce, chosen, task, rest, left, out_panel);
     } else {
       // Whole vectors that are only stored need no buffer.
       const bool squares = how.what == epilogue::kind::squares_store;
@@ -142,13 +142,13 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
         }
         chosen.by_rows[rest.rows - 1](task);
         if (!rest.stored) {
-          family.finish(rest);
+          kernels.finish(rest);
         } else if (squares) {
           formed += rest.rows;
           if (formed - squared < rows_to_square && walk.tiles_left() > 0) continue;
           rest.rows = formed - squared;
           rest.out = out_panel + static_cast<std::ptrdiff_t>(squared) * rest.step;
-          family.finish(rest);
+          kernels.finish(rest);
           squared = formed;
         }
       }
@@ -163,7 +163,7 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
 template <class Scalar>
 [[gnu::noinline]] void multiply(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
                                 const epilogue::request<Scalar>& how) noexcept {
-  sweep(tiles_of<Scalar>(kernel_family_in_use()), shape, left, right, out, how);
+  sweep(tiles_of<Scalar>(kernel_target_in_use()), shape, left, right, out, how);
 }
 
 }  // namespace product_detail

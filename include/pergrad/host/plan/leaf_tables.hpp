@@ -221,7 +221,7 @@ struct leaf_tables {
   }
   /// Deferred leaves behind all others in the native order, and where a sample leaves what they are made of.
   static constexpr void arrange_deferred(tables& t) {
-    t.lane_size = t.native_size;
+    t.accumulator_size = t.native_size;
     for (std::size_t k = 0; k != t.outer_count; ++k) {
       outer_leaf& leaf = t.outer[k];
       if (!leaf.deferred) continue;

@@ -58,7 +58,7 @@ struct program {
     std::size_t layer_groups = 0;  ///< nodes with parameters
     std::array<std::size_t, size> layer_group{};
     index native_size = 0;
-    index lane_size = 0;  ///< of it, what accumulators sum: all but the deferred leaves
+    index accumulator_size = 0;  ///< of it, what accumulators sum: all but the deferred leaves
     std::size_t deferred_count = 0;
     index deferred_x = 0;      ///< what a sample leaves of all deferred leaves: x
     index deferred_delta = 0;  ///< and delta

@@ -113,7 +113,7 @@ struct elementwise_way {
 
   static void add_unit(state& tile, std::size_t node, index begin, index end, scalar* sums) {
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
-    for (std::size_t s = 0; s < tile.request.sum_count; ++s, sums += table.lane_size) {
+    for (std::size_t s = 0; s < tile.request.sum_count; ++s, sums += table.accumulator_size) {
       for (std::size_t k = first; k < last; ++k) {
         const elementwise_leaf& leaf = table.elementwise[k];
         for (index b = begin; b < end; ++b) {

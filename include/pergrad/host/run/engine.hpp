@@ -6,12 +6,12 @@
 //   accumulators in parallel, each: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]*
 //   add up accumulators
 //
-// A tile never leaves the core that works on it. Each accumulator, `lane` in the code, adds its tiles up in order,
+// A tile never leaves the core that works on it. Each accumulator adds its tiles up in order,
 // accumulators are added up in order, and so are chunks, so the bits of a sum do not depend on the number of threads.
-// Accumulators that are done free their buffers for others: lane_ring.hpp.
+// Accumulators that are done free their buffers for others: accumulator_ring.hpp.
 //
-// Of a table of which a sample uses few rows, no lane has a copy; what samples leave on the tape is added up after a
-// chunk of samples (table_way.hpp). So it is with large blocks that have one position (deferred_way.hpp).
+// Of a table of which a sample uses few rows, no accumulator has a copy; what samples leave on the tape is added up
+// after a chunk of samples (table_way.hpp). So it is with large blocks that have one position (deferred_way.hpp).
 //
 // A clipped sum has a proven bound of what its additions round (privacy/release.hpp), so the way of an addend to it is
 // short (tape.hpp, `way_of_additions`), or every sample's share is rounded to an integer by itself and accumulators add
@@ -29,8 +29,8 @@
 #include <pergrad/host/conv/panels.hpp>
 #include <pergrad/host/norms/request.hpp>
 #include <pergrad/host/plan/program.hpp>
+#include <pergrad/host/run/accumulator_ring.hpp>
 #include <pergrad/host/run/gather.hpp>
-#include <pergrad/host/run/lane_ring.hpp>
 #include <pergrad/host/run/tile_state.hpp>
 #include <pergrad/host/run/worker.hpp>
 #include <pergrad/host/run/working_memory.hpp>
@@ -79,9 +79,10 @@ struct engine {
     index chunk_first = 0;
     do {
       const index samples = std::min(chunk, count - chunk_first);
-      ring lanes{lanes_of(samples, tile), lane_buffers(lane_count<Network>, pool.thread_count())};
-      run_chunk(lanes, chunk_first, samples, tile, one_by_one);
-      for (std::size_t k = 0; k < request.sum_count; ++k) gather(k, lanes, chunk_first > 0);
+      ring accumulators{accumulators_of(samples, tile),
+                        accumulator_buffers(accumulator_count<Network>, pool.thread_count())};
+      run_chunk(accumulators, chunk_first, samples, tile, one_by_one);
+      for (std::size_t k = 0; k < request.sum_count; ++k) gather(k, accumulators, chunk_first > 0);
       for_each_way<Network>([&](auto way) {
         if constexpr (requires { &decltype(way)::finish_chunk; }) {
           way.finish_chunk(pool, tape, request, chunk_first, samples);
@@ -92,24 +93,24 @@ struct engine {
   }
 
  private:
-  using ring = lane_ring<lane_count<Network>>;
+  using ring = accumulator_ring<accumulator_count<Network>>;
 
   /// Lanes of a chunk, each of one tile at least: depends on the network, the request and the number of samples only.
-  [[nodiscard]] index lanes_of(index samples, index tile) const {
+  [[nodiscard]] index accumulators_of(index samples, index tile) const {
     const index tiles = (samples + tile - 1) / tile;
-    if (request.sum_count == 0) return std::min(tiles, lane_count<Network>);
-    return std::min(tiles, request.has_weights() ? bounded_lanes_for<Network>(tiles, tile, tape.max_batch)
-                                                 : lanes_for<Network>(tiles));
+    if (request.sum_count == 0) return std::min(tiles, accumulator_count<Network>);
+    return std::min(tiles, request.has_weights() ? bounded_accumulators_for<Network>(tiles, tile, tape.max_batch)
+                                                 : accumulators_for<Network>(tiles));
   }
 
   /// The accumulators' part of one chunk.
-  void run_chunk(ring& ring_of_lanes, index chunk_first, index count, index tile, bool one_by_one) const {
-    const index lanes = ring_of_lanes.count();
+  void run_chunk(ring& order, index chunk_first, index count, index tile, bool one_by_one) const {
+    const index accumulators = order.count();
     const index tiles = (count + tile - 1) / tile;
-    pool.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t thread) {
-      const auto lane = static_cast<index>(lane_number);
+    pool.parallel(static_cast<std::size_t>(accumulators), [&](std::size_t task, std::size_t thread) {
+      const auto accumulator = static_cast<index>(task);
       const auto process = [&](scalar* sums) {
-        for (index t = lane * tiles / lanes; t < (lane + 1) * tiles / lanes; ++t) {
+        for (index t = accumulator * tiles / accumulators; t < (accumulator + 1) * tiles / accumulators; ++t) {
           const index first = t * tile;
           const index samples = std::min(tile, count - first);
           worker<Network>{source,
@@ -125,11 +126,11 @@ struct engine {
         return;
       }
       const auto finish = [&] {
-        ring_of_lanes.finish(lane, [&](index to, index from) { move_lane(buffer(to), buffer(from)); });
+        order.finish(accumulator, [&](index to, index from) { move_accumulator(buffer(to), buffer(from)); });
       };
-      ring_of_lanes.begin(lane);
-      scalar* const sums = buffer(ring_of_lanes.buffer_of(lane));
-      if (!ring_of_lanes.was_used_before(lane)) std::fill_n(sums, buffer(1) - buffer(0), scalar{0});
+      order.begin(accumulator);
+      scalar* const sums = buffer(order.buffer_of(accumulator));
+      if (!order.was_used_before(accumulator)) std::fill_n(sums, buffer(1) - buffer(0), scalar{0});
       try {
         process(sums);
       } catch (...) {
@@ -160,32 +161,35 @@ struct engine {
   /// A buffer of an accumulator's sums. They lie side by side, whatever more the tape has room for: pages stay
   /// untouched.
   [[nodiscard]] scalar* buffer(index number) const {
-    return tape.lanes.data() + number * static_cast<index>(request.sum_count) * table.lane_size;
+    return tape.accumulators.data() + number * static_cast<index>(request.sum_count) * table.accumulator_size;
   }
   /// Adds the sums of an accumulator to others, and leaves zeros.
-  void move_lane(scalar* to, scalar* lane) const {
+  void move_accumulator(scalar* to, scalar* accumulator) const {
     using integer = integer_of<scalar>;
-    for (std::size_t k = 0; k < request.sum_count; ++k, to += table.lane_size, lane += table.lane_size) {
+    for (std::size_t k = 0; k < request.sum_count;
+         ++k, to += table.accumulator_size, accumulator += table.accumulator_size) {
       if (request.sums[k].integers == nullptr) {
-        move_onto(to, lane, table.lane_size);
+        move_onto(to, accumulator, table.accumulator_size);
       } else {
-        move_integers_onto(reinterpret_cast<integer*>(to), reinterpret_cast<integer*>(lane), table.lane_size);
+        move_integers_onto(reinterpret_cast<integer*>(to), reinterpret_cast<integer*>(accumulator),
+                           table.accumulator_size);
       }
     }
   }
   /// Adds the total and the accumulators that are left up in order, puts the sum into PyTorch's order; with `onto` it
   /// is added to what is there.
-  void gather(std::size_t number, const ring& lanes, bool onto) const {
+  void gather(std::size_t number, const ring& accumulators, bool onto) const {
     const sum_request<scalar>& sum = request.sums[number];
-    std::array<const scalar*, static_cast<std::size_t>(lane_count<Network>)> used{};
+    std::array<const scalar*, static_cast<std::size_t>(accumulator_count<Network>)> used{};
     std::size_t used_count = 0;
     const auto use = [&](index which) {
-      used[used_count++] = buffer(which) + static_cast<index>(number) * table.lane_size;
+      used[used_count++] = buffer(which) + static_cast<index>(number) * table.accumulator_size;
     };
-    if (lanes.count() > 0) use(0);
-    for (index lane = lanes.folded_in_the_end(); lane < lanes.count(); ++lane) use(lanes.buffer_of(lane));
-    const lane_sum<scalar> lane_sum{std::span{used}.first(used_count), static_cast<scalar>(sum.scale), sum.out,
-                                    sum.integers, sum.accumulate || onto};
+    if (accumulators.count() > 0) use(0);
+    for (index accumulator = accumulators.folded_in_the_end(); accumulator < accumulators.count(); ++accumulator)
+      use(accumulators.buffer_of(accumulator));
+    const partial_sums<scalar> parts{std::span{used}.first(used_count), static_cast<scalar>(sum.scale), sum.out,
+                                     sum.integers, sum.accumulate || onto};
     const index pieces = count_pieces(table.outer, table.outer_count, pieces_of);
     pool.parallel(static_cast<std::size_t>(pieces) + (table.elementwise_count > 0 ? 1 : 0),
                   [&](std::size_t task, std::size_t) {
@@ -194,13 +198,13 @@ struct engine {
                       const outer_leaf& leaf = table.outer[k];
                       const index first = piece * rows_of_piece(leaf);
                       const index last = std::min(leaf.groups * leaf.view_width(), first + rows_of_piece(leaf));
-                      gather_rows(leaf, first, last, lane_sum);
+                      gather_rows(leaf, first, last, parts);
                       return;
                     }
                     for (std::size_t k = 0; k != table.elementwise_count; ++k) {
                       const elementwise_leaf& leaf = table.elementwise[k];
                       for (index i = 0; i < (leaf.use.first ? leaf.count : 0); ++i) {
-                        lane_sum.finish(leaf.parameters + i, leaf.native + i);
+                        parts.finish(leaf.parameters + i, leaf.native + i);
                       }
                     }
                   });

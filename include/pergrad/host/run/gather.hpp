@@ -23,31 +23,31 @@ namespace pergrad::inline v0_1::on_host {
 
 /// Accumulators that hold one sum, what it is multiplied by, and where it goes: written or added. Integers are added.
 template <class Scalar>
-struct lane_sum {
-  std::span<const Scalar* const> lanes;
+struct partial_sums {
+  std::span<const Scalar* const> accumulators;
   Scalar scale = 1;
   Scalar* out = nullptr;
-  std::int64_t* integers = nullptr;  ///< not null: of lanes of integers, instead of `out`
+  std::int64_t* integers = nullptr;  ///< not null: of accumulators of integers, instead of `out`
   bool accumulate = false;
 
   /// The sum of one element.
   void finish(index parameter, index native) const noexcept {
     if (integers != nullptr) {
-      for (const Scalar* lane : lanes) {
-        integers[parameter] += reinterpret_cast<const integer_of<Scalar>*>(lane)[native];
+      for (const Scalar* accumulator : accumulators) {
+        integers[parameter] += reinterpret_cast<const integer_of<Scalar>*>(accumulator)[native];
       }
       return;
     }
     Scalar total = 0;
-    for (const Scalar* lane : lanes) total += lane[native];
+    for (const Scalar* accumulator : accumulators) total += accumulator[native];
     total *= scale;
     out[parameter] = accumulate ? out[parameter] + total : total;
   }
   /// The sums of `count` elements from `native` on into `totals`.
-  [[gnu::noinline]] void add_lanes(index native, index count, Scalar* totals) const noexcept {
+  [[gnu::noinline]] void add_accumulators(index native, index count, Scalar* totals) const noexcept {
     for_each_vector<Scalar>(count, [&](index i, const auto& part) {
       vector<Scalar> total = splat(Scalar{0});
-      for (const Scalar* lane : lanes) total = total + part.load(lane + native + i);
+      for (const Scalar* accumulator : accumulators) total = total + part.load(accumulator + native + i);
       part.store(totals + i, total * splat(scale));
     });
   }
@@ -55,24 +55,25 @@ struct lane_sum {
 
 /// Adds an accumulator's sums to the total and leaves zeros, for the next one in the same buffer.
 template <class Scalar>
-[[gnu::noinline]] void move_onto(Scalar* total, Scalar* lane, index count) noexcept {
+[[gnu::noinline]] void move_onto(Scalar* total, Scalar* accumulator, index count) noexcept {
   for_each_vector<Scalar>(count, [&](index i, const auto& part) {
-    part.store(total + i, part.load(total + i) + part.load(lane + i));
-    part.store(lane + i, splat(Scalar{0}));
+    part.store(total + i, part.load(total + i) + part.load(accumulator + i));
+    part.store(accumulator + i, splat(Scalar{0}));
   });
 }
 /// The same for accumulators of integers.
 template <class Integer>
-[[gnu::noinline]] void move_integers_onto(Integer* total, Integer* lane, index count) noexcept {
+[[gnu::noinline]] void move_integers_onto(Integer* total, Integer* accumulator, index count) noexcept {
   for (index i = 0; i < count; ++i) {
-    total[i] += lane[i];
-    lane[i] = 0;
+    total[i] += accumulator[i];
+    accumulator[i] = 0;
   }
 }
 
 /// Rows [first_row, last_row) of a leaf.
 template <class Scalar>
-inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row, const lane_sum<Scalar>& sum) noexcept {
+inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row,
+                        const partial_sums<Scalar>& sum) noexcept {
   if (sum.integers != nullptr) {
     for_each_parameter(leaf, first_row, last_row, [&](index p, index n) { sum.finish(p, n); });
     return;
@@ -91,7 +92,7 @@ inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row,
     for (index n = 0; n < leaf.outputs; n += most_outputs) {
       const index outputs = std::min(most_outputs, leaf.outputs - n);
       for (index r = 0; r < rows; ++r) {
-        sum.add_lanes(leaf.native + (row + r) * leaf.outputs + n, outputs, totals + r * most_outputs);
+        sum.add_accumulators(leaf.native + (row + r) * leaf.outputs + n, outputs, totals + r * most_outputs);
       }
       Scalar* out = sum.out + parameter + n * leaf.parameter_output;
       if (step == 1 && sum.accumulate) {

@@ -39,7 +39,7 @@ struct outer_way {
   /// The ordinary gradient: one product a block, nothing kept.
   static void add_unit(state& tile, std::size_t node, index begin, index end, scalar* sums) {
     const auto [first, last] = leaves_of(table.outer, table.outer_count, node);
-    for (std::size_t s = 0; s < tile.request.sum_count; ++s, sums += table.lane_size) {
+    for (std::size_t s = 0; s < tile.request.sum_count; ++s, sums += table.accumulator_size) {
       for (std::size_t k = first; k < last; ++k) {
         if (table.outer[k].deferred) continue;
         const kernel_type kernel{table.outer[k], tile.workspace, begin};
@@ -81,7 +81,8 @@ struct outer_way {
           for (std::size_t k = 0; k != table.outer_count; ++k) {
             const outer_leaf& leaf = table.outer[k];
             if (!leaf.late || !is_kept(tile, s, leaf)) continue;
-            add_block(tile, s, leaf, weights.of(leaf.node), b, b + 1, sums + static_cast<index>(s) * table.lane_size);
+            add_block(tile, s, leaf, weights.of(leaf.node), b, b + 1,
+                      sums + static_cast<index>(s) * table.accumulator_size);
           }
         }
       }

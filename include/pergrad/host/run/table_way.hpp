@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/host/run/table_way.hpp - tables of which a sample uses few rows
 //
-// No lane has a copy of a table. Samples leave their segments (sparse.hpp) and their weights on the tape; after a chunk
-// of samples, buckets of rows are summed up in parallel, each sample after sample.
+// No accumulator has a copy of a table. Samples leave their segments (sparse.hpp) and their weights on the tape; after
+// a chunk of samples, buckets of rows are summed up in parallel, each sample after sample.
 #pragma once
 
 #include <algorithm>

@@ -50,7 +50,8 @@ struct tile_state {
   /// Does nobody ask for more gradients than the plan forms, nor for other methods? Then samples keep what the plan
   /// says where it says (kept_places.hpp), else all of a sample's gradients lie side by side in the native order.
   bool as_planned = request.method == norm_method::automatic && !every_gradient && (takes_turns || !table.has_late);
-  index every = forms_deferred(request) ? table.native_size : table.lane_size;  ///< elements of a sample's gradients
+  index every =
+      forms_deferred(request) ? table.native_size : table.accumulator_size;  ///< elements of a sample's gradients
 
   /// Must the gradients of deferred leaves be formed and kept, sample by sample, too?
   [[nodiscard]] static bool forms_deferred(const run_request<scalar>& request) {

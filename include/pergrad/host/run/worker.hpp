@@ -4,10 +4,10 @@
 // Parameter blocks have four ways to norms and sums, each a header with one struct of the same functions:
 //   exists         has the network such blocks? A way that does not exist is not compiled
 //   collect        norms (and, where kept, gradients) of a node's blocks, once the gradient of its output is complete
-//   add_unit       the same where nobody asks for norms: all weights are 1, and each sample is added to the sums at
-//   once add_weighted   adds samples with their weights to a lane's sum, or notes the weights for `finish_chunk`
+//   add_unit       the same where nobody asks for norms: all weights are 1, and samples are added to the sums at once
+//   add_weighted   adds samples with their weights to an accumulator's sum, or notes the weights for `finish_chunk`
 //   write_row      writes a sample's gradient times its weight, in PyTorch's order; a weight of 0 is not multiplied
-//   finish_chunk   if lanes do not add them up: the sums over a chunk of samples
+//   finish_chunk   if accumulators do not add them up: the sums over a chunk of samples
 #pragma once
 
 #include <algorithm>
@@ -46,7 +46,7 @@ struct worker {
   const sample_source<scalar>& source;
   const run_request<scalar>& request;
   tile_state<Network> tile;
-  scalar* sums;  ///< of a lane
+  scalar* sums;  ///< of an accumulator
 
   /// Forward, loss, backward, facts, sums. naive and multi send one sample after the other through the whole network;
   /// only what is kept differs.
@@ -133,7 +133,7 @@ struct worker {
         }
         const auto weights = tile.weights_of(sum, begin, end);
         for_each_way<Network>([&](auto way) {
-          way.add_weighted(tile, s, weights, begin, end, sums + static_cast<index>(s) * table.lane_size);
+          way.add_weighted(tile, s, weights, begin, end, sums + static_cast<index>(s) * table.accumulator_size);
         });
       }
     }

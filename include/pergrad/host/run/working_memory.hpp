@@ -16,7 +16,7 @@
 #include <pergrad/host/norms/sparse.hpp>
 #include <pergrad/host/plan/deferred_rows.hpp>
 #include <pergrad/host/plan/program.hpp>
-#include <pergrad/host/run/lane_ring.hpp>
+#include <pergrad/host/run/accumulator_ring.hpp>
 #include <pergrad/privacy/clip.hpp>
 
 namespace pergrad::inline v0_1::on_host {
@@ -24,9 +24,9 @@ namespace pergrad::inline v0_1::on_host {
 /// Lanes: stretches of the batch that are summed one after the other, and then with each other in order. Their number
 /// depends on the network alone, so that results do not depend on the number of threads.
 template <class Network>
-inline constexpr index lane_count = [] {
-  constexpr index bytes =
-      std::max<index>(1, program<Network>::table.lane_size) * static_cast<index>(sizeof(typename Network::scalar));
+inline constexpr index accumulator_count = [] {
+  constexpr index bytes = std::max<index>(1, program<Network>::table.accumulator_size) *
+                          static_cast<index>(sizeof(typename Network::scalar));
   return std::clamp<index>((index{64} << 20) / bytes, 2, 16);
 }();
 
@@ -43,18 +43,19 @@ template <class Network>
 /// next to its tiles. An element of an accumulator counts as 8 multiply-adds inside the L2 cache and as 64 beyond it,
 /// and may take a sixteenth of the time.
 template <class Network>
-[[nodiscard]] constexpr index lanes_for(index tiles) noexcept {
+[[nodiscard]] constexpr index accumulators_for(index tiles) noexcept {
   constexpr const auto& table = program<Network>::table;
-  constexpr index bytes = table.lane_size * static_cast<index>(sizeof(typename Network::scalar));
-  constexpr index lane_cost = (bytes <= (index{1} << 20) ? 8 : 64) * table.lane_size;
+  constexpr index bytes = table.accumulator_size * static_cast<index>(sizeof(typename Network::scalar));
+  constexpr index accumulator_cost = (bytes <= (index{1} << 20) ? 8 : 64) * table.accumulator_size;
   constexpr index tile_cost = [] {
     index sum = 1;
     for (std::size_t k = 0; k != table.outer_count; ++k) sum += table.outer[k].size() * table.outer[k].positions();
     return 3 * table.tile * sum;  // forward, input gradient and weight gradient
   }();
-  constexpr index tiles_a_lane = std::max<index>(1, 16 * lane_cost / tile_cost);
+  constexpr index tiles_an_accumulator = std::max<index>(1, 16 * accumulator_cost / tile_cost);
   constexpr index few = 4;  // never so few that a small machine idles
-  return std::clamp<index>(tiles / tiles_a_lane, std::min(few, lane_count<Network>), lane_count<Network>);
+  return std::clamp<index>(tiles / tiles_an_accumulator, std::min(few, accumulator_count<Network>),
+                           accumulator_count<Network>);
 }
 
 /// Samples of a chunk. The sums of a chunk are added to those of the chunks before. Where there are tables or deferred
@@ -70,7 +71,8 @@ inline constexpr index chunk_samples = [] {
       1, table.sparse_integers * 4 + (table.sparse_scalars + table.deferred_x + table.deferred_delta) * scalar_bytes);
   index samples = std::clamp<index>((index{16} << 20) / bytes, 64, 256);
   const index rows = table.deferred_x + table.deferred_delta;
-  while (samples > 128 && 2 * samples * rows > 3 * (table.native_size - table.lane_size) && table.deferred_count > 0) {
+  while (samples > 128 && 2 * samples * rows > 3 * (table.native_size - table.accumulator_size) &&
+         table.deferred_count > 0) {
     samples /= 2;
   }
   return std::max<index>(1, samples / table.tile) * table.tile;
@@ -84,9 +86,9 @@ template <class Network>
 }
 /// Accumulators of a clipped sum's chunk: of no more samples than a part or a tile.
 template <class Network>
-[[nodiscard]] constexpr index bounded_lanes_for(index tiles, index tile, std::size_t capacity) noexcept {
+[[nodiscard]] constexpr index bounded_accumulators_for(index tiles, index tile, std::size_t capacity) noexcept {
   const index tiles_of_part = std::max<index>(1, part_samples<Network>(capacity) / tile);
-  return std::min(tiles, std::max(lanes_for<Network>(tiles), (tiles + tiles_of_part - 1) / tiles_of_part));
+  return std::min(tiles, std::max(accumulators_for<Network>(tiles), (tiles + tiles_of_part - 1) / tiles_of_part));
 }
 /// How a clipped sum is added up that comes in evaluations of up to so many samples: in parts, those of an accumulator
 /// and those of a deferred sum, and by chunks. The longest way of them all, whatever tile a strategy takes.
@@ -99,8 +101,8 @@ template <class Network>
     if (program<Network>::table.deferred_count > 0) inside = std::max(inside, part + (samples + part - 1) / part);
     for (index tile = 1; tile <= program<Network>::table.tile; tile *= 2) {
       const index tiles = (samples + tile - 1) / tile;
-      const index lanes = bounded_lanes_for<Network>(tiles, tile, capacity);
-      inside = std::max(inside, (tiles + lanes - 1) / lanes * tile + lanes);
+      const index accumulators = bounded_accumulators_for<Network>(tiles, tile, capacity);
+      inside = std::max(inside, (tiles + accumulators - 1) / accumulators * tile + accumulators);
     }
   }
   return {static_cast<std::size_t>(inside),
@@ -109,10 +111,11 @@ template <class Network>
 
 /// Sums that fit without thought; a large network has room for one unless more are asked for.
 template <class Network>
-inline constexpr std::size_t usual_sums = lane_count<Network>* program<Network>::table.lane_size* static_cast<index>(
-                                              sizeof(typename Network::scalar)) <= (index{64} << 20)
-                                              ? 2
-                                              : 1;
+inline constexpr std::size_t usual_sums =
+    accumulator_count<Network>* program<Network>::table.accumulator_size* static_cast<index>(
+        sizeof(typename Network::scalar)) <= (index{64} << 20)
+        ? 2
+        : 1;
 
 /// What a tape is on the host.
 template <class Network>
@@ -122,15 +125,17 @@ struct working_memory {
   using buffer = detail::aligned_buffer<Value>;
   static constexpr const auto& table = program<Network>::table;
   static constexpr index workspace_stride = round_up(table.workspace);
-  static constexpr index kept_stride = std::max(table.cache_tile * table.native_size, table.tile* table.lane_size);
+  static constexpr index kept_stride =
+      std::max(table.cache_tile * table.native_size, table.tile* table.accumulator_size);
   /// Between chunks, buffers for the time of one call are free: weighted deltas of a stretch of outputs lie there, if
   /// they fit.
   static constexpr index weighted_deltas = table.deferred_count > 0 ? chunk_samples<Network>* deferred_stretch : 0;
   static constexpr bool weighted_in_workspace =
       weighted_deltas <= table.winograd.sample + table.tile * table.scratch.sample;
   /// For the time of one leaf: a sample's gradient, or the scaled deltas of a tile.
-  static constexpr index room_stride = std::max(std::max(round_up(table.tile * table.scaled_size), table.lane_size),
-                                                weighted_in_workspace ? index{0} : weighted_deltas);
+  static constexpr index room_stride =
+      std::max(std::max(round_up(table.tile * table.scaled_size), table.accumulator_size),
+               weighted_in_workspace ? index{0} : weighted_deltas);
   static constexpr index finder_stride = segment_finder::size(table.sparse_positions, table.sparse_slots);
   static constexpr index parts_stride =
       round_up(table.tile * static_cast<index>(std::max<std::size_t>(1, table.layer_groups)));
@@ -147,8 +152,9 @@ struct working_memory {
   buffer<scalar> rooms{total(room_stride, threads), "a tape's room for a gradient", detail::uninitialised};
   buffer<norm_bound> parts{total(parts_stride, threads), "a tape's norms"};
   buffer<scalar> panels{total(table.panel_size + line, 1), "a tape's packed weights"};
-  buffer<scalar> lanes{total(table.lane_size * lane_buffers(lane_count<Network>, threads), max_sums), "a tape's sums",
-                       detail::uninitialised, static_cast<std::size_t>(table.lane_size)};
+  buffer<scalar> accumulators{
+      total(table.accumulator_size * accumulator_buffers(accumulator_count<Network>, threads), max_sums),
+      "a tape's sums", detail::uninitialised, static_cast<std::size_t>(table.accumulator_size)};
   buffer<scalar> direction{total(table.native_size, 1), "a tape's direction", detail::uninitialised};
   // What samples of a chunk leave of tables of which they use few rows (table_way.hpp), and what finds it:
   index chunk = std::min(static_cast<index>(max_batch), chunk_samples<Network>);  ///< samples that have room
@@ -173,8 +179,8 @@ struct working_memory {
   /// memory.
   [[nodiscard]] std::size_t bytes() const noexcept {
     return sizeof(scalar) *
-               (workspaces.size() + kept.size() + rooms.size() + panels.size() + lanes.size() + direction.size() +
-                scalars.size() + table_weights.size() + rows.size() + deferred_weights.size()) +
+               (workspaces.size() + kept.size() + rooms.size() + panels.size() + accumulators.size() +
+                direction.size() + scalars.size() + table_weights.size() + rows.size() + deferred_weights.size()) +
            sizeof(double) * additions.size() + sizeof(std::int32_t) * (finders.size() + integers.size()) +
            sizeof(norm_bound) * parts.size();
   }

@@ -53,7 +53,7 @@ inline constexpr std::array<std::uint32_t, 4> chacha_constants{0x61707865U, 0x33
 
 }  // namespace pergrad::inline v0_1
 
-#define PERGRAD_FAMILY_TEXT "pergrad/privacy/noise/chacha20.inl"
+#define PERGRAD_TARGET_SOURCE "pergrad/privacy/noise/chacha20.inl"
 #include <pergrad/simd/multi_target.inl>
 
 namespace pergrad::inline v0_1 {

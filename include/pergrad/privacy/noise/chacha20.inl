@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/privacy/noise/chacha20.inl - vectors of 32-bit words, and ChaCha20 blocks, one in each lane of a vector
 //
-// Included once for every family of kernels that a program has, as simd/vector.inl is; PERGRAD_FAMILY is its
+// Included once for every target of kernels that a program has, as simd/vector.inl is; PERGRAD_TARGET is its
 // number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
 // the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
 // Instructions are the compilers' built-ins: <immintrin.h> costs a program a fifth of the time that this library does.
@@ -9,9 +9,9 @@
 
 namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
 
-/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
+/// Number of 32-bit lanes of this target's widest vectors. AVX alone has no wide integers.
 #if PERGRAD_VECTORS_ON_DEVICE
-inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
+inline constexpr int native_lanes = PERGRAD_TARGET == 2 ? 16 : PERGRAD_TARGET == 1 ? 8 : 4;
 #else
 inline constexpr int native_lanes = 1;  // no bit depends on it
 #endif
@@ -51,7 +51,7 @@ template <int Lanes>
 /// x turned left by `Bits`. AVX2 has no such instruction, but one that moves bytes: g++ does not find it by itself.
 template <int Bits, class Word>
 [[gnu::always_inline]] PERGRAD_HD constexpr Word turned_left(const Word& x) noexcept {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 1
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_TARGET == 1
   if constexpr (sizeof(Word) == 32 && Bits % 8 == 0) {
     static_assert(Bits == 8 || Bits == 16);
     using bytes [[gnu::vector_size(32)]] = std::uint8_t;

@@ -187,7 +187,7 @@ struct rounded_root {
   bool is_settled;
 };
 [[nodiscard, gnu::noinline]] PERGRAD_HD inline rounded_root round_root(fixed_point square, const fixed_point& error,
-                                                        const fixed_point& variance) noexcept {
+                                                                       const fixed_point& variance) noexcept {
   fixed_point most = square;
   most += error;
   most = most * variance;

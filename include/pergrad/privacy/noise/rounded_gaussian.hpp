@@ -138,13 +138,13 @@ struct release_kernels {
 
 }  // namespace pergrad::inline v0_1
 
-#define PERGRAD_FAMILY_TEXT "pergrad/privacy/noise/rounded_gaussian.inl"
+#define PERGRAD_TARGET_SOURCE "pergrad/privacy/noise/rounded_gaussian.inl"
 #include <pergrad/simd/multi_target.inl>
 
 namespace pergrad::inline v0_1::detail {
 
 [[nodiscard]] inline const release_kernels& release_kernels_in_use() noexcept {
-  return PERGRAD_OF_FAMILY(on_host::kernel_family_in_use(), releases);
+  return PERGRAD_OF_TARGET(on_host::kernel_target_in_use(), releases);
 }
 
 inline void require_gaussians(std::uint64_t first, std::uint64_t count) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/host/families_test.cpp - every family of kernels that the program has: the bits of products, of pools and of
+// tests/host/targets_test.cpp - every target of kernels that the program has: the bits of products, of pools and of
 // noise
 //
-// Compiled twice: for this machine, where one family is left, and for any processor (one_binary_test), where all are.
+// Compiled twice: for this machine, where one target is left, and for any processor (one_binary_test), where all are.
 // What this machine cannot run is skipped.
 #include <boost/test/unit_test.hpp>
 
@@ -22,24 +22,24 @@
 #include "kernel_fixture.hpp"
 #include "privacy/rounded_gaussian_golden.hpp"
 
-BOOST_AUTO_TEST_SUITE(families)
+BOOST_AUTO_TEST_SUITE(targets)
 
 namespace {
 
 using namespace kernel_fixture;
 using comparing::same_bits;
 
-/// Whether a family's kernels round a multiply-add once: where there is such an instruction that is the compiler's
+/// Whether a target's kernels round a multiply-add once: where there is such an instruction that is the compiler's
 /// choice (g++ takes it from -O2 on), but one for all.
 template <class Scalar>
-bool fuses(kernel_family family) {
-  const using_family in_use{family};
+bool fuses(kernel_target target) {
+  const using_target in_use{target};
   const Scalar left[] = {1, 1 + std::numeric_limits<Scalar>::epsilon()};
   const Scalar right[] = {-1, 1 - std::numeric_limits<Scalar>::epsilon()};
   Scalar out = 0;  // -1 + (1 - epsilon^2)
   on_host::product({{{}, {}, {1, 0, 0}}, {{}, {}, {2, 1, 1}}, 1}, left, right, &out);
 #if !defined(__FMA__) && !defined(__aarch64__)
-  BOOST_TEST((family != kernel_family::baseline || out == 0));
+  BOOST_TEST((target != kernel_target::baseline || out == 0));
 #endif
   return out != 0;
 }
@@ -87,9 +87,9 @@ std::vector<Scalar> chains(const on_host::product_shape& shape, bool fused, cons
 
 /// Every bit of every epilogue's result, and nothing else written.
 template <class Scalar>
-void check_products(kernel_family family) {
-  const using_family in_use{family};
-  const bool fused = fuses<Scalar>(family);
+void check_products(kernel_target target) {
+  const using_target in_use{target};
+  const bool fused = fuses<Scalar>(target);
   numbers random;
   for (position row_count = 1; row_count <= 40; ++row_count) {
     for (const position columns :
@@ -135,10 +135,10 @@ void check_products(kernel_family family) {
   }
 }
 
-/// The sum of squares of one product: its bits depend on the family's tiles and on nothing else.
+/// The sum of squares of one product: its bits depend on the target's tiles and on nothing else.
 template <class Scalar>
-double squares_of_one(kernel_family family) {
-  const using_family in_use{family};
+double squares_of_one(kernel_target target) {
+  const using_target in_use{target};
   numbers random;
   const on_host::product_shape shape{{{}, {}, {37, 11, 0}}, {{}, {}, {11, 1, 150}}, 150};
   const auto left = random.several<Scalar>(37 * 11);
@@ -149,14 +149,14 @@ double squares_of_one(kernel_family family) {
 }
 
 template <class Scalar>
-void check_squares(kernel_family family, double fused, double not_fused) {
-  BOOST_TEST(squares_of_one<Scalar>(family) == (fuses<Scalar>(family) ? fused : not_fused));
+void check_squares(kernel_target target, double fused, double not_fused) {
+  BOOST_TEST(squares_of_one<Scalar>(target) == (fuses<Scalar>(target) ? fused : not_fused));
 }
 
 /// What a pool gives forward, and backward where the input's gradient was not 0.
 template <class Layer, class Scalar>
-std::vector<Scalar> pooled(kernel_family family, pergrad::shape in) {
-  const using_family in_use{family};
+std::vector<Scalar> pooled(kernel_target target, pergrad::shape in) {
+  const using_target in_use{target};
   const pergrad::shape out = Layer::output_shape(in);
   const auto stored = [](pergrad::shape image, on_host::halo around) {
     return on_host::lay_out(
@@ -178,24 +178,24 @@ std::vector<Scalar> pooled(kernel_family family, pergrad::shape in) {
 }
 
 template <class Layer, class Scalar>
-void check_pool(kernel_family family) {
+void check_pool(kernel_target target) {
   for (const std::size_t channels : {1U, 3U, 4U, 8U, 15U, 16U, 17U, 40U}) {
     const pergrad::shape in{channels, 9, 75};  // more windows in a row than one task has
-    BOOST_TEST(same_bits(pooled<Layer, Scalar>(family, in), pooled<Layer, Scalar>(on_host::own_kernel_family, in)),
+    BOOST_TEST(same_bits(pooled<Layer, Scalar>(target, in), pooled<Layer, Scalar>(on_host::own_kernel_target, in)),
                channels << " channels");
   }
 }
 
 template <class Scalar>
-void check_pools(kernel_family family) {
-  check_pool<pergrad::max_pool2d<3, pergrad::stride<1>, pergrad::padding<1>>, Scalar>(family);
-  check_pool<pergrad::max_pool2d<2>, Scalar>(family);
-  check_pool<pergrad::max_pool2d<2, pergrad::stride<1>>, Scalar>(family);
-  check_pool<pergrad::adaptive_avg_pool2d<4, 70>, Scalar>(family);
+void check_pools(kernel_target target) {
+  check_pool<pergrad::max_pool2d<3, pergrad::stride<1>, pergrad::padding<1>>, Scalar>(target);
+  check_pool<pergrad::max_pool2d<2>, Scalar>(target);
+  check_pool<pergrad::max_pool2d<2, pergrad::stride<1>>, Scalar>(target);
+  check_pool<pergrad::adaptive_avg_pool2d<4, 70>, Scalar>(target);
 }
 
-void check_noise(kernel_family family) {
-  const using_family in_use{family};
+void check_noise(kernel_target target) {
+  const using_target in_use{target};
   BOOST_TEST(noise_golden::noise_hash<pergrad::detail::native_lanes>() == noise_golden::expected);
   numbers random;
   const pergrad::detail::release_scale scale{0x1p20, 0.3 * 0x1p-20, 3e38};
@@ -221,41 +221,41 @@ void check_noise(kernel_family family) {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(the_best_one_is_in_use) {
-  for (const auto family : every_family) {
-    if (on_host::runs_here(family)) BOOST_TEST((on_host::kernel_family_in_use() >= family));
-    if (!on_host::runs_here(family)) BOOST_TEST(!on_host::use_kernel_family(family));
+  for (const auto target : every_target) {
+    if (on_host::runs_here(target)) BOOST_TEST((on_host::kernel_target_in_use() >= target));
+    if (!on_host::runs_here(target)) BOOST_TEST(!on_host::use_kernel_target(target));
   }
-  BOOST_TEST(on_host::runs_here(on_host::kernel_family_in_use()));
+  BOOST_TEST(on_host::runs_here(on_host::kernel_target_in_use()));
 }
 
-BOOST_AUTO_TEST_SUITE(baseline, *boost::unit_test::precondition(available{kernel_family::baseline}))
-BOOST_AUTO_TEST_CASE(products_of_floats) { check_products<float>(kernel_family::baseline); }
-BOOST_AUTO_TEST_CASE(products_of_doubles) { check_products<double>(kernel_family::baseline); }
+BOOST_AUTO_TEST_SUITE(baseline, *boost::unit_test::precondition(available{kernel_target::baseline}))
+BOOST_AUTO_TEST_CASE(products_of_floats) { check_products<float>(kernel_target::baseline); }
+BOOST_AUTO_TEST_CASE(products_of_doubles) { check_products<double>(kernel_target::baseline); }
 BOOST_AUTO_TEST_CASE(pools) {
-  check_pools<float>(kernel_family::baseline), check_pools<double>(kernel_family::baseline);
+  check_pools<float>(kernel_target::baseline), check_pools<double>(kernel_target::baseline);
 }
-BOOST_AUTO_TEST_CASE(noise) { check_noise(kernel_family::baseline); }
+BOOST_AUTO_TEST_CASE(noise) { check_noise(kernel_target::baseline); }
 BOOST_AUTO_TEST_SUITE_END()
 
-BOOST_AUTO_TEST_SUITE(avx2, *boost::unit_test::precondition(available{kernel_family::avx2}))
-BOOST_AUTO_TEST_CASE(products_of_floats) { check_products<float>(kernel_family::avx2); }
-BOOST_AUTO_TEST_CASE(products_of_doubles) { check_products<double>(kernel_family::avx2); }
-BOOST_AUTO_TEST_CASE(pools) { check_pools<float>(kernel_family::avx2), check_pools<double>(kernel_family::avx2); }
-BOOST_AUTO_TEST_CASE(noise) { check_noise(kernel_family::avx2); }
+BOOST_AUTO_TEST_SUITE(avx2, *boost::unit_test::precondition(available{kernel_target::avx2}))
+BOOST_AUTO_TEST_CASE(products_of_floats) { check_products<float>(kernel_target::avx2); }
+BOOST_AUTO_TEST_CASE(products_of_doubles) { check_products<double>(kernel_target::avx2); }
+BOOST_AUTO_TEST_CASE(pools) { check_pools<float>(kernel_target::avx2), check_pools<double>(kernel_target::avx2); }
+BOOST_AUTO_TEST_CASE(noise) { check_noise(kernel_target::avx2); }
 BOOST_AUTO_TEST_CASE(squares_have_the_same_bits_in_every_build) {
-  check_squares<float>(kernel_family::avx2, 7255.5004395186652, 7255.5004268031653);
-  check_squares<double>(kernel_family::avx2, 7255.5004541083408, 7255.5004541083417);
+  check_squares<float>(kernel_target::avx2, 7255.5004395186652, 7255.5004268031653);
+  check_squares<double>(kernel_target::avx2, 7255.5004541083408, 7255.5004541083417);
 }
 BOOST_AUTO_TEST_SUITE_END()
 
-BOOST_AUTO_TEST_SUITE(avx512, *boost::unit_test::precondition(available{kernel_family::avx512}))
-BOOST_AUTO_TEST_CASE(products_of_floats) { check_products<float>(kernel_family::avx512); }
-BOOST_AUTO_TEST_CASE(products_of_doubles) { check_products<double>(kernel_family::avx512); }
-BOOST_AUTO_TEST_CASE(pools) { check_pools<float>(kernel_family::avx512), check_pools<double>(kernel_family::avx512); }
-BOOST_AUTO_TEST_CASE(noise) { check_noise(kernel_family::avx512); }
+BOOST_AUTO_TEST_SUITE(avx512, *boost::unit_test::precondition(available{kernel_target::avx512}))
+BOOST_AUTO_TEST_CASE(products_of_floats) { check_products<float>(kernel_target::avx512); }
+BOOST_AUTO_TEST_CASE(products_of_doubles) { check_products<double>(kernel_target::avx512); }
+BOOST_AUTO_TEST_CASE(pools) { check_pools<float>(kernel_target::avx512), check_pools<double>(kernel_target::avx512); }
+BOOST_AUTO_TEST_CASE(noise) { check_noise(kernel_target::avx512); }
 BOOST_AUTO_TEST_CASE(squares_have_the_same_bits_in_every_build) {
-  check_squares<float>(kernel_family::avx512, 7255.500450610396, 7255.5004092457575);
-  check_squares<double>(kernel_family::avx512, 7255.5004541083417, 7255.5004541083408);
+  check_squares<float>(kernel_target::avx512, 7255.500450610396, 7255.5004092457575);
+  check_squares<double>(kernel_target::avx512, 7255.5004541083417, 7255.5004541083408);
 }
 BOOST_AUTO_TEST_SUITE_END()
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/host/lane_ring_test.cpp - few buffers for many lanes: the order of additions, room that is never taken twice,
-// lanes that are late or fail, and the same bits with a buffer for every lane and with two.
+// tests/host/accumulator_ring_test.cpp - few buffers for many accumulators: the order of additions, room that is never
+// taken twice, accumulators that are late or fail, and the same bits with a buffer for every accumulator and with two.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -17,42 +17,45 @@
 
 #include <pergrad/pergrad.hpp>
 
-BOOST_AUTO_TEST_SUITE(host_lane_ring)
+BOOST_AUTO_TEST_SUITE(host_accumulator_ring)
 
 namespace {
 
 namespace pg = pergrad;
 using number = pg::on_host::index;
-using pg::on_host::lane_buffers;
+using pg::on_host::accumulator_buffers;
 constexpr number most_buffers = 16;
-using ring = pg::on_host::lane_ring<most_buffers>;
+using ring = pg::on_host::accumulator_ring<most_buffers>;
 
 /// Addition whose result tells the order.
-std::uint64_t followed_by(std::uint64_t total, std::uint64_t lane) { return total * 1'000'003 + lane + 1; }
+std::uint64_t followed_by(std::uint64_t total, std::uint64_t accumulator) {
+  return total * 1'000'003 + accumulator + 1;
+}
 
-std::uint64_t in_order(number lanes) {
+std::uint64_t in_order(number accumulators) {
   std::uint64_t total = 0;
-  for (number lane = 0; lane < lanes; ++lane) {
-    total = lane == 0 ? 1 : followed_by(total, static_cast<std::uint64_t>(lane));
+  for (number accumulator = 0; accumulator < accumulators; ++accumulator) {
+    total = accumulator == 0 ? 1 : followed_by(total, static_cast<std::uint64_t>(accumulator));
   }
   return total;
 }
 
-/// Runs lanes as the engine does; `work(lane)` is what a lane does between taking its buffer and leaving it.
+/// Runs accumulators as the engine does; `work(accumulator)` is what an accumulator does between taking its buffer and
+/// leaving it.
 template <class Work>
-std::uint64_t run(const pg::host& exec, number lanes, number buffers, const Work& work) {
-  ring turns{lanes, buffers};
+std::uint64_t run(const pg::host& exec, number accumulators, number buffers, const Work& work) {
+  ring turns{accumulators, buffers};
   std::vector<std::uint64_t> values(static_cast<std::size_t>(buffers), 0);
   std::vector<std::atomic<int>> users(static_cast<std::size_t>(buffers));
   std::atomic<bool> shared{false};
   std::atomic<int> adding{0};
-  exec.parallel(static_cast<std::size_t>(lanes), [&](std::size_t task, std::size_t) {
-    const auto lane = static_cast<number>(task);
-    turns.begin(lane);
-    const auto buffer = static_cast<std::size_t>(turns.buffer_of(lane));
+  exec.parallel(static_cast<std::size_t>(accumulators), [&](std::size_t task, std::size_t) {
+    const auto accumulator = static_cast<number>(task);
+    turns.begin(accumulator);
+    const auto buffer = static_cast<std::size_t>(turns.buffer_of(accumulator));
     if (users[buffer]++ != 0) shared = true;
-    work(lane);
-    values[buffer] = lane == 0 ? 1 : task;  // no atomics: the ring orders who comes after whom
+    work(accumulator);
+    values[buffer] = accumulator == 0 ? 1 : task;  // no atomics: the ring orders who comes after whom
     const auto add = [&](number to, number from) {
       if (adding++ != 0) shared = true;
       std::uint64_t& total = values[static_cast<std::size_t>(to)];
@@ -60,13 +63,13 @@ std::uint64_t run(const pg::host& exec, number lanes, number buffers, const Work
       --users[static_cast<std::size_t>(from)];
       --adding;
     };
-    turns.finish(lane, add);
+    turns.finish(accumulator, add);
   });
   BOOST_TEST(!shared);  // neither a buffer nor the total
-  BOOST_TEST(lanes - turns.folded_in_the_end() <= buffers - 1);
-  std::uint64_t total = lanes > 0 ? values[0] : 0;
-  for (number lane = turns.folded_in_the_end(); lane < lanes; ++lane) {
-    total = followed_by(total, values[static_cast<std::size_t>(turns.buffer_of(lane))]);
+  BOOST_TEST(accumulators - turns.folded_in_the_end() <= buffers - 1);
+  std::uint64_t total = accumulators > 0 ? values[0] : 0;
+  for (number accumulator = turns.folded_in_the_end(); accumulator < accumulators; ++accumulator) {
+    total = followed_by(total, values[static_cast<std::size_t>(turns.buffer_of(accumulator))]);
   }
   return total;
 }
@@ -121,7 +124,7 @@ template <class Network>
 void has_the_same_bits_with_few_buffers() {
   for (const std::size_t count : {1U, 2U, 5U, 63U, 300U, 1100U}) {
     const problem<Network, pg::mean_squared_error> p{count};
-    const std::vector<float> all = p.sums(8);  // a buffer for each of at most 16 lanes
+    const std::vector<float> all = p.sums(8);  // a buffer for each of at most 16 accumulators
     for (const std::size_t threads : {1U, 2U, 3U}) {
       BOOST_TEST_INFO_SCOPE(count << " samples, " << threads << " threads");
       BOOST_TEST((p.sums(threads) == all));
@@ -132,21 +135,21 @@ void has_the_same_bits_with_few_buffers() {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(buffers_for_threads) {
-  BOOST_TEST(lane_buffers(16, 1) == 2);
-  BOOST_TEST(lane_buffers(16, 2) == 4);
-  BOOST_TEST(lane_buffers(16, 5) == 10);
-  BOOST_TEST(lane_buffers(16, 64) == 16);
-  BOOST_TEST(lane_buffers(2, 1) == 2);
-  BOOST_TEST(lane_buffers(2, 4) == 2);
+  BOOST_TEST(accumulator_buffers(16, 1) == 2);
+  BOOST_TEST(accumulator_buffers(16, 2) == 4);
+  BOOST_TEST(accumulator_buffers(16, 5) == 10);
+  BOOST_TEST(accumulator_buffers(16, 64) == 16);
+  BOOST_TEST(accumulator_buffers(2, 1) == 2);
+  BOOST_TEST(accumulator_buffers(2, 4) == 2);
 }
 
 BOOST_AUTO_TEST_CASE(lanes_are_added_up_in_order) {
   for (const std::size_t threads : {1U, 2U, 4U}) {
     const pg::host exec{pg::threads{threads}};
-    for (number lanes = 0; lanes <= 40; lanes += lanes < 6 ? 1 : 17) {
+    for (number accumulators = 0; accumulators <= 40; accumulators += accumulators < 6 ? 1 : 17) {
       for (number buffers = 2; buffers <= most_buffers; ++buffers) {
-        BOOST_TEST_INFO_SCOPE(lanes << " lanes, " << buffers << " buffers, " << threads << " threads");
-        BOOST_TEST(run(exec, lanes, buffers, [](number) {}) == in_order(lanes));
+        BOOST_TEST_INFO_SCOPE(accumulators << " accumulators, " << buffers << " buffers, " << threads << " threads");
+        BOOST_TEST(run(exec, accumulators, buffers, [](number) {}) == in_order(accumulators));
       }
     }
   }
@@ -157,13 +160,14 @@ BOOST_AUTO_TEST_CASE(a_late_lane_is_waited_for) {
   const auto sleep = [](int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds{milliseconds}); };
   for (const number late : {0, 1, 5, 19}) {
     for (const number buffers : {2, 3, 4, 8}) {
-      const auto work = [&](number lane) { sleep(lane == late ? 20 : 0); };
+      const auto work = [&](number accumulator) { sleep(accumulator == late ? 20 : 0); };
       BOOST_TEST(run(exec, 20, buffers, work) == in_order(20));
     }
   }
   // The later, the sooner.
-  BOOST_TEST(run(exec, 12, 8, [&](number lane) { sleep(lane % 4 == 0 ? 8 : 4 - static_cast<int>(lane % 4)); }) ==
-             in_order(12));
+  BOOST_TEST(run(exec, 12, 8, [&](number accumulator) {
+               sleep(accumulator % 4 == 0 ? 8 : 4 - static_cast<int>(accumulator % 4));
+             }) == in_order(12));
 }
 
 BOOST_AUTO_TEST_CASE(a_sum_does_not_depend_on_the_number_of_buffers) {
@@ -203,9 +207,10 @@ BOOST_AUTO_TEST_CASE(a_tape_has_few_sums) {
   const auto bytes = [](std::size_t threads, std::size_t batch, std::size_t sums) {
     return dense::tape{pg::host{pg::threads{threads}}, pg::max_batch{batch}, pg::max_sums{sums}}.bytes();
   };
-  constexpr auto lane = static_cast<std::size_t>(pg::on_host::program<dense>::table.lane_size) * sizeof(float);
+  constexpr auto accumulator =
+      static_cast<std::size_t>(pg::on_host::program<dense>::table.accumulator_size) * sizeof(float);
   for (const std::size_t threads : {1U, 2U, 8U, 12U}) {
-    BOOST_TEST(bytes(threads, 16, 3) - bytes(threads, 16, 2) == std::min<std::size_t>(16, 2 * threads) * lane);
+    BOOST_TEST(bytes(threads, 16, 3) - bytes(threads, 16, 2) == std::min<std::size_t>(16, 2 * threads) * accumulator);
     BOOST_TEST(bytes(threads, 2048, 1) == bytes(threads, 16, 1));
   }
 }
