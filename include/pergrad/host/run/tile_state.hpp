@@ -32,9 +32,9 @@ struct tile_state {
   working_memory<Network>& tape;
   const run_request<scalar>& request;
   const other_norms<scalar>* others;  ///< null: the plan's methods alone
-  std::size_t thread;
-  std::size_t first;  ///< sample of the batch
-  index in_chunk;     ///< samples of the chunk before it
+  std::size_t thread = 0;
+  std::size_t first = 0;  ///< sample of the batch
+  index in_chunk = 0;     ///< samples of the chunk before it
   scalar* workspace = tape.workspaces.data() + static_cast<index>(thread) * tape.workspace_stride;
   scalar* kept = tape.kept.data() + static_cast<index>(thread) * tape.kept_stride;
   scalar* room = tape.rooms.data() + static_cast<index>(thread) * tape.room_stride;
@@ -99,7 +99,7 @@ struct tile_state {
 
   /// The weights of the samples in one sum.
   struct weights {
-    bool per_layer;
+    bool per_layer = false;
     std::array<scalar, groups * most> values{};  ///< [node with parameters, or all of them][sample]
     /// Of a node's parameters, one a sample of the tile.
     [[nodiscard]] const scalar* of(std::size_t node) const noexcept {
@@ -108,7 +108,7 @@ struct tile_state {
   };
   [[nodiscard, gnu::noinline]] weights weights_of(const sum_request<scalar>& sum, index begin, index end) {
     weights result{sum.per_layer};
-    std::array<scalar, groups> mine;
+    std::array<scalar, groups> mine{};
     mine.fill(scalar{1});
     for (auto b = static_cast<std::size_t>(begin); b < static_cast<std::size_t>(end); ++b) {
       if (!sum.is_plain) sum.weigh(sum.weigher, facts_of(static_cast<index>(b)), sum.unit, mine.data());
