@@ -93,7 +93,7 @@ class network_trainer {
 
   /// The rule that weighs samples.
   void clip_with(const pergrad::detail::flat_clip& rule) {
-    rule_ = {.kind = clip_rule::kind_type::flat, .bound = rule.bound, .unit = grid_.unit};
+    rule_ = clip_rule{.kind = clip_rule::kind_type::flat, .bound = rule.bound, .unit = grid_.unit};
   }
   void clip_with(const pergrad::detail::flat_normalise& rule) {
     rule_ = {
@@ -209,11 +209,11 @@ class network_trainer {
     const arena_layout& places = memory_->places();
     memory_->put(places.groups, groups.data(), groups.size());
     memory_->put(places.bounds, bounds.data(), bounds.size());
-    rule_ = {.kind = clip_rule::kind_type::grouped,
-             .bounds = memory_->template at<const double>(places.bounds),
-             .group_of = memory_->template at<const int>(places.groups),
-             .groups = static_cast<int>(bounds.size()),
-             .unit = grid_.unit};
+    rule_ = clip_rule{.kind = clip_rule::kind_type::grouped,
+                      .bounds = memory_->template at<const double>(places.bounds),
+                      .group_of = memory_->template at<const int>(places.groups),
+                      .groups = static_cast<int>(bounds.size()),
+                      .unit = grid_.unit};
   }
   /// With TF32 the device's copy is rounded; its kernels read it as it is.
   void upload_inputs(const Scalar* inputs, std::size_t count) {
