@@ -79,7 +79,7 @@ const bench::records<mnist, pg::cross_entropy>& images() {
 
 template <class Network>
 bool add(const char* name, const bench::records<Network, pg::cross_entropy>& (*source)()) {
-  for (const std::size_t batch : {256, 2048}) {
+  for (const std::size_t batch : {std::size_t{256}, std::size_t{2048}}) {
     benchmark::RegisterBenchmark((std::string{name} + "/short_sums/" + std::to_string(batch) + "/2").c_str(),
                                  run<Network>, source, batch, std::size_t{2})
         ->Unit(benchmark::kMicrosecond);
