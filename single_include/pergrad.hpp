@@ -11826,14 +11826,13 @@ template <class Rule, class Scalar, class... State>
 [[nodiscard]] auto update_by(const Rule& rule, Scalar* parameters, State*... arrays) {
   auto update = [=](std::size_t first, const Scalar* gradient, std::size_t size) {
     // By value: what is stored might lie over anything else, and would be read again each time.
-    const auto step = [rule, gradient, parameters = parameters + first, ... arrays = arrays + first](
-                          on_host::index i, const auto& lanes) {
+    const auto step = [=](on_host::index i, const auto& lanes) {
       const auto apply = [&](on_host::pack<Scalar> parameter, auto... state) {
         rule(on_host::pack<Scalar>{lanes.load(gradient + i)}, parameter, state...);
-        (lanes.store(arrays + i, state), ...);
-        lanes.store(parameters + i, parameter);
+        (lanes.store(arrays + first + i, state), ...);
+        lanes.store(parameters + first + i, parameter);
       };
-      apply(lanes.load(parameters + i), on_host::pack<Scalar>{lanes.load(arrays + i)}...);
+      apply(lanes.load(parameters + first + i), on_host::pack<Scalar>{lanes.load(arrays + first + i)}...);
     };
     on_host::for_each_pack<Scalar>(static_cast<on_host::index>(size), step);
   };
