@@ -6,9 +6,9 @@
 //   accumulators in parallel, each: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]*
 //   add up accumulators
 //
-// A tile never leaves the core that works on it. Each accumulator adds its tiles up in order,
-// accumulators are added up in order, and so are chunks, so the bits of a sum do not depend on the number of threads.
-// Accumulators that are done free their buffers for others: accumulator_ring.hpp.
+// A tile never leaves the core that works on it. Each accumulator adds its tiles up in order, accumulators are added up
+// in order, and so are chunks, so the bits of a sum do not depend on the number of threads. Accumulators that are done
+// free their buffers for others: accumulator_ring.hpp.
 //
 // Of a table of which a sample uses few rows, no accumulator has a copy; what samples leave on the tape is added up
 // after a chunk of samples (table_way.hpp). So it is with large blocks that have one position (deferred_way.hpp).
@@ -95,7 +95,8 @@ struct engine {
  private:
   using ring = accumulator_ring<accumulator_count<Network>>;
 
-  /// Lanes of a chunk, each of one tile at least: depends on the network, the request and the number of samples only.
+  /// Accumulators of a chunk, each of one tile at least: depends on the network, the request and the number of samples
+  /// only.
   [[nodiscard]] index accumulators_of(index samples, index tile) const {
     const index tiles = (samples + tile - 1) / tile;
     if (request.sum_count == 0) return std::min(tiles, accumulator_count<Network>);
