@@ -579,7 +579,6 @@ template <class Method, class Entries> struct method_not_offered {
 #include <cstdint>
 #include <iterator>
 #include <limits>
-#include <ranges>
 #include <span>
 
 // pergrad/detail/error_text.hpp - what run-time errors say, put together in one place
@@ -685,7 +684,7 @@ concept of_another_type_with =
 /// Whether an argument of this (forwarded) type is an array that ends with the call. A span or view of one is none.
 template <class Argument>
 concept ends_with_the_call =
-    !std::is_lvalue_reference_v<Argument> && std::ranges::range<Argument> && !std::ranges::borrowed_range<Argument>;
+    !std::is_lvalue_reference_v<Argument> && array<Argument> && !std::ranges::enable_borrowed_range<Argument>;
 template <class Argument, class Element>
 concept given_as_span = std::is_convertible_v<Argument, std::span<const Element>>;
 template <class... Arguments>
@@ -1625,9 +1624,7 @@ namespace detail::idx {
   bool empty = false;
   for (std::size_t offset = magic_size; offset < header_size; offset += extent_size) {
     std::uint32_t extent = 0;
-    for (const std::uint8_t byte : bytes.subspan(offset, extent_size)) {
-      extent = (extent << 8U) | byte;
-    }
+    for (std::size_t i = 0; i < extent_size; ++i) extent = (extent << 8U) | bytes[offset + i];
     array.extents.push_back(extent);
     empty = empty || extent == 0;
   }
@@ -1650,8 +1647,7 @@ namespace detail::idx {
                                   std::to_string(count) + " values (" + detail::idx::list_extents(array.extents) +
                                   ") and then the end of the file");
   }
-  const auto values = bytes.subspan(header_size);
-  array.values.assign(values.begin(), values.end());
+  array.values.assign(bytes.data() + header_size, bytes.data() + bytes.size());
   return array;
 }
 
@@ -1809,7 +1805,7 @@ struct id_sequences {
   /// Precondition: `index` < size().
   [[nodiscard]] std::span<const std::int32_t> operator[](std::size_t index) const noexcept {
     const std::size_t begin = index == 0 ? 0 : ends[index - 1];
-    return std::span<const std::int32_t>{ids}.subspan(begin, ends[index] - begin);
+    return {ids.data() + begin, ends[index] - begin};
   }
 };
 
@@ -2012,10 +2008,18 @@ inline constexpr char kind_mark{};
 
 /// Memory of a type that only its executor knows. The same in every translation unit.
 struct executor_memory {
-  std::shared_ptr<void> memory;
-  const void* kind = nullptr;  ///< &kind_mark<the memory's type>
+  executor_memory() = default;
+  template <class Memory>
+  executor_memory(std::unique_ptr<Memory> made, addition_way way_of_additions) noexcept
+      : bytes{made->bytes()},
+        way{way_of_additions},
+        kind{&kind_mark<Memory>},
+        memory{made.release(), [](void* mine) noexcept { delete static_cast<Memory*>(mine); }} {}
+
   std::size_t bytes = 0;
   addition_way way;
+  const void* kind = nullptr;  ///< &kind_mark<the memory's type>
+  std::unique_ptr<void, void (*)(void*) noexcept> memory{nullptr, nullptr};
 
   /// The memory, if it is of this type; else null.
   template <class Memory>
@@ -3980,55 +3984,65 @@ inline constexpr std::size_t huge_page = std::size_t{1} << 21U;
   return memory;
 }
 
+/// The memory of an aligned_buffer, whatever lies in it: one piece of code for all types.
+class aligned_memory {
+ public:
+  aligned_memory() = default;
+  [[gnu::noinline]] aligned_memory(std::size_t count, std::size_t size, std::size_t together, const char* what)
+      : alignment_{is_large(count * size, together * size) ? huge_page : 64},
+        data_{count == 0 ? nullptr : reserve(count, size, alignment_, what)},
+        count_{count} {}
+  aligned_memory(const aligned_memory&) = delete;
+  aligned_memory& operator=(const aligned_memory&) = delete;
+  aligned_memory(aligned_memory&& other) noexcept { swap(other); }
+  aligned_memory& operator=(aligned_memory&& other) noexcept {
+    aligned_memory old{std::move(other)};
+    swap(old);
+    return *this;
+  }
+  [[gnu::noinline]] ~aligned_memory() { ::operator delete(data_, alignment_); }
+
+  [[nodiscard]] void* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t count() const noexcept { return count_; }
+
+ private:
+  /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch
+  /// (docs/internals/rejected.md).
+  [[nodiscard]] static constexpr bool is_large(std::size_t bytes, std::size_t together) {
+    return bytes >= 32 * huge_page || together >= huge_page;
+  }
+  [[gnu::noinline]] void swap(aligned_memory& other) noexcept {
+    std::swap(alignment_, other.alignment_);
+    std::swap(data_, other.data_);
+    std::swap(count_, other.count_);
+  }
+
+  std::align_val_t alignment_{64};
+  void* data_ = nullptr;
+  std::size_t count_ = 0;
+};
+
 template <class Scalar>
 class aligned_buffer {
  public:
   aligned_buffer() = default;
   /// `count` zeros. Throws std::runtime_error with the size and `what` it was for, if the machine has not got them.
   [[gnu::noinline]] aligned_buffer(std::size_t count, const char* what) : aligned_buffer{count, what, uninitialised} {
-    std::uninitialized_fill_n(data_.get(), count, Scalar{});
+    std::uninitialized_fill_n(data(), count, Scalar{});
   }
   /// The same without the zeros. `together`: values that are touched together if any of them is.
-  [[gnu::noinline]] aligned_buffer(std::size_t count, const char* what, uninitialised_t, std::size_t together = 1)
-      : size_{count} {
-    if (count == 0) return;
-    const std::align_val_t alignment = alignment_of(count, together);
-    void* const memory = reserve(count, sizeof(Scalar), alignment, what);
-    data_ = {static_cast<Scalar*>(memory), release{alignment}};
-  }
-  aligned_buffer(const aligned_buffer&) = delete;
-  aligned_buffer& operator=(const aligned_buffer&) = delete;
-  /// What was moved from is empty: its span says so.
-  aligned_buffer(aligned_buffer&& other) noexcept
-      : data_{std::move(other.data_)}, size_{std::exchange(other.size_, 0)} {}
-  [[gnu::noinline]] aligned_buffer& operator=(aligned_buffer&& other) noexcept {
-    data_ = std::move(other.data_);
-    size_ = std::exchange(other.size_, 0);
-    return *this;
-  }
-  ~aligned_buffer() = default;
+  aligned_buffer(std::size_t count, const char* what, uninitialised_t, std::size_t together = 1)
+      : memory_{count, sizeof(Scalar), together, what} {}
 
-  [[nodiscard]] Scalar* data() noexcept { return data_.get(); }
-  [[nodiscard]] const Scalar* data() const noexcept { return data_.get(); }
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] std::span<Scalar> span() noexcept { return {data_.get(), size_}; }
-  [[nodiscard]] std::span<const Scalar> span() const noexcept { return {data_.get(), size_}; }
+  // What was moved from is empty: its span says so.
+  [[nodiscard]] Scalar* data() noexcept { return static_cast<Scalar*>(memory_.data()); }
+  [[nodiscard]] const Scalar* data() const noexcept { return static_cast<const Scalar*>(memory_.data()); }
+  [[nodiscard]] std::size_t size() const noexcept { return memory_.count(); }
+  [[nodiscard]] std::span<Scalar> span() noexcept { return {data(), size()}; }
+  [[nodiscard]] std::span<const Scalar> span() const noexcept { return {data(), size()}; }
 
  private:
-  /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch
-  /// (docs/internals/rejected.md).
-  [[nodiscard]] static constexpr bool is_large(std::size_t count, std::size_t together) {
-    return count * sizeof(Scalar) >= 32 * huge_page || together * sizeof(Scalar) >= huge_page;
-  }
-  [[nodiscard]] static constexpr std::align_val_t alignment_of(std::size_t count, std::size_t together) {
-    return std::align_val_t{is_large(count, together) ? huge_page : 64};
-  }
-  struct release {
-    std::align_val_t alignment{64};
-    void operator()(Scalar* memory) const noexcept { ::operator delete(static_cast<void*>(memory), alignment); }
-  };
-  std::unique_ptr<Scalar, release> data_;
-  std::size_t size_ = 0;
+  aligned_memory memory_;
 };
 
 }  // namespace pergrad::inline v0_1::detail
@@ -5410,8 +5424,6 @@ template <class Network, class Loss, detail::algorithms Which>
 //   unprotected::evaluate_into(exec, assign(total, sum(clip(g, C))), assign(norms, l2_norms(g)), assign(ls, losses(g)))
 // However many results one call asks for, it runs one forward and one backward pass.
 
-#include <optional>
-
 // pergrad/expressions/misuse.hpp - what functions say where an expression would lose its privacy
 //
 // What clips, sums and divides has one more overload, for what it does not take: it compiles to one readable error, and
@@ -5944,7 +5956,8 @@ struct fixed_point {
 };
 
 /// -ln of the fraction whose first 32 limbs bits are `bits`, most significant first; `zeros` of them lead.
-[[nodiscard]] PERGRAD_HD inline fixed_point minus_log(int limbs, const std::uint32_t* bits, int zeros) noexcept {
+[[nodiscard, gnu::cold]] PERGRAD_HD inline fixed_point minus_log(int limbs, const std::uint32_t* bits,
+                                                                 int zeros) noexcept {
   // ln 2, truncated
   constexpr std::uint32_t ln2[10] = {0xb17217f7U, 0xd1cf79abU, 0xc9e3b398U, 0x03f2f6afU, 0x40f34326U,
                                      0x7298b62dU, 0x8a0d175bU, 0x8baafa2bU, 0xe7b87620U, 0x6debac98U};
@@ -5985,7 +5998,7 @@ struct fixed_point {
 }
 
 /// cos(pi y / 2) of y in [0, 1].
-[[nodiscard]] PERGRAD_HD inline fixed_point cosine_of_quarter(const fixed_point& y) noexcept {
+[[nodiscard, gnu::cold]] PERGRAD_HD inline fixed_point cosine_of_quarter(const fixed_point& y) noexcept {
   // (pi / 2)², truncated, its whole part first
   constexpr std::uint32_t quarter_squared[11] = {0x00000002U, 0x77a79937U, 0xc8bbcb49U, 0x5b89b366U,
                                                  0x02306b1cU, 0x2159a8ffU, 0x834288a1U, 0x9a088409U,
@@ -6024,8 +6037,8 @@ struct rounded_root {
   std::uint64_t k;
   bool is_settled;
 };
-[[nodiscard, gnu::noinline]] PERGRAD_HD inline rounded_root round_root(fixed_point square, const fixed_point& error,
-                                                                       const fixed_point& variance) noexcept {
+[[nodiscard, gnu::cold, gnu::noinline]] PERGRAD_HD inline rounded_root round_root(
+    fixed_point square, const fixed_point& error, const fixed_point& variance) noexcept {
   fixed_point most = square;
   most += error;
   most = most * variance;
@@ -6051,8 +6064,8 @@ struct gaussian_bits {
 };
 
 /// Both integers if 32 limbs bits of U and V settle them.
-[[nodiscard]] PERGRAD_HD inline bool round_pair(int limbs, const gaussian_bits& bits, double sigma,
-                                                std::int64_t (&k)[2]) noexcept {
+[[nodiscard, gnu::cold]] PERGRAD_HD inline bool round_pair(int limbs, const gaussian_bits& bits, double sigma,
+                                                           std::int64_t (&k)[2]) noexcept {
   int zeros = 0;
   while (zeros < 32 * limbs && (bits.u[zeros / 32] >> (31 - zeros % 32) & 1U) == 0) ++zeros;
   if (zeros == 32 * limbs) return false;
@@ -6192,13 +6205,12 @@ template <class Scalar>
   return (place + to_integer) - to_integer;
 }
 /// What the kernels of one target do for a release. All give the same bits.
-struct release_kernels {
-  bool (*fill_tile)(const chacha_key&, const chacha_nonce&, std::uint64_t tile, double twice_variance,
-                    const tile_arrays& wanted, double (&k)[gaussian_tile],
-                    double (&margins)[gaussian_tile / 2]) noexcept;
-  void (*release_float)(const double* k, const float* sum, const release_scale&, float* out, int count) noexcept;
-  void (*release_double)(const double* k, const double* sum, const release_scale&, double* out, int count) noexcept;
-};
+using fill_function = bool (*)(const chacha_key&, const chacha_nonce&, std::uint64_t tile, double twice_variance,
+                               const tile_arrays& wanted, double (&k)[gaussian_tile],
+                               double (&margins)[gaussian_tile / 2]) noexcept;
+template <class Scalar>
+using release_function = void (*)(const double* k, const Scalar* sum, const release_scale&, Scalar* out,
+                                  int count) noexcept;
 
 }  // namespace detail
 
@@ -6338,20 +6350,37 @@ struct rounded_pair {
   typename wide<Lanes>::f64 margin;  ///< both roundings are proven where the sign bit of this is clear
 };
 
+/// One half of the pairs' words: U and V as numbers, and the quarter of a turn.
+template <int Lanes>
+struct pair_words {
+  typename wide<Lanes>::f64 n;         ///< U 2^64, the upper end of its cell, so not 0
+  typename wide<Lanes>::f64 y;         ///< in [-1, 1): the last 62 bits of V
+  typename wide<Lanes>::u64 quarters;  ///< in bits 30 and 31
+};
 template <int Half, int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline rounded_pair<Lanes> round_gaussians(const typename lanes<Lanes>::u32& u_high,
-                                                                             const typename lanes<Lanes>::u32& u_low,
-                                                                             const typename lanes<Lanes>::u32& v_high,
-                                                                             const typename lanes<Lanes>::u32& v_low,
+[[gnu::always_inline]] PERGRAD_HD inline pair_words<Lanes> widened(const typename lanes<Lanes>::u32& u_high,
+                                                                   const typename lanes<Lanes>::u32& u_low,
+                                                                   const typename lanes<Lanes>::u32& v_high,
+                                                                   const typename lanes<Lanes>::u32& v_low) noexcept {
+  pair_words<Lanes> result{};
+  result.n = (under<Half, Lanes>(at_2_84, u_high) - 0x1.00000001p84) + (under<Half, Lanes>(at_2_52, u_low) + 1.0);
+  result.y =
+      ((under<Half, Lanes>(at_2_84, v_high & 0x3fff'ffffU) - 0x1.000002010p84) + under<Half, Lanes>(at_2_52, v_low)) *
+      0x1p-61;
+  result.quarters = bits_as<typename wide<Lanes>::u64>(under<Half, Lanes>(0, v_high));
+  return result;
+}
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline rounded_pair<Lanes> round_gaussians(const pair_words<Lanes>& words,
                                                                              double twice_variance) noexcept {
   using f64 = typename wide<Lanes>::f64;
   using u64 = typename wide<Lanes>::u64;
-  // E = -ln(N 2^-64), N = 2^k (1 + t) with 1 + t in [sqrt(1/2), sqrt(2)); N is the upper end of U's cell, so not 0
-  const f64 n = (under<Half, Lanes>(at_2_84, u_high) - 0x1.00000001p84) + (under<Half, Lanes>(at_2_52, u_low) + 1.0);
+  // E = -ln(N 2^-64), N = 2^k (1 + t) with 1 + t in [sqrt(1/2), sqrt(2))
   constexpr std::uint64_t root_of_half = 0x3fe6'a09e'667f'3bcdU;
-  const u64 shifted = bits_as<u64>(n) - root_of_half;
+  const u64 shifted = bits_as<u64>(words.n) - root_of_half;
   const u64 power = shifted & 0xfff0'0000'0000'0000U;
-  const f64 t = bits_as<f64>(bits_as<u64>(n) - power) - 1.0;
+  const f64 t = bits_as<f64>(bits_as<u64>(words.n) - power) - 1.0;
   const f64 k = bits_as<f64>((shifted >> 52U) | 0x4330'0000'0000'0000U) - 0x1p52;
   const f64 t2 = t * t;
   f64 p = t * 0x1.ea1f67f905749p-6 - 0x1.0e98e2f6196a3p-4;
@@ -6374,10 +6403,8 @@ template <int Half, int Lanes>
   const f64 log_of = t2 * p + t;
   const f64 e = (64.0 - k) * 0x1.62e42fefa39efp-1 - log_of;
   const f64 radius = wide_square_root<Lanes>(e * twice_variance);
-  // The place y in [-1, 1) on a quarter about an axis: the last 62 bits of V
-  const f64 y =
-      ((under<Half, Lanes>(at_2_84, v_high & 0x3fff'ffffU) - 0x1.000002010p84) + under<Half, Lanes>(at_2_52, v_low)) *
-      0x1p-61;
+  // The place y on a quarter about an axis
+  const f64 y = words.y;
   const f64 w = y * y;
   f64 s = w * 0x1.e3f38399551bfp-38 - 0x1.e30071afc3e59p-30;
   s = s * w + 0x1.50782fda12d96p-22;
@@ -6393,9 +6420,8 @@ template <int Half, int Lanes>
   c = c * w - 0x1.3bd3cc9be458bp-2;
   c = c * w + 0x1.0000000000000p+0;
   // The quarter is (c, s), (-c, s), (s, c) or (s, -c): y runs through both signs, hence so does s.
-  const u64 quarter = bits_as<u64>(under<Half, Lanes>(0, v_high));
-  c = bits_as<f64>(bits_as<u64>(c) ^ ((quarter & 0x4000'0000U) << 33U));
-  const auto swapped = (quarter & 0x8000'0000U) != 0;
+  c = bits_as<f64>(bits_as<u64>(c) ^ ((words.quarters & 0x4000'0000U) << 33U));
+  const auto swapped = (words.quarters & 0x8000'0000U) != 0;
   const f64 x1 = radius * (swapped ? s : c);
   const f64 x2 = radius * (swapped ? c : s);
   constexpr double to_integer = 0x1.8p52;
@@ -6426,17 +6452,19 @@ inline bool fill_rounded_tile(const chacha_key& key, const chacha_nonce& nonce, 
     chacha_lanes<Lanes>(key, nonce, counter, word);
     for (std::size_t p = 0; p < 4; ++p) {
       wanted.fetch(4 * (column / width) + p, 4 * (64 / width));
-      const auto make = [&]<int Half>(std::integral_constant<int, Half> /*half*/) {
-        const auto pair = round_gaussians<Half, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3],
-                                                       twice_variance);
-        const std::size_t at = 64 * p + column + static_cast<std::size_t>(Half * wide<Lanes>::count);
+      pair_words<Lanes> words[2];
+      words[0] = widened<0, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
+      if constexpr (Lanes > 1) {
+        words[1] = widened<1, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
+      }
+      for (std::size_t half = 0; half < (Lanes > 1 ? 2 : 1); ++half) {
+        const auto pair = round_gaussians<Lanes>(words[half], twice_variance);
+        const std::size_t at = 64 * p + column + half * std::size_t{wide<Lanes>::count};
         std::memcpy(k + at, &pair.along_cosine, sizeof pair.along_cosine);
         std::memcpy(k + gaussian_tile / 2 + at, &pair.along_sine, sizeof pair.along_sine);
         std::memcpy(margins + at, &pair.margin, sizeof pair.margin);
         signs |= bits_as<u64>(pair.margin);
-      };
-      make(std::integral_constant<int, 0>{});
-      if constexpr (Lanes > 1) make(std::integral_constant<int, 1>{});
+      }
     }
   }
   std::uint64_t each[static_cast<std::size_t>(wide<Lanes>::count)];
@@ -6476,8 +6504,9 @@ template <int Lanes, class Scalar>
   for (; i < count; ++i) out[i] = released_value<Scalar>(on_grid(sum[i], scale) + k[i], scale);
 }
 
-inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &release_sums<native_lanes, float>,
-                                          &release_sums<native_lanes, double>};
+inline constexpr fill_function fills = &fill_rounded_tile<native_lanes>;
+template <class Scalar>
+inline constexpr release_function<Scalar> releases = &release_sums<native_lanes, Scalar>;
 
 }
 
@@ -6625,20 +6654,37 @@ struct rounded_pair {
   typename wide<Lanes>::f64 margin;  ///< both roundings are proven where the sign bit of this is clear
 };
 
+/// One half of the pairs' words: U and V as numbers, and the quarter of a turn.
+template <int Lanes>
+struct pair_words {
+  typename wide<Lanes>::f64 n;         ///< U 2^64, the upper end of its cell, so not 0
+  typename wide<Lanes>::f64 y;         ///< in [-1, 1): the last 62 bits of V
+  typename wide<Lanes>::u64 quarters;  ///< in bits 30 and 31
+};
 template <int Half, int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline rounded_pair<Lanes> round_gaussians(const typename lanes<Lanes>::u32& u_high,
-                                                                             const typename lanes<Lanes>::u32& u_low,
-                                                                             const typename lanes<Lanes>::u32& v_high,
-                                                                             const typename lanes<Lanes>::u32& v_low,
+[[gnu::always_inline]] PERGRAD_HD inline pair_words<Lanes> widened(const typename lanes<Lanes>::u32& u_high,
+                                                                   const typename lanes<Lanes>::u32& u_low,
+                                                                   const typename lanes<Lanes>::u32& v_high,
+                                                                   const typename lanes<Lanes>::u32& v_low) noexcept {
+  pair_words<Lanes> result{};
+  result.n = (under<Half, Lanes>(at_2_84, u_high) - 0x1.00000001p84) + (under<Half, Lanes>(at_2_52, u_low) + 1.0);
+  result.y =
+      ((under<Half, Lanes>(at_2_84, v_high & 0x3fff'ffffU) - 0x1.000002010p84) + under<Half, Lanes>(at_2_52, v_low)) *
+      0x1p-61;
+  result.quarters = bits_as<typename wide<Lanes>::u64>(under<Half, Lanes>(0, v_high));
+  return result;
+}
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline rounded_pair<Lanes> round_gaussians(const pair_words<Lanes>& words,
                                                                              double twice_variance) noexcept {
   using f64 = typename wide<Lanes>::f64;
   using u64 = typename wide<Lanes>::u64;
-  // E = -ln(N 2^-64), N = 2^k (1 + t) with 1 + t in [sqrt(1/2), sqrt(2)); N is the upper end of U's cell, so not 0
-  const f64 n = (under<Half, Lanes>(at_2_84, u_high) - 0x1.00000001p84) + (under<Half, Lanes>(at_2_52, u_low) + 1.0);
+  // E = -ln(N 2^-64), N = 2^k (1 + t) with 1 + t in [sqrt(1/2), sqrt(2))
   constexpr std::uint64_t root_of_half = 0x3fe6'a09e'667f'3bcdU;
-  const u64 shifted = bits_as<u64>(n) - root_of_half;
+  const u64 shifted = bits_as<u64>(words.n) - root_of_half;
   const u64 power = shifted & 0xfff0'0000'0000'0000U;
-  const f64 t = bits_as<f64>(bits_as<u64>(n) - power) - 1.0;
+  const f64 t = bits_as<f64>(bits_as<u64>(words.n) - power) - 1.0;
   const f64 k = bits_as<f64>((shifted >> 52U) | 0x4330'0000'0000'0000U) - 0x1p52;
   const f64 t2 = t * t;
   f64 p = t * 0x1.ea1f67f905749p-6 - 0x1.0e98e2f6196a3p-4;
@@ -6661,10 +6707,8 @@ template <int Half, int Lanes>
   const f64 log_of = t2 * p + t;
   const f64 e = (64.0 - k) * 0x1.62e42fefa39efp-1 - log_of;
   const f64 radius = wide_square_root<Lanes>(e * twice_variance);
-  // The place y in [-1, 1) on a quarter about an axis: the last 62 bits of V
-  const f64 y =
-      ((under<Half, Lanes>(at_2_84, v_high & 0x3fff'ffffU) - 0x1.000002010p84) + under<Half, Lanes>(at_2_52, v_low)) *
-      0x1p-61;
+  // The place y on a quarter about an axis
+  const f64 y = words.y;
   const f64 w = y * y;
   f64 s = w * 0x1.e3f38399551bfp-38 - 0x1.e30071afc3e59p-30;
   s = s * w + 0x1.50782fda12d96p-22;
@@ -6680,9 +6724,8 @@ template <int Half, int Lanes>
   c = c * w - 0x1.3bd3cc9be458bp-2;
   c = c * w + 0x1.0000000000000p+0;
   // The quarter is (c, s), (-c, s), (s, c) or (s, -c): y runs through both signs, hence so does s.
-  const u64 quarter = bits_as<u64>(under<Half, Lanes>(0, v_high));
-  c = bits_as<f64>(bits_as<u64>(c) ^ ((quarter & 0x4000'0000U) << 33U));
-  const auto swapped = (quarter & 0x8000'0000U) != 0;
+  c = bits_as<f64>(bits_as<u64>(c) ^ ((words.quarters & 0x4000'0000U) << 33U));
+  const auto swapped = (words.quarters & 0x8000'0000U) != 0;
   const f64 x1 = radius * (swapped ? s : c);
   const f64 x2 = radius * (swapped ? c : s);
   constexpr double to_integer = 0x1.8p52;
@@ -6713,17 +6756,19 @@ inline bool fill_rounded_tile(const chacha_key& key, const chacha_nonce& nonce, 
     chacha_lanes<Lanes>(key, nonce, counter, word);
     for (std::size_t p = 0; p < 4; ++p) {
       wanted.fetch(4 * (column / width) + p, 4 * (64 / width));
-      const auto make = [&]<int Half>(std::integral_constant<int, Half> /*half*/) {
-        const auto pair = round_gaussians<Half, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3],
-                                                       twice_variance);
-        const std::size_t at = 64 * p + column + static_cast<std::size_t>(Half * wide<Lanes>::count);
+      pair_words<Lanes> words[2];
+      words[0] = widened<0, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
+      if constexpr (Lanes > 1) {
+        words[1] = widened<1, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
+      }
+      for (std::size_t half = 0; half < (Lanes > 1 ? 2 : 1); ++half) {
+        const auto pair = round_gaussians<Lanes>(words[half], twice_variance);
+        const std::size_t at = 64 * p + column + half * std::size_t{wide<Lanes>::count};
         std::memcpy(k + at, &pair.along_cosine, sizeof pair.along_cosine);
         std::memcpy(k + gaussian_tile / 2 + at, &pair.along_sine, sizeof pair.along_sine);
         std::memcpy(margins + at, &pair.margin, sizeof pair.margin);
         signs |= bits_as<u64>(pair.margin);
-      };
-      make(std::integral_constant<int, 0>{});
-      if constexpr (Lanes > 1) make(std::integral_constant<int, 1>{});
+      }
     }
   }
   std::uint64_t each[static_cast<std::size_t>(wide<Lanes>::count)];
@@ -6763,8 +6808,9 @@ template <int Lanes, class Scalar>
   for (; i < count; ++i) out[i] = released_value<Scalar>(on_grid(sum[i], scale) + k[i], scale);
 }
 
-inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &release_sums<native_lanes, float>,
-                                          &release_sums<native_lanes, double>};
+inline constexpr fill_function fills = &fill_rounded_tile<native_lanes>;
+template <class Scalar>
+inline constexpr release_function<Scalar> releases = &release_sums<native_lanes, Scalar>;
 
 }
 
@@ -6913,20 +6959,37 @@ struct rounded_pair {
   typename wide<Lanes>::f64 margin;  ///< both roundings are proven where the sign bit of this is clear
 };
 
+/// One half of the pairs' words: U and V as numbers, and the quarter of a turn.
+template <int Lanes>
+struct pair_words {
+  typename wide<Lanes>::f64 n;         ///< U 2^64, the upper end of its cell, so not 0
+  typename wide<Lanes>::f64 y;         ///< in [-1, 1): the last 62 bits of V
+  typename wide<Lanes>::u64 quarters;  ///< in bits 30 and 31
+};
 template <int Half, int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline rounded_pair<Lanes> round_gaussians(const typename lanes<Lanes>::u32& u_high,
-                                                                             const typename lanes<Lanes>::u32& u_low,
-                                                                             const typename lanes<Lanes>::u32& v_high,
-                                                                             const typename lanes<Lanes>::u32& v_low,
+[[gnu::always_inline]] PERGRAD_HD inline pair_words<Lanes> widened(const typename lanes<Lanes>::u32& u_high,
+                                                                   const typename lanes<Lanes>::u32& u_low,
+                                                                   const typename lanes<Lanes>::u32& v_high,
+                                                                   const typename lanes<Lanes>::u32& v_low) noexcept {
+  pair_words<Lanes> result{};
+  result.n = (under<Half, Lanes>(at_2_84, u_high) - 0x1.00000001p84) + (under<Half, Lanes>(at_2_52, u_low) + 1.0);
+  result.y =
+      ((under<Half, Lanes>(at_2_84, v_high & 0x3fff'ffffU) - 0x1.000002010p84) + under<Half, Lanes>(at_2_52, v_low)) *
+      0x1p-61;
+  result.quarters = bits_as<typename wide<Lanes>::u64>(under<Half, Lanes>(0, v_high));
+  return result;
+}
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline rounded_pair<Lanes> round_gaussians(const pair_words<Lanes>& words,
                                                                              double twice_variance) noexcept {
   using f64 = typename wide<Lanes>::f64;
   using u64 = typename wide<Lanes>::u64;
-  // E = -ln(N 2^-64), N = 2^k (1 + t) with 1 + t in [sqrt(1/2), sqrt(2)); N is the upper end of U's cell, so not 0
-  const f64 n = (under<Half, Lanes>(at_2_84, u_high) - 0x1.00000001p84) + (under<Half, Lanes>(at_2_52, u_low) + 1.0);
+  // E = -ln(N 2^-64), N = 2^k (1 + t) with 1 + t in [sqrt(1/2), sqrt(2))
   constexpr std::uint64_t root_of_half = 0x3fe6'a09e'667f'3bcdU;
-  const u64 shifted = bits_as<u64>(n) - root_of_half;
+  const u64 shifted = bits_as<u64>(words.n) - root_of_half;
   const u64 power = shifted & 0xfff0'0000'0000'0000U;
-  const f64 t = bits_as<f64>(bits_as<u64>(n) - power) - 1.0;
+  const f64 t = bits_as<f64>(bits_as<u64>(words.n) - power) - 1.0;
   const f64 k = bits_as<f64>((shifted >> 52U) | 0x4330'0000'0000'0000U) - 0x1p52;
   const f64 t2 = t * t;
   f64 p = t * 0x1.ea1f67f905749p-6 - 0x1.0e98e2f6196a3p-4;
@@ -6949,10 +7012,8 @@ template <int Half, int Lanes>
   const f64 log_of = t2 * p + t;
   const f64 e = (64.0 - k) * 0x1.62e42fefa39efp-1 - log_of;
   const f64 radius = wide_square_root<Lanes>(e * twice_variance);
-  // The place y in [-1, 1) on a quarter about an axis: the last 62 bits of V
-  const f64 y =
-      ((under<Half, Lanes>(at_2_84, v_high & 0x3fff'ffffU) - 0x1.000002010p84) + under<Half, Lanes>(at_2_52, v_low)) *
-      0x1p-61;
+  // The place y on a quarter about an axis
+  const f64 y = words.y;
   const f64 w = y * y;
   f64 s = w * 0x1.e3f38399551bfp-38 - 0x1.e30071afc3e59p-30;
   s = s * w + 0x1.50782fda12d96p-22;
@@ -6968,9 +7029,8 @@ template <int Half, int Lanes>
   c = c * w - 0x1.3bd3cc9be458bp-2;
   c = c * w + 0x1.0000000000000p+0;
   // The quarter is (c, s), (-c, s), (s, c) or (s, -c): y runs through both signs, hence so does s.
-  const u64 quarter = bits_as<u64>(under<Half, Lanes>(0, v_high));
-  c = bits_as<f64>(bits_as<u64>(c) ^ ((quarter & 0x4000'0000U) << 33U));
-  const auto swapped = (quarter & 0x8000'0000U) != 0;
+  c = bits_as<f64>(bits_as<u64>(c) ^ ((words.quarters & 0x4000'0000U) << 33U));
+  const auto swapped = (words.quarters & 0x8000'0000U) != 0;
   const f64 x1 = radius * (swapped ? s : c);
   const f64 x2 = radius * (swapped ? c : s);
   constexpr double to_integer = 0x1.8p52;
@@ -7001,17 +7061,19 @@ inline bool fill_rounded_tile(const chacha_key& key, const chacha_nonce& nonce, 
     chacha_lanes<Lanes>(key, nonce, counter, word);
     for (std::size_t p = 0; p < 4; ++p) {
       wanted.fetch(4 * (column / width) + p, 4 * (64 / width));
-      const auto make = [&]<int Half>(std::integral_constant<int, Half> /*half*/) {
-        const auto pair = round_gaussians<Half, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3],
-                                                       twice_variance);
-        const std::size_t at = 64 * p + column + static_cast<std::size_t>(Half * wide<Lanes>::count);
+      pair_words<Lanes> words[2];
+      words[0] = widened<0, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
+      if constexpr (Lanes > 1) {
+        words[1] = widened<1, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
+      }
+      for (std::size_t half = 0; half < (Lanes > 1 ? 2 : 1); ++half) {
+        const auto pair = round_gaussians<Lanes>(words[half], twice_variance);
+        const std::size_t at = 64 * p + column + half * std::size_t{wide<Lanes>::count};
         std::memcpy(k + at, &pair.along_cosine, sizeof pair.along_cosine);
         std::memcpy(k + gaussian_tile / 2 + at, &pair.along_sine, sizeof pair.along_sine);
         std::memcpy(margins + at, &pair.margin, sizeof pair.margin);
         signs |= bits_as<u64>(pair.margin);
-      };
-      make(std::integral_constant<int, 0>{});
-      if constexpr (Lanes > 1) make(std::integral_constant<int, 1>{});
+      }
     }
   }
   std::uint64_t each[static_cast<std::size_t>(wide<Lanes>::count)];
@@ -7051,8 +7113,9 @@ template <int Lanes, class Scalar>
   for (; i < count; ++i) out[i] = released_value<Scalar>(on_grid(sum[i], scale) + k[i], scale);
 }
 
-inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &release_sums<native_lanes, float>,
-                                          &release_sums<native_lanes, double>};
+inline constexpr fill_function fills = &fill_rounded_tile<native_lanes>;
+template <class Scalar>
+inline constexpr release_function<Scalar> releases = &release_sums<native_lanes, Scalar>;
 
 }
 
@@ -7078,8 +7141,12 @@ inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &rel
 
 namespace pergrad::inline v0_1::detail {
 
-[[nodiscard]] inline const release_kernels& release_kernels_in_use() noexcept {
-  return PERGRAD_OF_TARGET(on_host::kernel_target_in_use(), releases);
+[[nodiscard]] inline fill_function fill_in_use() noexcept {
+  return PERGRAD_OF_TARGET(on_host::kernel_target_in_use(), fills);
+}
+template <class Scalar>
+[[nodiscard]] release_function<Scalar> release_in_use() noexcept {
+  return PERGRAD_OF_TARGET(on_host::kernel_target_in_use(), releases<Scalar>);
 }
 
 inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
@@ -7130,7 +7197,7 @@ inline void fill_rounded_gaussians(const chacha_key& key, const chacha_nonce& no
   const double twice_variance = 2 * sigma * sigma;
   bool is_open = false;
   if constexpr (Lanes == native_lanes) {
-    is_open = release_kernels_in_use().fill_tile(key, nonce, tile, twice_variance, wanted, k, margins);
+    is_open = fill_in_use()(key, nonce, tile, twice_variance, wanted, k, margins);
   } else {
     is_open = fill_rounded_tile<Lanes>(key, nonce, tile, twice_variance, wanted, k, margins);
   }
@@ -7345,12 +7412,7 @@ class release_gate {
     fill_rounded_gaussians(stream_.key(), stream_.nonce(), first / gaussian_tile, sigma_, wanted, k);
   }
   void store(const double* k, const Scalar* sum, Scalar* out, std::size_t count) const noexcept {
-    const auto size = static_cast<int>(count);
-    if constexpr (std::is_same_v<Scalar, float>) {
-      release_kernels_in_use().release_float(k, sum, scale_, out, size);
-    } else {
-      release_kernels_in_use().release_double(k, sum, scale_, out, size);
-    }
+    release_in_use<Scalar>()(k, sum, scale_, out, static_cast<int>(count));
   }
 
   std::size_t elements_ = 0;
@@ -8770,6 +8832,8 @@ template <class Network, class Loss, detail::algorithms Which>
 // it: every record is in it at most once, every chunk is clipped alike, and how its additions round is proven
 // beforehand.
 
+#include <optional>
+
 namespace pergrad::inline v0_1 {
 
 template <class Network, class Loss, random_generator Generator, executor Executor>
@@ -8818,8 +8882,8 @@ class total_state {
   /// std::logic_error for another bound than before.
   void expect(const release_grid& grid, int exchanged) {
     if (grid_ && !(*grid_ == grid && exchanged_ == exchanged)) {
-      throw std::logic_error("pergrad: chunks of one sum must be clipped alike: bounds " +
-                             std::to_string(grid_->bound) + " and " + std::to_string(grid.bound));
+      throw_logic_error(
+          {"pergrad: chunks of one sum must be clipped alike: bounds ", grid_->bound, " and ", grid.bound});
     }
     grid_ = grid;
     exchanged_ = exchanged;
@@ -8972,7 +9036,8 @@ class bounded_total : public detail::expression_tag {
  public:
   using scalar = typename Network::scalar;
   template <class Executor>
-  explicit bounded_total(const Executor& /*executor*/, record_capacity capacity = {}) : bounded_total{capacity} {
+  explicit bounded_total(const Executor& /*executor*/, record_capacity capacity = {})
+      : bounded_total{summation::of<scalar>(capacity.count)} {
     memory_.floating = {Network::parameter_count, "a clipped sum", detail::uninitialised};
   }
 
@@ -8987,7 +9052,7 @@ class bounded_total : public detail::expression_tag {
 
  private:
   friend struct detail::total_access;
-  explicit bounded_total(record_capacity capacity) : state_{summation::of<scalar>(capacity.count)} {}
+  explicit bounded_total(const summation& added) : state_{added} {}
   detail::sum_memory<scalar> memory_;
   detail::total_state state_;
 };
@@ -9029,7 +9094,7 @@ struct total_access {
     if (integers.size() == 0) {
       integers = {Network::parameter_count, "a sum of integers"};
     } else if (begins) {
-      std::ranges::fill(integers.span(), std::int64_t{0});
+      std::fill_n(integers.data(), integers.size(), std::int64_t{0});
     }
     return integers.data();
   }
@@ -9044,18 +9109,25 @@ struct total_access {
   [[nodiscard]] static Released released_without_sums() {
     return Released{};
   }
-  /// A total that borrows the memory in which `gradient` has its sums, until it is given back. Throws
-  /// std::invalid_argument where another total has it.
+  template <class Network>
+  [[nodiscard]] static bounded_total<Network> total_without_memory() noexcept {
+    return bounded_total<Network>{summation{}};
+  }
+  template <class Network>
+  [[nodiscard]] static bool has_memory(const bounded_total<Network>& total) noexcept {
+    return total.memory_.floating.size() != 0;
+  }
+  /// Lends to a total without any the memory in which `gradient` has its sums, until it is given back; the total is
+  /// empty then. Throws std::invalid_argument where another total has it.
   template <class Network, bool IsPrivate>
-  [[nodiscard]] static bounded_total<Network> total_inside(released_gradient<Network, IsPrivate>& gradient,
-                                                           record_capacity capacity) {
+  static void borrow(bounded_total<Network>& total, released_gradient<Network, IsPrivate>& gradient,
+                     record_capacity capacity) {
     if (gradient.sum_.floating.size() == 0) {
       throw std::invalid_argument(
           "pergrad: a private gradient that was moved from, or that gets another sum of this evaluation, takes none");
     }
-    bounded_total<Network> total{capacity};
+    total.state_ = total_state{summation::of<typename Network::scalar>(capacity.count)};
     std::swap(total.memory_, gradient.sum_);
-    return total;
   }
   template <class Network, bool IsPrivate>
   static void give_back(bounded_total<Network>& total, released_gradient<Network, IsPrivate>& gradient) noexcept {
@@ -9504,7 +9576,7 @@ class release_of_sum : public usual_needs {
   using scalar = typename Noised::scalar;
   using sum_type = std::remove_cvref_t<decltype(std::declval<const Noised&>().sum())>;
   release_of_sum(released_gradient<Network, IsPrivate>& update, const Noised& noised, const Begin& begin)
-      : update_{&update}, noised_{noised}, begin_{begin} {}
+      : update_{&update}, noised_{noised}, begin_{begin}, chunk_{total_, noised.sum(), false} {}
 
   [[nodiscard]] auto leaf() const { return noised_.leaf(); }
 
@@ -9512,32 +9584,29 @@ class release_of_sum : public usual_needs {
   friend struct evaluation;
 
   void attach(detail::run_request<scalar>& request) {
-    total_.emplace(total_access::total_inside(*update_, {noised_.leaf().capacity()}));
-    chunk_.emplace(*total_, noised_.sum(), false);
-    chunk_->attach(request);
+    total_access::borrow(total_, *update_, {noised_.leaf().capacity()});
+    chunk_.total_ = &total_;
+    chunk_.attach(request);
   }
   void finish(const thread_pool& pool) {
-    total_access::state(*total_).is_written();
-    total_release::of_total(pool, *total_, noised_.noise(), noised_.divisor(), total_access::values(*update_).data(),
+    total_access::state(total_).is_written();
+    total_release::of_total(pool, total_, noised_.noise(), noised_.divisor(), total_access::values(*update_).data(),
                             begin_);
     give_back();
   }
   /// After an exception nobody may take an earlier release for this one.
   void abandon() noexcept {
-    if (!total_) return;
-    std::ranges::fill(total_access::values(*update_), scalar{0});
+    if (!total_access::has_memory(total_)) return;
+    std::fill_n(total_access::values(*update_).data(), Network::parameter_count, scalar{0});
     give_back();
   }
-  void give_back() noexcept {
-    total_access::give_back(*total_, *update_);
-    total_.reset();
-  }
+  void give_back() noexcept { total_access::give_back(total_, *update_); }
 
   released_gradient<Network, IsPrivate>* update_;
   Noised noised_;
   Begin begin_;
-  std::optional<bounded_total<Network>> total_;
-  std::optional<chunk_of_total<sum_type, Network>> chunk_;
+  bounded_total<Network> total_ = total_access::total_without_memory<Network>();
+  chunk_of_total<sum_type, Network> chunk_;  ///< of `total_`, where this has it when it is evaluated
 };
 
 template <class Destination, class Expression>
@@ -9859,6 +9928,7 @@ struct basic_safetensors {
     std::size_t size = 0;   ///< bytes
   };
   using metadata_list = std::vector<std::pair<Text, Text>>;
+  using view = std::basic_string_view<typename Text::value_type>;
 
   class checksum {
    public:
@@ -9985,12 +10055,12 @@ struct basic_safetensors {
       });
       skip_blanks();
       if (place_ != text_.size()) fail("found more behind the closing brace");
-      const auto refuse_twins = [&](std::vector<std::string_view> names) {
+      const auto refuse_twins = [&](std::vector<view> names) {
         std::sort(names.begin(), names.end());
         const auto twin = std::adjacent_find(names.begin(), names.end());
         if (twin != names.end()) fail("found the name " + Text{twin->substr(0, 80)} + " twice");
       };
-      std::vector<std::string_view> names, keys;
+      std::vector<view> names, keys;
       for (const tensor& each : tensors) names.push_back(each.name);
       for (const auto& entry : metadata) keys.push_back(entry.first);
       refuse_twins(names);
@@ -10568,7 +10638,7 @@ class rdp_accountant {
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
 
   /// What was entered, one entry for each kind of event (prepared ones may have count 0).
-  [[nodiscard]] std::span<const entry> ledger() const noexcept { return ledger_; }
+  [[nodiscard]] std::span<const entry> ledger() const noexcept { return {ledger_.data(), ledger_.size()}; }
 
   /// Smallest epsilon that this accountant can prove for `at`; infinity when a step had no noise.
   [[nodiscard]] double epsilon(pergrad::delta at) const {
@@ -11007,7 +11077,7 @@ template <class Text>
   array(head.data(), 8, npy_header<std::uint64_t>(6), 6, "sizes");
   if (head[0] != 1) fail_with_file(path, "a checkpoint of format " + std::to_string(head[0]) + ", expected 1");
   std::size_t state_size = 0;
-  for (const std::size_t each : sizes.subspan(1)) state_size += each;
+  for (std::size_t i = 1; i < sizes.size(); ++i) state_size += sizes[i];
   const auto require = [&](std::uint64_t found, std::size_t wanted, const char* what, const char* of) {
     if (found == wanted) return;
     fail_with_file(path, "has " + std::to_string(found) + what + ", " + of + " has " + std::to_string(wanted));
@@ -11218,16 +11288,17 @@ template <class Layer>
 }
 
 /// Appends a node's blocks, which begin at a byte of the network's parameters.
-template <class = void>
-void append_blocks(std::vector<safetensors::tensor>& list, std::span<const parameter_block> blocks,
-                   const std::string& name, std::size_t width, std::size_t begin, std::size_t size) {
+template <class Text>
+void append_blocks(std::vector<typename basic_safetensors<Text>::tensor>& list, std::span<const parameter_block> blocks,
+                   const Text& name, std::size_t width, std::size_t begin, std::size_t size) {
   const std::size_t end = begin + size;
   for (const parameter_block& block : blocks) {
     if (block.extents[0] == 0) continue;
-    safetensors::tensor made;
+    typename basic_safetensors<Text>::tensor made;
     made.name = name;
     made.name.replace(name.find('*'), 1, block.name);
-    if (made.name.find_first_of("\"\\\n\t") != std::string::npos || safetensors::find(list, made.name) != nullptr) {
+    if (made.name.find_first_of("\"\\\n\t") != std::string::npos ||
+        basic_safetensors<Text>::find(list, made.name) != nullptr) {
       throw std::logic_error("pergrad: the name " + made.name + " is none for a tensor, or another one has it");
     }
     made.type = width == 4 ? "F32" : "F64";
@@ -12600,7 +12671,7 @@ class drawn_records {
         left_out();
       }
     }
-    return records_;
+    return {records_.data(), records_.size()};
   }
 
  private:
@@ -12870,7 +12941,7 @@ class step_by_verbs {
           },
           optimizer_);
     } catch (...) {  // nobody may take an earlier release for this one
-      std::ranges::fill(update, scalar{0});
+      std::fill(update.begin(), update.end(), scalar{0});
       throw;
     }
   }
@@ -13468,7 +13539,7 @@ template <class Text>
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
   require_entries(path, entries);
-  std::vector<safetensors::tensor> wanted = run_tensors(entries);
+  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries);
   wanted.insert(wanted.end(), layout.tensors.begin(), layout.tensors.end());
   const Text differences = safetensors::differences(opened.tensors(), "the file", wanted, "this run", true);
   if (!differences.empty()) opened.fail("does not fit the network and its optimizer: " + differences);
@@ -13583,7 +13654,7 @@ struct checkpoint_access {
     constexpr std::size_t width = sizeof(typename Network::scalar);
     std::vector<std::size_t> sizes{width * (Network::parameter_count + Network::frozen_parameter_count)};
     for (const auto part : optimizer.state()) sizes.push_back(part.size_bytes());
-    return read_older_run(path, sizes, width);
+    return read_older_run(path, {sizes.data(), sizes.size()}, width);
   }
   /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise.
   template <class Generator>
@@ -22758,10 +22829,8 @@ class host {
   [[nodiscard]] const detail::thread_pool& pool() const noexcept { return pool_; }
   template <class Network>
   [[nodiscard]] detail::executor_memory make_tape(std::size_t max_batch, std::size_t max_sums) const {
-    using memory = on_host::working_memory<Network>;
-    auto made = std::make_shared<memory>(thread_count(), max_batch, max_sums);
-    const std::size_t bytes = made->bytes();
-    return {std::move(made), &detail::kind_mark<memory>, bytes, on_host::way_of_additions<Network>(max_batch)};
+    return {std::make_unique<on_host::working_memory<Network>>(thread_count(), max_batch, max_sums),
+            on_host::way_of_additions<Network>(max_batch)};
   }
   /// Throws std::invalid_argument for a tape of another executor's, or for fewer threads or sums.
   template <detail::evaluation_needs Needs, class Network, class Loss>
@@ -27384,8 +27453,9 @@ class public_records {
 };
 template <class Value, class Target>
 public_records(const dataset<Value, Target>&) -> public_records<dataset<Value, Target>>;
-template <std::ranges::contiguous_range Inputs>
-public_records(const Inputs&) -> public_records<std::span<const std::ranges::range_value_t<Inputs>>>;
+template <detail::array Inputs>
+public_records(const Inputs& inputs)
+    -> public_records<std::span<std::remove_reference_t<decltype(*std::data(inputs))>>>;
 
 namespace detail {
 
@@ -27401,7 +27471,7 @@ struct no_loss {
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> /*y*/, std::span<const std::uint8_t> /*targets*/,
                                        std::span<Scalar> dy) noexcept {
-    std::ranges::fill(dy, Scalar{0});
+    std::fill(dy.begin(), dy.end(), Scalar{0});
     return 0;
   }
 };
@@ -30330,9 +30400,9 @@ struct release_kernel {
       if (is_noised) {
         const int row = t / chacha_blocks * 4;
         const int column = t % chacha_blocks;
-        const auto pair = pergrad::detail::round_gaussians<0, 1>(
-            shared.words[row][column], shared.words[row + 1][column], shared.words[row + 2][column],
-            shared.words[row + 3][column], 2 * work.settings.sigma * work.settings.sigma);
+        const auto words = pergrad::detail::widened<0, 1>(shared.words[row][column], shared.words[row + 1][column],
+                                                          shared.words[row + 2][column], shared.words[row + 3][column]);
+        const auto pair = pergrad::detail::round_gaussians<1>(words, 2 * work.settings.sigma * work.settings.sigma);
         k[0] = pair.along_cosine;
         k[1] = pair.along_sine;
         is_open = pergrad::detail::is_open(pair.margin);
@@ -32175,11 +32245,10 @@ class basic_device_executor {
                                   ", but on a device a batch of this network has at most " +
                                   std::to_string(on_device::most_batch<Network>) + " samples");
     }
-    auto made = std::make_shared<engine>(device_, max_batch, options_, on_device::facts_of<Network>,
-                                         on_device::program<Network>::windows());
-    const std::size_t bytes = made->bytes();
     // Clipped sums are sums of integers here: no way in floating point is short enough.
-    return {std::move(made), &detail::kind_mark<engine>, bytes, {summation::most_additions + 1, 0}};
+    return {std::make_unique<engine>(device_, max_batch, options_, on_device::facts_of<Network>,
+                                     on_device::program<Network>::windows()),
+            {summation::most_additions + 1, 0}};
   }
   /// The library's own: an evaluation. Throws std::invalid_argument for a tape of another executor's.
   template <detail::evaluation_needs Needs, class Network, class Loss>

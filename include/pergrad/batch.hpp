@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
-#include <ranges>
 #include <span>
 #include <type_traits>
 
@@ -39,7 +38,7 @@ concept of_another_type_with =
 /// Whether an argument of this (forwarded) type is an array that ends with the call. A span or view of one is none.
 template <class Argument>
 concept ends_with_the_call =
-    !std::is_lvalue_reference_v<Argument> && std::ranges::range<Argument> && !std::ranges::borrowed_range<Argument>;
+    !std::is_lvalue_reference_v<Argument> && array<Argument> && !std::ranges::enable_borrowed_range<Argument>;
 template <class Argument, class Element>
 concept given_as_span = std::is_convertible_v<Argument, std::span<const Element>>;
 template <class... Arguments>

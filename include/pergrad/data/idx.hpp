@@ -123,9 +123,7 @@ namespace detail::idx {
   bool empty = false;
   for (std::size_t offset = magic_size; offset < header_size; offset += extent_size) {
     std::uint32_t extent = 0;
-    for (const std::uint8_t byte : bytes.subspan(offset, extent_size)) {
-      extent = (extent << 8U) | byte;
-    }
+    for (std::size_t i = 0; i < extent_size; ++i) extent = (extent << 8U) | bytes[offset + i];
     array.extents.push_back(extent);
     empty = empty || extent == 0;
   }
@@ -148,8 +146,7 @@ namespace detail::idx {
                                   std::to_string(count) + " values (" + detail::idx::list_extents(array.extents) +
                                   ") and then the end of the file");
   }
-  const auto values = bytes.subspan(header_size);
-  array.values.assign(values.begin(), values.end());
+  array.values.assign(bytes.data() + header_size, bytes.data() + bytes.size());
   return array;
 }
 

@@ -29,7 +29,7 @@ struct id_sequences {
   /// Precondition: `index` < size().
   [[nodiscard]] std::span<const std::int32_t> operator[](std::size_t index) const noexcept {
     const std::size_t begin = index == 0 ? 0 : ends[index - 1];
-    return std::span<const std::int32_t>{ids}.subspan(begin, ends[index] - begin);
+    return {ids.data() + begin, ends[index] - begin};
   }
 };
 

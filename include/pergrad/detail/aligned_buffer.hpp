@@ -41,55 +41,65 @@ inline constexpr std::size_t huge_page = std::size_t{1} << 21U;
   return memory;
 }
 
+/// The memory of an aligned_buffer, whatever lies in it: one piece of code for all types.
+class aligned_memory {
+ public:
+  aligned_memory() = default;
+  [[gnu::noinline]] aligned_memory(std::size_t count, std::size_t size, std::size_t together, const char* what)
+      : alignment_{is_large(count * size, together * size) ? huge_page : 64},
+        data_{count == 0 ? nullptr : reserve(count, size, alignment_, what)},
+        count_{count} {}
+  aligned_memory(const aligned_memory&) = delete;
+  aligned_memory& operator=(const aligned_memory&) = delete;
+  aligned_memory(aligned_memory&& other) noexcept { swap(other); }
+  aligned_memory& operator=(aligned_memory&& other) noexcept {
+    aligned_memory old{std::move(other)};
+    swap(old);
+    return *this;
+  }
+  [[gnu::noinline]] ~aligned_memory() { ::operator delete(data_, alignment_); }
+
+  [[nodiscard]] void* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t count() const noexcept { return count_; }
+
+ private:
+  /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch
+  /// (docs/internals/rejected.md).
+  [[nodiscard]] static constexpr bool is_large(std::size_t bytes, std::size_t together) {
+    return bytes >= 32 * huge_page || together >= huge_page;
+  }
+  [[gnu::noinline]] void swap(aligned_memory& other) noexcept {
+    std::swap(alignment_, other.alignment_);
+    std::swap(data_, other.data_);
+    std::swap(count_, other.count_);
+  }
+
+  std::align_val_t alignment_{64};
+  void* data_ = nullptr;
+  std::size_t count_ = 0;
+};
+
 template <class Scalar>
 class aligned_buffer {
  public:
   aligned_buffer() = default;
   /// `count` zeros. Throws std::runtime_error with the size and `what` it was for, if the machine has not got them.
   [[gnu::noinline]] aligned_buffer(std::size_t count, const char* what) : aligned_buffer{count, what, uninitialised} {
-    std::uninitialized_fill_n(data_.get(), count, Scalar{});
+    std::uninitialized_fill_n(data(), count, Scalar{});
   }
   /// The same without the zeros. `together`: values that are touched together if any of them is.
-  [[gnu::noinline]] aligned_buffer(std::size_t count, const char* what, uninitialised_t, std::size_t together = 1)
-      : size_{count} {
-    if (count == 0) return;
-    const std::align_val_t alignment = alignment_of(count, together);
-    void* const memory = reserve(count, sizeof(Scalar), alignment, what);
-    data_ = {static_cast<Scalar*>(memory), release{alignment}};
-  }
-  aligned_buffer(const aligned_buffer&) = delete;
-  aligned_buffer& operator=(const aligned_buffer&) = delete;
-  /// What was moved from is empty: its span says so.
-  aligned_buffer(aligned_buffer&& other) noexcept
-      : data_{std::move(other.data_)}, size_{std::exchange(other.size_, 0)} {}
-  [[gnu::noinline]] aligned_buffer& operator=(aligned_buffer&& other) noexcept {
-    data_ = std::move(other.data_);
-    size_ = std::exchange(other.size_, 0);
-    return *this;
-  }
-  ~aligned_buffer() = default;
+  aligned_buffer(std::size_t count, const char* what, uninitialised_t, std::size_t together = 1)
+      : memory_{count, sizeof(Scalar), together, what} {}
 
-  [[nodiscard]] Scalar* data() noexcept { return data_.get(); }
-  [[nodiscard]] const Scalar* data() const noexcept { return data_.get(); }
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] std::span<Scalar> span() noexcept { return {data_.get(), size_}; }
-  [[nodiscard]] std::span<const Scalar> span() const noexcept { return {data_.get(), size_}; }
+  // What was moved from is empty: its span says so.
+  [[nodiscard]] Scalar* data() noexcept { return static_cast<Scalar*>(memory_.data()); }
+  [[nodiscard]] const Scalar* data() const noexcept { return static_cast<const Scalar*>(memory_.data()); }
+  [[nodiscard]] std::size_t size() const noexcept { return memory_.count(); }
+  [[nodiscard]] std::span<Scalar> span() noexcept { return {data(), size()}; }
+  [[nodiscard]] std::span<const Scalar> span() const noexcept { return {data(), size()}; }
 
  private:
-  /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch
-  /// (docs/internals/rejected.md).
-  [[nodiscard]] static constexpr bool is_large(std::size_t count, std::size_t together) {
-    return count * sizeof(Scalar) >= 32 * huge_page || together * sizeof(Scalar) >= huge_page;
-  }
-  [[nodiscard]] static constexpr std::align_val_t alignment_of(std::size_t count, std::size_t together) {
-    return std::align_val_t{is_large(count, together) ? huge_page : 64};
-  }
-  struct release {
-    std::align_val_t alignment{64};
-    void operator()(Scalar* memory) const noexcept { ::operator delete(static_cast<void*>(memory), alignment); }
-  };
-  std::unique_ptr<Scalar, release> data_;
-  std::size_t size_ = 0;
+  aligned_memory memory_;
 };
 
 }  // namespace pergrad::inline v0_1::detail

@@ -40,10 +40,18 @@ inline constexpr char kind_mark{};
 
 /// Memory of a type that only its executor knows. The same in every translation unit.
 struct executor_memory {
-  std::shared_ptr<void> memory;
-  const void* kind = nullptr;  ///< &kind_mark<the memory's type>
+  executor_memory() = default;
+  template <class Memory>
+  executor_memory(std::unique_ptr<Memory> made, addition_way way_of_additions) noexcept
+      : bytes{made->bytes()},
+        way{way_of_additions},
+        kind{&kind_mark<Memory>},
+        memory{made.release(), [](void* mine) noexcept { delete static_cast<Memory*>(mine); }} {}
+
   std::size_t bytes = 0;
   addition_way way;
+  const void* kind = nullptr;  ///< &kind_mark<the memory's type>
+  std::unique_ptr<void, void (*)(void*) noexcept> memory{nullptr, nullptr};
 
   /// The memory, if it is of this type; else null.
   template <class Memory>

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <stdexcept>
 #include <type_traits>
@@ -177,7 +176,7 @@ class release_of_sum : public usual_needs {
   using scalar = typename Noised::scalar;
   using sum_type = std::remove_cvref_t<decltype(std::declval<const Noised&>().sum())>;
   release_of_sum(released_gradient<Network, IsPrivate>& update, const Noised& noised, const Begin& begin)
-      : update_{&update}, noised_{noised}, begin_{begin} {}
+      : update_{&update}, noised_{noised}, begin_{begin}, chunk_{total_, noised.sum(), false} {}
 
   [[nodiscard]] auto leaf() const { return noised_.leaf(); }
 
@@ -185,32 +184,29 @@ class release_of_sum : public usual_needs {
   friend struct evaluation;
 
   void attach(detail::run_request<scalar>& request) {
-    total_.emplace(total_access::total_inside(*update_, {noised_.leaf().capacity()}));
-    chunk_.emplace(*total_, noised_.sum(), false);
-    chunk_->attach(request);
+    total_access::borrow(total_, *update_, {noised_.leaf().capacity()});
+    chunk_.total_ = &total_;
+    chunk_.attach(request);
   }
   void finish(const thread_pool& pool) {
-    total_access::state(*total_).is_written();
-    total_release::of_total(pool, *total_, noised_.noise(), noised_.divisor(), total_access::values(*update_).data(),
+    total_access::state(total_).is_written();
+    total_release::of_total(pool, total_, noised_.noise(), noised_.divisor(), total_access::values(*update_).data(),
                             begin_);
     give_back();
   }
   /// After an exception nobody may take an earlier release for this one.
   void abandon() noexcept {
-    if (!total_) return;
-    std::ranges::fill(total_access::values(*update_), scalar{0});
+    if (!total_access::has_memory(total_)) return;
+    std::fill_n(total_access::values(*update_).data(), Network::parameter_count, scalar{0});
     give_back();
   }
-  void give_back() noexcept {
-    total_access::give_back(*total_, *update_);
-    total_.reset();
-  }
+  void give_back() noexcept { total_access::give_back(total_, *update_); }
 
   released_gradient<Network, IsPrivate>* update_;
   Noised noised_;
   Begin begin_;
-  std::optional<bounded_total<Network>> total_;
-  std::optional<chunk_of_total<sum_type, Network>> chunk_;
+  bounded_total<Network> total_ = total_access::total_without_memory<Network>();
+  chunk_of_total<sum_type, Network> chunk_;  ///< of `total_`, where this has it when it is evaluated
 };
 
 template <class Destination, class Expression>

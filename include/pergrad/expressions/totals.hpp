@@ -13,7 +13,6 @@
 #include <optional>
 #include <span>
 #include <stdexcept>
-#include <string>
 #include <utility>
 
 #include <pergrad/detail/aligned_buffer.hpp>
@@ -71,8 +70,8 @@ class total_state {
   /// std::logic_error for another bound than before.
   void expect(const release_grid& grid, int exchanged) {
     if (grid_ && !(*grid_ == grid && exchanged_ == exchanged)) {
-      throw std::logic_error("pergrad: chunks of one sum must be clipped alike: bounds " +
-                             std::to_string(grid_->bound) + " and " + std::to_string(grid.bound));
+      throw_logic_error(
+          {"pergrad: chunks of one sum must be clipped alike: bounds ", grid_->bound, " and ", grid.bound});
     }
     grid_ = grid;
     exchanged_ = exchanged;
@@ -225,7 +224,8 @@ class bounded_total : public detail::expression_tag {
  public:
   using scalar = typename Network::scalar;
   template <class Executor>
-  explicit bounded_total(const Executor& /*executor*/, record_capacity capacity = {}) : bounded_total{capacity} {
+  explicit bounded_total(const Executor& /*executor*/, record_capacity capacity = {})
+      : bounded_total{summation::of<scalar>(capacity.count)} {
     memory_.floating = {Network::parameter_count, "a clipped sum", detail::uninitialised};
   }
 
@@ -240,7 +240,7 @@ class bounded_total : public detail::expression_tag {
 
  private:
   friend struct detail::total_access;
-  explicit bounded_total(record_capacity capacity) : state_{summation::of<scalar>(capacity.count)} {}
+  explicit bounded_total(const summation& added) : state_{added} {}
   detail::sum_memory<scalar> memory_;
   detail::total_state state_;
 };
@@ -282,7 +282,7 @@ struct total_access {
     if (integers.size() == 0) {
       integers = {Network::parameter_count, "a sum of integers"};
     } else if (begins) {
-      std::ranges::fill(integers.span(), std::int64_t{0});
+      std::fill_n(integers.data(), integers.size(), std::int64_t{0});
     }
     return integers.data();
   }
@@ -297,18 +297,25 @@ struct total_access {
   [[nodiscard]] static Released released_without_sums() {
     return Released{};
   }
-  /// A total that borrows the memory in which `gradient` has its sums, until it is given back. Throws
-  /// std::invalid_argument where another total has it.
+  template <class Network>
+  [[nodiscard]] static bounded_total<Network> total_without_memory() noexcept {
+    return bounded_total<Network>{summation{}};
+  }
+  template <class Network>
+  [[nodiscard]] static bool has_memory(const bounded_total<Network>& total) noexcept {
+    return total.memory_.floating.size() != 0;
+  }
+  /// Lends to a total without any the memory in which `gradient` has its sums, until it is given back; the total is
+  /// empty then. Throws std::invalid_argument where another total has it.
   template <class Network, bool IsPrivate>
-  [[nodiscard]] static bounded_total<Network> total_inside(released_gradient<Network, IsPrivate>& gradient,
-                                                           record_capacity capacity) {
+  static void borrow(bounded_total<Network>& total, released_gradient<Network, IsPrivate>& gradient,
+                     record_capacity capacity) {
     if (gradient.sum_.floating.size() == 0) {
       throw std::invalid_argument(
           "pergrad: a private gradient that was moved from, or that gets another sum of this evaluation, takes none");
     }
-    bounded_total<Network> total{capacity};
+    total.state_ = total_state{summation::of<typename Network::scalar>(capacity.count)};
     std::swap(total.memory_, gradient.sum_);
-    return total;
   }
   template <class Network, bool IsPrivate>
   static void give_back(bounded_total<Network>& total, released_gradient<Network, IsPrivate>& gradient) noexcept {

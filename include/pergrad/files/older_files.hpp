@@ -142,7 +142,7 @@ template <class Text>
   array(head.data(), 8, npy_header<std::uint64_t>(6), 6, "sizes");
   if (head[0] != 1) fail_with_file(path, "a checkpoint of format " + std::to_string(head[0]) + ", expected 1");
   std::size_t state_size = 0;
-  for (const std::size_t each : sizes.subspan(1)) state_size += each;
+  for (std::size_t i = 1; i < sizes.size(); ++i) state_size += sizes[i];
   const auto require = [&](std::uint64_t found, std::size_t wanted, const char* what, const char* of) {
     if (found == wanted) return;
     fail_with_file(path, "has " + std::to_string(found) + what + ", " + of + " has " + std::to_string(wanted));

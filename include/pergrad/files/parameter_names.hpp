@@ -192,16 +192,17 @@ template <class Layer>
 }
 
 /// Appends a node's blocks, which begin at a byte of the network's parameters.
-template <class = void>
-void append_blocks(std::vector<safetensors::tensor>& list, std::span<const parameter_block> blocks,
-                   const std::string& name, std::size_t width, std::size_t begin, std::size_t size) {
+template <class Text>
+void append_blocks(std::vector<typename basic_safetensors<Text>::tensor>& list, std::span<const parameter_block> blocks,
+                   const Text& name, std::size_t width, std::size_t begin, std::size_t size) {
   const std::size_t end = begin + size;
   for (const parameter_block& block : blocks) {
     if (block.extents[0] == 0) continue;
-    safetensors::tensor made;
+    typename basic_safetensors<Text>::tensor made;
     made.name = name;
     made.name.replace(name.find('*'), 1, block.name);
-    if (made.name.find_first_of("\"\\\n\t") != std::string::npos || safetensors::find(list, made.name) != nullptr) {
+    if (made.name.find_first_of("\"\\\n\t") != std::string::npos ||
+        basic_safetensors<Text>::find(list, made.name) != nullptr) {
       throw std::logic_error("pergrad: the name " + made.name + " is none for a tensor, or another one has it");
     }
     made.type = width == 4 ? "F32" : "F64";

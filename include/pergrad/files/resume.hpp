@@ -134,7 +134,7 @@ template <class Text>
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
   require_entries(path, entries);
-  std::vector<safetensors::tensor> wanted = run_tensors(entries);
+  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries);
   wanted.insert(wanted.end(), layout.tensors.begin(), layout.tensors.end());
   const Text differences = safetensors::differences(opened.tensors(), "the file", wanted, "this run", true);
   if (!differences.empty()) opened.fail("does not fit the network and its optimizer: " + differences);
@@ -249,7 +249,7 @@ struct checkpoint_access {
     constexpr std::size_t width = sizeof(typename Network::scalar);
     std::vector<std::size_t> sizes{width * (Network::parameter_count + Network::frozen_parameter_count)};
     for (const auto part : optimizer.state()) sizes.push_back(part.size_bytes());
-    return read_older_run(path, sizes, width);
+    return read_older_run(path, {sizes.data(), sizes.size()}, width);
   }
   /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise.
   template <class Generator>

@@ -43,6 +43,7 @@ struct basic_safetensors {
     std::size_t size = 0;   ///< bytes
   };
   using metadata_list = std::vector<std::pair<Text, Text>>;
+  using view = std::basic_string_view<typename Text::value_type>;
 
   class checksum {
    public:
@@ -169,12 +170,12 @@ struct basic_safetensors {
       });
       skip_blanks();
       if (place_ != text_.size()) fail("found more behind the closing brace");
-      const auto refuse_twins = [&](std::vector<std::string_view> names) {
+      const auto refuse_twins = [&](std::vector<view> names) {
         std::sort(names.begin(), names.end());
         const auto twin = std::adjacent_find(names.begin(), names.end());
         if (twin != names.end()) fail("found the name " + Text{twin->substr(0, 80)} + " twice");
       };
-      std::vector<std::string_view> names, keys;
+      std::vector<view> names, keys;
       for (const tensor& each : tensors) names.push_back(each.name);
       for (const auto& entry : metadata) keys.push_back(entry.first);
       refuse_twins(names);

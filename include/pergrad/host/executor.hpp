@@ -60,10 +60,8 @@ class host {
   [[nodiscard]] const detail::thread_pool& pool() const noexcept { return pool_; }
   template <class Network>
   [[nodiscard]] detail::executor_memory make_tape(std::size_t max_batch, std::size_t max_sums) const {
-    using memory = on_host::working_memory<Network>;
-    auto made = std::make_shared<memory>(thread_count(), max_batch, max_sums);
-    const std::size_t bytes = made->bytes();
-    return {std::move(made), &detail::kind_mark<memory>, bytes, on_host::way_of_additions<Network>(max_batch)};
+    return {std::make_unique<on_host::working_memory<Network>>(thread_count(), max_batch, max_sums),
+            on_host::way_of_additions<Network>(max_batch)};
   }
   /// Throws std::invalid_argument for a tape of another executor's, or for fewer threads or sums.
   template <detail::evaluation_needs Needs, class Network, class Loss>

@@ -150,12 +150,7 @@ class release_gate {
     fill_rounded_gaussians(stream_.key(), stream_.nonce(), first / gaussian_tile, sigma_, wanted, k);
   }
   void store(const double* k, const Scalar* sum, Scalar* out, std::size_t count) const noexcept {
-    const auto size = static_cast<int>(count);
-    if constexpr (std::is_same_v<Scalar, float>) {
-      release_kernels_in_use().release_float(k, sum, scale_, out, size);
-    } else {
-      release_kernels_in_use().release_double(k, sum, scale_, out, size);
-    }
+    release_in_use<Scalar>()(k, sum, scale_, out, static_cast<int>(count));
   }
 
   std::size_t elements_ = 0;

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <ranges>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -35,8 +34,9 @@ class public_records {
 };
 template <class Value, class Target>
 public_records(const dataset<Value, Target>&) -> public_records<dataset<Value, Target>>;
-template <std::ranges::contiguous_range Inputs>
-public_records(const Inputs&) -> public_records<std::span<const std::ranges::range_value_t<Inputs>>>;
+template <detail::array Inputs>
+public_records(const Inputs& inputs)
+    -> public_records<std::span<std::remove_reference_t<decltype(*std::data(inputs))>>>;
 
 namespace detail {
 
@@ -52,7 +52,7 @@ struct no_loss {
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> /*y*/, std::span<const std::uint8_t> /*targets*/,
                                        std::span<Scalar> dy) noexcept {
-    std::ranges::fill(dy, Scalar{0});
+    std::fill(dy.begin(), dy.end(), Scalar{0});
     return 0;
   }
 };

@@ -66,7 +66,7 @@ class drawn_records {
         left_out();
       }
     }
-    return records_;
+    return {records_.data(), records_.size()};
   }
 
  private:

@@ -97,7 +97,7 @@ class step_by_verbs {
           },
           optimizer_);
     } catch (...) {  // nobody may take an earlier release for this one
-      std::ranges::fill(update, scalar{0});
+      std::fill(update.begin(), update.end(), scalar{0});
       throw;
     }
   }

@@ -171,9 +171,9 @@ struct release_kernel {
       if (is_noised) {
         const int row = t / chacha_blocks * 4;
         const int column = t % chacha_blocks;
-        const auto pair = pergrad::detail::round_gaussians<0, 1>(
-            shared.words[row][column], shared.words[row + 1][column], shared.words[row + 2][column],
-            shared.words[row + 3][column], 2 * work.settings.sigma * work.settings.sigma);
+        const auto words = pergrad::detail::widened<0, 1>(shared.words[row][column], shared.words[row + 1][column],
+                                                          shared.words[row + 2][column], shared.words[row + 3][column]);
+        const auto pair = pergrad::detail::round_gaussians<1>(words, 2 * work.settings.sigma * work.settings.sigma);
         k[0] = pair.along_cosine;
         k[1] = pair.along_sine;
         is_open = pergrad::detail::is_open(pair.margin);

@@ -77,11 +77,10 @@ class basic_device_executor {
                                   ", but on a device a batch of this network has at most " +
                                   std::to_string(on_device::most_batch<Network>) + " samples");
     }
-    auto made = std::make_shared<engine>(device_, max_batch, options_, on_device::facts_of<Network>,
-                                         on_device::program<Network>::windows());
-    const std::size_t bytes = made->bytes();
     // Clipped sums are sums of integers here: no way in floating point is short enough.
-    return {std::move(made), &detail::kind_mark<engine>, bytes, {summation::most_additions + 1, 0}};
+    return {std::make_unique<engine>(device_, max_batch, options_, on_device::facts_of<Network>,
+                                     on_device::program<Network>::windows()),
+            {summation::most_additions + 1, 0}};
   }
   /// The library's own: an evaluation. Throws std::invalid_argument for a tape of another executor's.
   template <detail::evaluation_needs Needs, class Network, class Loss>

@@ -51,7 +51,7 @@ class rdp_accountant {
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
 
   /// What was entered, one entry for each kind of event (prepared ones may have count 0).
-  [[nodiscard]] std::span<const entry> ledger() const noexcept { return ledger_; }
+  [[nodiscard]] std::span<const entry> ledger() const noexcept { return {ledger_.data(), ledger_.size()}; }
 
   /// Smallest epsilon that this accountant can prove for `at`; infinity when a step had no noise.
   [[nodiscard]] double epsilon(pergrad::delta at) const {

@@ -126,13 +126,12 @@ template <class Scalar>
   return (place + to_integer) - to_integer;
 }
 /// What the kernels of one target do for a release. All give the same bits.
-struct release_kernels {
-  bool (*fill_tile)(const chacha_key&, const chacha_nonce&, std::uint64_t tile, double twice_variance,
-                    const tile_arrays& wanted, double (&k)[gaussian_tile],
-                    double (&margins)[gaussian_tile / 2]) noexcept;
-  void (*release_float)(const double* k, const float* sum, const release_scale&, float* out, int count) noexcept;
-  void (*release_double)(const double* k, const double* sum, const release_scale&, double* out, int count) noexcept;
-};
+using fill_function = bool (*)(const chacha_key&, const chacha_nonce&, std::uint64_t tile, double twice_variance,
+                               const tile_arrays& wanted, double (&k)[gaussian_tile],
+                               double (&margins)[gaussian_tile / 2]) noexcept;
+template <class Scalar>
+using release_function = void (*)(const double* k, const Scalar* sum, const release_scale&, Scalar* out,
+                                  int count) noexcept;
 
 }  // namespace detail
 
@@ -143,8 +142,12 @@ struct release_kernels {
 
 namespace pergrad::inline v0_1::detail {
 
-[[nodiscard]] inline const release_kernels& release_kernels_in_use() noexcept {
-  return PERGRAD_OF_TARGET(on_host::kernel_target_in_use(), releases);
+[[nodiscard]] inline fill_function fill_in_use() noexcept {
+  return PERGRAD_OF_TARGET(on_host::kernel_target_in_use(), fills);
+}
+template <class Scalar>
+[[nodiscard]] release_function<Scalar> release_in_use() noexcept {
+  return PERGRAD_OF_TARGET(on_host::kernel_target_in_use(), releases<Scalar>);
 }
 
 inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
@@ -195,7 +198,7 @@ inline void fill_rounded_gaussians(const chacha_key& key, const chacha_nonce& no
   const double twice_variance = 2 * sigma * sigma;
   bool is_open = false;
   if constexpr (Lanes == native_lanes) {
-    is_open = release_kernels_in_use().fill_tile(key, nonce, tile, twice_variance, wanted, k, margins);
+    is_open = fill_in_use()(key, nonce, tile, twice_variance, wanted, k, margins);
   } else {
     is_open = fill_rounded_tile<Lanes>(key, nonce, tile, twice_variance, wanted, k, margins);
   }

@@ -91,20 +91,37 @@ struct rounded_pair {
   typename wide<Lanes>::f64 margin;  ///< both roundings are proven where the sign bit of this is clear
 };
 
+/// One half of the pairs' words: U and V as numbers, and the quarter of a turn.
+template <int Lanes>
+struct pair_words {
+  typename wide<Lanes>::f64 n;         ///< U 2^64, the upper end of its cell, so not 0
+  typename wide<Lanes>::f64 y;         ///< in [-1, 1): the last 62 bits of V
+  typename wide<Lanes>::u64 quarters;  ///< in bits 30 and 31
+};
 template <int Half, int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline rounded_pair<Lanes> round_gaussians(const typename lanes<Lanes>::u32& u_high,
-                                                                             const typename lanes<Lanes>::u32& u_low,
-                                                                             const typename lanes<Lanes>::u32& v_high,
-                                                                             const typename lanes<Lanes>::u32& v_low,
+[[gnu::always_inline]] PERGRAD_HD inline pair_words<Lanes> widened(const typename lanes<Lanes>::u32& u_high,
+                                                                   const typename lanes<Lanes>::u32& u_low,
+                                                                   const typename lanes<Lanes>::u32& v_high,
+                                                                   const typename lanes<Lanes>::u32& v_low) noexcept {
+  pair_words<Lanes> result{};
+  result.n = (under<Half, Lanes>(at_2_84, u_high) - 0x1.00000001p84) + (under<Half, Lanes>(at_2_52, u_low) + 1.0);
+  result.y =
+      ((under<Half, Lanes>(at_2_84, v_high & 0x3fff'ffffU) - 0x1.000002010p84) + under<Half, Lanes>(at_2_52, v_low)) *
+      0x1p-61;
+  result.quarters = bits_as<typename wide<Lanes>::u64>(under<Half, Lanes>(0, v_high));
+  return result;
+}
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline rounded_pair<Lanes> round_gaussians(const pair_words<Lanes>& words,
                                                                              double twice_variance) noexcept {
   using f64 = typename wide<Lanes>::f64;
   using u64 = typename wide<Lanes>::u64;
-  // E = -ln(N 2^-64), N = 2^k (1 + t) with 1 + t in [sqrt(1/2), sqrt(2)); N is the upper end of U's cell, so not 0
-  const f64 n = (under<Half, Lanes>(at_2_84, u_high) - 0x1.00000001p84) + (under<Half, Lanes>(at_2_52, u_low) + 1.0);
+  // E = -ln(N 2^-64), N = 2^k (1 + t) with 1 + t in [sqrt(1/2), sqrt(2))
   constexpr std::uint64_t root_of_half = 0x3fe6'a09e'667f'3bcdU;
-  const u64 shifted = bits_as<u64>(n) - root_of_half;
+  const u64 shifted = bits_as<u64>(words.n) - root_of_half;
   const u64 power = shifted & 0xfff0'0000'0000'0000U;
-  const f64 t = bits_as<f64>(bits_as<u64>(n) - power) - 1.0;
+  const f64 t = bits_as<f64>(bits_as<u64>(words.n) - power) - 1.0;
   const f64 k = bits_as<f64>((shifted >> 52U) | 0x4330'0000'0000'0000U) - 0x1p52;
   const f64 t2 = t * t;
   f64 p = t * 0x1.ea1f67f905749p-6 - 0x1.0e98e2f6196a3p-4;
@@ -127,10 +144,8 @@ template <int Half, int Lanes>
   const f64 log_of = t2 * p + t;
   const f64 e = (64.0 - k) * 0x1.62e42fefa39efp-1 - log_of;
   const f64 radius = wide_square_root<Lanes>(e * twice_variance);
-  // The place y in [-1, 1) on a quarter about an axis: the last 62 bits of V
-  const f64 y =
-      ((under<Half, Lanes>(at_2_84, v_high & 0x3fff'ffffU) - 0x1.000002010p84) + under<Half, Lanes>(at_2_52, v_low)) *
-      0x1p-61;
+  // The place y on a quarter about an axis
+  const f64 y = words.y;
   const f64 w = y * y;
   f64 s = w * 0x1.e3f38399551bfp-38 - 0x1.e30071afc3e59p-30;
   s = s * w + 0x1.50782fda12d96p-22;
@@ -146,9 +161,8 @@ template <int Half, int Lanes>
   c = c * w - 0x1.3bd3cc9be458bp-2;
   c = c * w + 0x1.0000000000000p+0;
   // The quarter is (c, s), (-c, s), (s, c) or (s, -c): y runs through both signs, hence so does s.
-  const u64 quarter = bits_as<u64>(under<Half, Lanes>(0, v_high));
-  c = bits_as<f64>(bits_as<u64>(c) ^ ((quarter & 0x4000'0000U) << 33U));
-  const auto swapped = (quarter & 0x8000'0000U) != 0;
+  c = bits_as<f64>(bits_as<u64>(c) ^ ((words.quarters & 0x4000'0000U) << 33U));
+  const auto swapped = (words.quarters & 0x8000'0000U) != 0;
   const f64 x1 = radius * (swapped ? s : c);
   const f64 x2 = radius * (swapped ? c : s);
   constexpr double to_integer = 0x1.8p52;
@@ -179,17 +193,19 @@ inline bool fill_rounded_tile(const chacha_key& key, const chacha_nonce& nonce, 
     chacha_lanes<Lanes>(key, nonce, counter, word);
     for (std::size_t p = 0; p < 4; ++p) {
       wanted.fetch(4 * (column / width) + p, 4 * (64 / width));
-      const auto make = [&]<int Half>(std::integral_constant<int, Half> /*half*/) {
-        const auto pair = round_gaussians<Half, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3],
-                                                       twice_variance);
-        const std::size_t at = 64 * p + column + static_cast<std::size_t>(Half * wide<Lanes>::count);
+      pair_words<Lanes> words[2];
+      words[0] = widened<0, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
+      if constexpr (Lanes > 1) {
+        words[1] = widened<1, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
+      }
+      for (std::size_t half = 0; half < (Lanes > 1 ? 2 : 1); ++half) {
+        const auto pair = round_gaussians<Lanes>(words[half], twice_variance);
+        const std::size_t at = 64 * p + column + half * std::size_t{wide<Lanes>::count};
         std::memcpy(k + at, &pair.along_cosine, sizeof pair.along_cosine);
         std::memcpy(k + gaussian_tile / 2 + at, &pair.along_sine, sizeof pair.along_sine);
         std::memcpy(margins + at, &pair.margin, sizeof pair.margin);
         signs |= bits_as<u64>(pair.margin);
-      };
-      make(std::integral_constant<int, 0>{});
-      if constexpr (Lanes > 1) make(std::integral_constant<int, 1>{});
+      }
     }
   }
   std::uint64_t each[static_cast<std::size_t>(wide<Lanes>::count)];
@@ -229,8 +245,9 @@ template <int Lanes, class Scalar>
   for (; i < count; ++i) out[i] = released_value<Scalar>(on_grid(sum[i], scale) + k[i], scale);
 }
 
-inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &release_sums<native_lanes, float>,
-                                          &release_sums<native_lanes, double>};
+inline constexpr fill_function fills = &fill_rounded_tile<native_lanes>;
+template <class Scalar>
+inline constexpr release_function<Scalar> releases = &release_sums<native_lanes, Scalar>;
 
 }
 
