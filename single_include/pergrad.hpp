@@ -3069,16 +3069,16 @@ void chacha20_keystream(const chacha_key& key, const chacha_nonce& nonce, std::u
   const std::size_t blocks = words.size() / 16 + (words.size() % 16 != 0 ? 1 : 0);
   detail::require_blocks("chacha20_keystream", first_block, blocks);
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written whole before it is read
-  std::array<std::uint32_t, std::size_t{16} * Lanes> tile;
+  std::array<std::uint32_t, std::size_t{16} * Lanes> block;
   for (std::size_t done = 0; done < blocks; done += Lanes) {
     u32 state[16];
     const auto counter = static_cast<std::uint32_t>(first_block + done);
     detail::chacha_lanes<Lanes>(key, nonce, detail::lane_numbers<Lanes>() + counter, state);
-    std::memcpy(tile.data(), state, sizeof state);
-    const std::size_t count = std::min<std::size_t>(words.size() - 16 * done, tile.size());
-    for (std::size_t i = 0; i < count; ++i) words[16 * done + i] = tile[(i % 16) * Lanes + i / 16];
+    std::memcpy(block.data(), state, sizeof state);
+    const std::size_t count = std::min<std::size_t>(words.size() - 16 * done, block.size());
+    for (std::size_t i = 0; i < count; ++i) words[16 * done + i] = block[(i % 16) * Lanes + i / 16];
   }
-  detail::wipe(tile.data(), sizeof tile);
+  detail::wipe(block.data(), sizeof block);
 }
 
 }  // namespace pergrad::inline v0_1
@@ -6135,7 +6135,7 @@ inline constexpr std::uint64_t gaussians_per_step = (chacha_blocks_per_nonce / 6
 
 namespace detail {
 
-inline constexpr std::size_t gaussian_tile = 512;
+inline constexpr std::size_t gaussian_block = 512;
 
 /// Standard deviations that the arithmetic above is good for.
 inline constexpr double least_sigma = 0x1p4;
@@ -6149,7 +6149,7 @@ inline constexpr double error_of_gaussian = 0x1p-47;
 
 /// Arrays that are read at a block's elements as soon as its noise is made: what of them is not in the cache comes in
 /// meanwhile. Making noise waits for no memory, so nothing else would ask for it before (docs/internals/tricks.md).
-struct tile_arrays {
+struct block_arrays {
   static constexpr std::size_t most = 4;
   const void* first[most]{};  ///< at the block's first element
   std::size_t count = 0;
@@ -6158,7 +6158,7 @@ struct tile_arrays {
   template <class Scalar>
   void add(const Scalar* at) noexcept {
     first[count++] = at;
-    bytes = gaussian_tile * sizeof(Scalar);
+    bytes = gaussian_block * sizeof(Scalar);
   }
   /// Fetches one of `parts` even parts of each.
   void fetch(std::size_t part, std::size_t parts) const noexcept {
@@ -6205,12 +6205,13 @@ template <class Scalar>
   return (place + to_integer) - to_integer;
 }
 /// What the kernels of one target do for a release. All give the same bits.
-using fill_function = bool (*)(const chacha_key&, const chacha_nonce&, std::uint64_t tile, double twice_variance,
-                               const tile_arrays& wanted, double (&k)[gaussian_tile],
-                               double (&margins)[gaussian_tile / 2]) noexcept;
 template <class Scalar>
-using release_function = void (*)(const double* k, const Scalar* sum, const release_scale&, Scalar* out,
-                                  int count) noexcept;
+struct release_kernels {
+  bool (*fill_block)(const chacha_key&, const chacha_nonce&, std::uint64_t block, double twice_variance,
+                     const block_arrays& wanted, double (&k)[gaussian_block],
+                     double (&margins)[gaussian_block / 2]) noexcept;
+  void (*release)(const double* k, const Scalar* sum, const release_scale&, Scalar* out, int count) noexcept;
+};
 
 }  // namespace detail
 
@@ -6439,15 +6440,15 @@ template <int Lanes>
 
 /// All 512 rounded Gaussians of one block; whether the margin of any pair is negative.
 template <int Lanes>
-inline bool fill_rounded_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
-                              double twice_variance, const tile_arrays& wanted, double (&k)[gaussian_tile],
-                              double (&margins)[gaussian_tile / 2]) noexcept {
+inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t block,
+                               double twice_variance, const block_arrays& wanted, double (&k)[gaussian_block],
+                               double (&margins)[gaussian_block / 2]) noexcept {
   using u32 = typename lanes<Lanes>::u32;
   using u64 = typename wide<Lanes>::u64;
   constexpr std::size_t width = Lanes;
   u64 signs{};
   for (std::size_t column = 0; column < 64; column += width) {
-    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(64 * tile + column);
+    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(64 * block + column);
     u32 word[16];
     chacha_lanes<Lanes>(key, nonce, counter, word);
     for (std::size_t p = 0; p < 4; ++p) {
@@ -6461,7 +6462,7 @@ inline bool fill_rounded_tile(const chacha_key& key, const chacha_nonce& nonce, 
         const auto pair = round_gaussians<Lanes>(words[half], twice_variance);
         const std::size_t at = 64 * p + column + half * std::size_t{wide<Lanes>::count};
         std::memcpy(k + at, &pair.along_cosine, sizeof pair.along_cosine);
-        std::memcpy(k + gaussian_tile / 2 + at, &pair.along_sine, sizeof pair.along_sine);
+        std::memcpy(k + gaussian_block / 2 + at, &pair.along_sine, sizeof pair.along_sine);
         std::memcpy(margins + at, &pair.margin, sizeof pair.margin);
         signs |= bits_as<u64>(pair.margin);
       }
@@ -6504,9 +6505,9 @@ template <int Lanes, class Scalar>
   for (; i < count; ++i) out[i] = released_value<Scalar>(on_grid(sum[i], scale) + k[i], scale);
 }
 
-inline constexpr fill_function fills = &fill_rounded_tile<native_lanes>;
 template <class Scalar>
-inline constexpr release_function<Scalar> releases = &release_sums<native_lanes, Scalar>;
+inline constexpr release_kernels<Scalar> releases{&fill_rounded_block<native_lanes>,
+                                                  &release_sums<native_lanes, Scalar>};
 
 }
 
@@ -6743,15 +6744,15 @@ template <int Lanes>
 
 /// All 512 rounded Gaussians of one block; whether the margin of any pair is negative.
 template <int Lanes>
-inline bool fill_rounded_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
-                              double twice_variance, const tile_arrays& wanted, double (&k)[gaussian_tile],
-                              double (&margins)[gaussian_tile / 2]) noexcept {
+inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t block,
+                               double twice_variance, const block_arrays& wanted, double (&k)[gaussian_block],
+                               double (&margins)[gaussian_block / 2]) noexcept {
   using u32 = typename lanes<Lanes>::u32;
   using u64 = typename wide<Lanes>::u64;
   constexpr std::size_t width = Lanes;
   u64 signs{};
   for (std::size_t column = 0; column < 64; column += width) {
-    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(64 * tile + column);
+    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(64 * block + column);
     u32 word[16];
     chacha_lanes<Lanes>(key, nonce, counter, word);
     for (std::size_t p = 0; p < 4; ++p) {
@@ -6765,7 +6766,7 @@ inline bool fill_rounded_tile(const chacha_key& key, const chacha_nonce& nonce, 
         const auto pair = round_gaussians<Lanes>(words[half], twice_variance);
         const std::size_t at = 64 * p + column + half * std::size_t{wide<Lanes>::count};
         std::memcpy(k + at, &pair.along_cosine, sizeof pair.along_cosine);
-        std::memcpy(k + gaussian_tile / 2 + at, &pair.along_sine, sizeof pair.along_sine);
+        std::memcpy(k + gaussian_block / 2 + at, &pair.along_sine, sizeof pair.along_sine);
         std::memcpy(margins + at, &pair.margin, sizeof pair.margin);
         signs |= bits_as<u64>(pair.margin);
       }
@@ -6808,9 +6809,9 @@ template <int Lanes, class Scalar>
   for (; i < count; ++i) out[i] = released_value<Scalar>(on_grid(sum[i], scale) + k[i], scale);
 }
 
-inline constexpr fill_function fills = &fill_rounded_tile<native_lanes>;
 template <class Scalar>
-inline constexpr release_function<Scalar> releases = &release_sums<native_lanes, Scalar>;
+inline constexpr release_kernels<Scalar> releases{&fill_rounded_block<native_lanes>,
+                                                  &release_sums<native_lanes, Scalar>};
 
 }
 
@@ -7048,15 +7049,15 @@ template <int Lanes>
 
 /// All 512 rounded Gaussians of one block; whether the margin of any pair is negative.
 template <int Lanes>
-inline bool fill_rounded_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
-                              double twice_variance, const tile_arrays& wanted, double (&k)[gaussian_tile],
-                              double (&margins)[gaussian_tile / 2]) noexcept {
+inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t block,
+                               double twice_variance, const block_arrays& wanted, double (&k)[gaussian_block],
+                               double (&margins)[gaussian_block / 2]) noexcept {
   using u32 = typename lanes<Lanes>::u32;
   using u64 = typename wide<Lanes>::u64;
   constexpr std::size_t width = Lanes;
   u64 signs{};
   for (std::size_t column = 0; column < 64; column += width) {
-    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(64 * tile + column);
+    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(64 * block + column);
     u32 word[16];
     chacha_lanes<Lanes>(key, nonce, counter, word);
     for (std::size_t p = 0; p < 4; ++p) {
@@ -7070,7 +7071,7 @@ inline bool fill_rounded_tile(const chacha_key& key, const chacha_nonce& nonce, 
         const auto pair = round_gaussians<Lanes>(words[half], twice_variance);
         const std::size_t at = 64 * p + column + half * std::size_t{wide<Lanes>::count};
         std::memcpy(k + at, &pair.along_cosine, sizeof pair.along_cosine);
-        std::memcpy(k + gaussian_tile / 2 + at, &pair.along_sine, sizeof pair.along_sine);
+        std::memcpy(k + gaussian_block / 2 + at, &pair.along_sine, sizeof pair.along_sine);
         std::memcpy(margins + at, &pair.margin, sizeof pair.margin);
         signs |= bits_as<u64>(pair.margin);
       }
@@ -7113,9 +7114,9 @@ template <int Lanes, class Scalar>
   for (; i < count; ++i) out[i] = released_value<Scalar>(on_grid(sum[i], scale) + k[i], scale);
 }
 
-inline constexpr fill_function fills = &fill_rounded_tile<native_lanes>;
 template <class Scalar>
-inline constexpr release_function<Scalar> releases = &release_sums<native_lanes, Scalar>;
+inline constexpr release_kernels<Scalar> releases{&fill_rounded_block<native_lanes>,
+                                                  &release_sums<native_lanes, Scalar>};
 
 }
 
@@ -7141,11 +7142,8 @@ inline constexpr release_function<Scalar> releases = &release_sums<native_lanes,
 
 namespace pergrad::inline v0_1::detail {
 
-[[nodiscard]] inline fill_function fill_in_use() noexcept {
-  return PERGRAD_OF_TARGET(on_host::kernel_target_in_use(), fills);
-}
 template <class Scalar>
-[[nodiscard]] release_function<Scalar> release_in_use() noexcept {
+[[nodiscard]] const release_kernels<Scalar>& release_kernels_in_use() noexcept {
   return PERGRAD_OF_TARGET(on_host::kernel_target_in_use(), releases<Scalar>);
 }
 
@@ -7157,16 +7155,16 @@ inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
 }
 
 /// The words of pair `pair` of a block, and those that continue them.
-[[nodiscard]] inline gaussian_bits bits_of_pair(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
+[[nodiscard]] inline gaussian_bits bits_of_pair(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t block,
                                                 std::uint32_t pair) noexcept {
   gaussian_bits bits{};
-  const chacha_block block = chacha20_block(key, nonce, static_cast<std::uint32_t>(64 * tile) + pair % 64);
-  const std::uint64_t number = 256 * tile + pair;
+  const chacha_block words = chacha20_block(key, nonce, static_cast<std::uint32_t>(64 * block) + pair % 64);
+  const std::uint64_t number = 256 * block + pair;
   const chacha_block more = chacha20_block(key, continued(nonce, static_cast<std::uint32_t>(number >> 32U)),
                                            static_cast<std::uint32_t>(number));
   for (std::uint32_t i = 0; i < 2; ++i) {
-    bits.u[i] = block[4 * (pair / 64) + i];
-    bits.v[i] = block[4 * (pair / 64) + 2 + i];
+    bits.u[i] = words[4 * (pair / 64) + i];
+    bits.v[i] = words[4 * (pair / 64) + 2 + i];
   }
   for (std::uint32_t i = 0; i < 8; ++i) {
     bits.u[2 + i] = more[i];
@@ -7176,32 +7174,32 @@ inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
 }
 
 /// Makes those pairs of a block exact whose margin is negative.
-[[gnu::cold]] inline void settle_roundings(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
-                                           double sigma, const double (&margins)[gaussian_tile / 2],
-                                           double (&k)[gaussian_tile]) noexcept {
-  for (std::uint32_t pair = 0; pair < gaussian_tile / 2; ++pair) {
+[[gnu::cold]] inline void settle_roundings(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t block,
+                                           double sigma, const double (&margins)[gaussian_block / 2],
+                                           double (&k)[gaussian_block]) noexcept {
+  for (std::uint32_t pair = 0; pair < gaussian_block / 2; ++pair) {
     if (!is_open(margins[pair])) continue;
     std::int64_t exact[2];
-    exact_pair(bits_of_pair(key, nonce, tile, pair), sigma, exact);
+    exact_pair(bits_of_pair(key, nonce, block, pair), sigma, exact);
     k[pair] = static_cast<double>(exact[0]);
-    k[pair + gaussian_tile / 2] = static_cast<double>(exact[1]);
+    k[pair + gaussian_block / 2] = static_cast<double>(exact[1]);
   }
 }
 
 /// The 512 integers of a block, as doubles. With `native_lanes` the kernels in use make them, with another number that
-/// many lanes of the flags' vectors. Precondition: least_sigma <= sigma <= most_sigma.
-template <int Lanes = native_lanes>
-inline void fill_rounded_gaussians(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile, double sigma,
-                                   const tile_arrays& wanted, double (&k)[gaussian_tile]) noexcept {
-  alignas(64) double margins[gaussian_tile / 2];
+/// many lanes of the flags' vectors. `Scalar`: of what is released. Precondition: least_sigma <= sigma <= most_sigma.
+template <int Lanes = native_lanes, class Scalar = float>
+void fill_rounded_gaussians(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t block, double sigma,
+                            const block_arrays& wanted, double (&k)[gaussian_block]) noexcept {
+  alignas(64) double margins[gaussian_block / 2];
   const double twice_variance = 2 * sigma * sigma;
   bool is_open = false;
   if constexpr (Lanes == native_lanes) {
-    is_open = fill_in_use()(key, nonce, tile, twice_variance, wanted, k, margins);
+    is_open = release_kernels_in_use<Scalar>().fill_block(key, nonce, block, twice_variance, wanted, k, margins);
   } else {
-    is_open = fill_rounded_tile<Lanes>(key, nonce, tile, twice_variance, wanted, k, margins);
+    is_open = fill_rounded_block<Lanes>(key, nonce, block, twice_variance, wanted, k, margins);
   }
-  if (is_open) settle_roundings(key, nonce, tile, sigma, margins, k);
+  if (is_open) settle_roundings(key, nonce, block, sigma, margins, k);
   wipe(margins, sizeof margins);
 }
 
@@ -7309,7 +7307,7 @@ template <class Scalar>
 struct element_update {
   void* context = nullptr;
   void (*apply)(void* context, std::size_t first, Scalar* values, std::size_t count) = nullptr;
-  std::array<const Scalar*, tile_arrays::most - 1> reads{};
+  std::array<const Scalar*, block_arrays::most - 1> reads{};
 };
 
 /// Throws std::invalid_argument for noise that the grid cannot carry; `sigma`: in steps of the grid.
@@ -7340,12 +7338,12 @@ class release_gate {
   void release(std::size_t number, const unreleased_sum<Scalar>& sum, Scalar* out,
                const element_update<Scalar>& update) const noexcept {
     const std::size_t end = std::min(elements_, (number + 1) * stretch);
-    for (std::size_t first = number * stretch; first < end; first += gaussian_tile) {
-      const std::size_t count = std::min(gaussian_tile, end - first);
+    for (std::size_t first = number * stretch; first < end; first += gaussian_block) {
+      const std::size_t count = std::min(gaussian_block, end - first);
       const Scalar* const floating = sum.floating == nullptr ? zeros.data() : sum.floating + first;
-      alignas(64) double k[gaussian_tile];
+      alignas(64) double k[gaussian_block];
       draw(first, count, sum, update, k);
-      alignas(64) Scalar passing[gaussian_tile];
+      alignas(64) Scalar passing[gaussian_block];
       Scalar* const to = out == nullptr ? passing : out + first;
       {
         const float_environment flushed{subnormal_numbers::flushed};  // else they might take longer
@@ -7393,26 +7391,27 @@ class release_gate {
     return generator.template stream<randomness::noise>(generator.next_step());
   }
 
-  static constexpr std::size_t stretch = 4 * gaussian_tile;
-  alignas(64) static constexpr std::array<Scalar, gaussian_tile> zeros{};
+  static constexpr std::size_t stretch = 4 * gaussian_block;
+  alignas(64) static constexpr std::array<Scalar, gaussian_block> zeros{};
 
   void draw(std::size_t first, std::size_t count, const unreleased_sum<Scalar>& sum,
-            const element_update<Scalar>& update, double (&k)[gaussian_tile]) const noexcept {
+            const element_update<Scalar>& update, double (&k)[gaussian_block]) const noexcept {
     if (sigma_ == 0) {
-      std::fill_n(k, gaussian_tile, 0.0);
+      std::fill_n(k, gaussian_block, 0.0);
       return;
     }
-    tile_arrays wanted;
-    if (count == gaussian_tile) {
+    block_arrays wanted;
+    if (count == gaussian_block) {
       if (sum.floating != nullptr) wanted.add(sum.floating + first);
       for (const Scalar* each : update.reads) {
         if (each != nullptr) wanted.add(each + first);
       }
     }
-    fill_rounded_gaussians(stream_.key(), stream_.nonce(), first / gaussian_tile, sigma_, wanted, k);
+    fill_rounded_gaussians<native_lanes, Scalar>(stream_.key(), stream_.nonce(), first / gaussian_block, sigma_, wanted,
+                                                 k);
   }
   void store(const double* k, const Scalar* sum, Scalar* out, std::size_t count) const noexcept {
-    release_in_use<Scalar>()(k, sum, scale_, out, static_cast<int>(count));
+    release_kernels_in_use<Scalar>().release(k, sum, scale_, out, static_cast<int>(count));
   }
 
   std::size_t elements_ = 0;
@@ -9153,7 +9152,7 @@ struct noise_of {
 /// What uses released values, and the arrays that it reads beside them, element by element; null stands for none.
 template <class Use, class Scalar>
 struct use_with_arrays : Use {
-  std::array<const Scalar*, tile_arrays::most - 1> arrays{};
+  std::array<const Scalar*, block_arrays::most - 1> arrays{};
 };
 
 /// Released values that nobody uses on the way.
@@ -10359,13 +10358,14 @@ class poisson_sampling {
   /// `first` and the number of bits are multiples of `marked_together`, std::out_of_range beyond 2^35 records.
   void mark(const detail::secret_stream<detail::randomness::sampling>& stream, std::uint64_t first,
             std::span<std::uint64_t> bits) const {
-    if (first % tile != 0 || bits.size() % words_per_tile != 0) {
-      detail::throw_invalid_argument({"pergrad: poisson_sampling: records are marked in whole tiles of ", tile});
+    if (first % block != 0 || bits.size() % words_per_block != 0) {
+      detail::throw_invalid_argument({"pergrad: poisson_sampling: records are marked in whole blocks of ", block});
     }
-    detail::require_blocks("poisson_sampling", 16 * (first / tile), 16 * (bits.size() / words_per_tile));
+    detail::require_blocks("poisson_sampling", 16 * (first / block), 16 * (bits.size() / words_per_block));
     const chacha_nonce nonce = stream.nonce();
-    for (std::size_t word = 0; word < bits.size(); word += words_per_tile) {
-      mark_tile(stream.key(), nonce, first / tile + word / words_per_tile, bits.subspan(word).first<words_per_tile>());
+    for (std::size_t word = 0; word < bits.size(); word += words_per_block) {
+      mark_block(stream.key(), nonce, first / block + word / words_per_block,
+                 bits.subspan(word).first<words_per_block>());
     }
   }
   /// Records that `mark` marks together.
@@ -10384,24 +10384,24 @@ class poisson_sampling {
   }
 
  private:
-  static constexpr std::uint64_t tile = marked_together;
-  static constexpr std::size_t words_per_tile = tile / 64;
+  static constexpr std::uint64_t block = marked_together;
+  static constexpr std::size_t words_per_block = block / 64;
 
   /// Bit i: whether record 128 number + i is sampled.
-  void mark_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t number,
-                 std::span<std::uint64_t, words_per_tile> bits) const noexcept {
+  void mark_block(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t number,
+                  std::span<std::uint64_t, words_per_block> bits) const noexcept {
     std::fill(bits.begin(), bits.end(), everybody_ ? ~std::uint64_t{0} : 0);
     if (everybody_ || threshold_ == 0) return;
-    std::uint32_t chosen[tile];
-    if (!choose_tile<detail::native_lanes>(key, nonce, number, chosen)) return;
-    for (std::size_t i = 0; i < tile; ++i) bits[i / 64] |= std::uint64_t{chosen[i] & 1U} << (i % 64);
+    std::uint32_t chosen[block];
+    if (!choose_block<detail::native_lanes>(key, nonce, number, chosen)) return;
+    for (std::size_t i = 0; i < block; ++i) bits[i / 64] |= std::uint64_t{chosen[i] & 1U} << (i % 64);
   }
 
   /// chosen[i] becomes odd if record 128 number + i is sampled and 0 if not. Returns whether any is: mostly none,
   /// where few are drawn.
   template <int Lanes>
-  bool choose_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t number,
-                   std::uint32_t (&chosen)[tile]) const noexcept {
+  bool choose_block(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t number,
+                    std::uint32_t (&chosen)[block]) const noexcept {
     using u32 = typename detail::lanes<Lanes>::u32;
     const auto threshold_high = static_cast<std::uint32_t>(threshold_ >> 32U);
     const auto threshold_low = static_cast<std::uint32_t>(threshold_ & 0xffff'ffffU);
@@ -14092,13 +14092,13 @@ namespace product_detail {
 
 /// Of any target: the most rows of a register block, the bytes of a vector, and the most bytes of a register block's
 /// sums.
-inline constexpr std::size_t tile_rows_limit = 10;
+inline constexpr std::size_t register_rows_limit = 10;
 inline constexpr std::size_t widest_vector_bytes = PERGRAD_BEST_TARGET == 2 ? 64 : 32;
-inline constexpr std::size_t tile_bytes_limit = 32 * widest_vector_bytes;
+inline constexpr std::size_t register_bytes_limit = 32 * widest_vector_bytes;
 
 /// What a register block reads and where it leaves its sums. Only the innermost reduction loop may be empty.
 template <class Scalar>
-struct tile_task {
+struct micro_kernel_task {
   const Scalar* left = nullptr;
   const Scalar* right = nullptr;
   const loop* reduce = nullptr;                // [4]: from outer to inner, then the one around them
@@ -14145,38 +14145,38 @@ template <class Scalar>
 }
 
 template <class Scalar>
-using tile_function = void (*)(const tile_task<Scalar>&) noexcept;
+using micro_kernel_function = void (*)(const micro_kernel_task<Scalar>&) noexcept;
 
 /// The register blocks of one width.
 template <class Scalar>
-struct tile_width {
+struct micro_kernel_width {
   std::size_t vectors;
   std::size_t max_rows;
-  const tile_function<Scalar>* by_rows;  // [rows - 1]
-  const std::size_t* formed;             // [rows - 1]: the rows that it forms, perhaps the last one more than once
-  const std::ptrdiff_t* packed;          // offsets of rows that lie side by side
+  const micro_kernel_function<Scalar>* by_rows;  // [rows - 1]
+  const std::size_t* formed;     // [rows - 1]: the rows that it forms, perhaps the last one more than once
+  const std::ptrdiff_t* packed;  // offsets of rows that lie side by side
 };
 
 /// The register blocks of one target; `widths` are 1, 2, 4 and 8 vectors, or narrower ones again.
 template <class Scalar>
 struct micro_kernels {
   std::size_t lanes;
-  tile_width<Scalar> widths[4];
+  micro_kernel_width<Scalar> widths[4];
   void (*finish)(const finish_task<Scalar>&) noexcept;
 
   /// The width whose register blocks hold the most sums on average: they hide the latency of a multiply-add and reuse
   /// what is read. Wide register blocks have whole vectors only; of `columns_left` columns the last ones may leave a
   /// narrow one's last vector partly empty.
-  [[nodiscard, gnu::noinline]] constexpr const tile_width<Scalar>& choose(std::size_t row_count,
-                                                                          std::size_t columns_left) const noexcept {
+  [[nodiscard, gnu::noinline]] constexpr const micro_kernel_width<Scalar>& choose(
+      std::size_t row_count, std::size_t columns_left) const noexcept {
     const std::size_t whole = columns_left / lanes;
     if (whole < 4) {
       return widths[columns_left <= lanes ? 0 : 1];
     }
-    const auto sums_in_flight = [row_count](const tile_width<Scalar>& tiles) {
-      return row_count < tiles.max_rows
-                 ? row_count * tiles.vectors
-                 : row_count * tiles.vectors / ((row_count + tiles.max_rows - 1) / tiles.max_rows);
+    const auto sums_in_flight = [row_count](const micro_kernel_width<Scalar>& width) {
+      return row_count < width.max_rows
+                 ? row_count * width.vectors
+                 : row_count * width.vectors / ((row_count + width.max_rows - 1) / width.max_rows);
     };
     const std::size_t in_two = sums_in_flight(widths[1]);
     const std::size_t in_four = sums_in_flight(widths[2]);
@@ -14236,7 +14236,7 @@ struct micro_kernels {
 // A source like host/gemm/micro_kernel.inl, whose head says what that means.
 #if defined(PERGRAD_KERNELS)
 
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::gemm {
 
 /// What `How` does with one vector of sums: see host/gemm/epilogue.hpp.
 template <epilogue::kind How, class Scalar, class Lanes>
@@ -14430,7 +14430,7 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 // A source like host/gemm/micro_kernel.inl, whose head says what that means.
 #if defined(PERGRAD_KERNELS)
 
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::gemm {
 
 /// What `How` does with one vector of sums: see host/gemm/epilogue.hpp.
 template <epilogue::kind How, class Scalar, class Lanes>
@@ -14625,7 +14625,7 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 // A source like host/gemm/micro_kernel.inl, whose head says what that means.
 #if defined(PERGRAD_KERNELS)
 
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::gemm {
 
 /// What `How` does with one vector of sums: see host/gemm/epilogue.hpp.
 template <epilogue::kind How, class Scalar, class Lanes>
@@ -14839,7 +14839,7 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
 // span any number of short row loops.
 #if defined(PERGRAD_KERNELS)
 
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::gemm {
 
 /// Most rows of any register block: their offsets, two pointers, two steps and a count stay in general registers. A
 /// baseline that only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of
@@ -14861,14 +14861,14 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
 /// (docs/internals/tricks.md): a step of fewer than 8 chains waits for their additions, so that 2 or 3 rows in narrow
 /// register blocks take as long as 4, and 5 to 8 rows of one vector hardly less than 9. One row is what single samples
 /// ask for.
-constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
+constexpr bool has_register_block(std::size_t rows, std::size_t vectors) noexcept {
   if (rows == max_rows(vectors)) return true;
   if (is_fallback) return false;
   return rows == 1 || rows == 4 || (vectors == 2 ? rows % 2 == 0 && rows > 4 : vectors > 2 && rows == 2);
 }
 /// Rows of the smallest register block that forms so many.
 constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
-  while (!has_tile(rows, vectors)) ++rows;
+  while (!has_register_block(rows, vectors)) ++rows;
   return rows;
 }
 
@@ -14906,7 +14906,8 @@ constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_byte
 /// The innermost reduction loop of `count` terms. Slot = row * Vectors + vector; every fold is over constants, so each
 /// sum is a register of its own. Not a lambda: nvcc would make it code for the device as well.
 template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
-[[gnu::always_inline]] inline void innermost(std::ptrdiff_t count, const product_detail::tile_task<Scalar>& task,
+[[gnu::always_inline]] inline void innermost(std::ptrdiff_t count,
+                                             const product_detail::micro_kernel_task<Scalar>& task,
                                              const std::ptrdiff_t (&offset)[Rows], const first_lanes<Scalar>& last,
                                              const Scalar*& left_first, const Scalar*& right_first,
                                              vector<Scalar> (&sums)[Rows * Vectors], std::index_sequence<Vector...>,
@@ -14939,7 +14940,7 @@ struct micro_kernel;
 
 template <class Scalar, std::size_t Rows, std::size_t Vectors, std::size_t... Row, std::size_t... Slot>
 struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::index_sequence<Slot...>> {
-  static void tile(const product_detail::tile_task<Scalar>& task) noexcept {
+  static void form(const product_detail::micro_kernel_task<Scalar>& task) noexcept {
     constexpr std::size_t lanes = vector_lanes<Scalar>;
     constexpr std::make_index_sequence<Vectors> across;
     constexpr std::index_sequence<Slot...> slots;
@@ -15008,11 +15009,11 @@ struct width;
 
 template <class Scalar, std::size_t Vectors, std::size_t... Row>
 struct width<Scalar, Vectors, std::index_sequence<Row...>> {
-  static constexpr product_detail::tile_function<Scalar> by_rows[] = {
-      &micro_kernel<Scalar, formed_for(Row + 1, Vectors), Vectors>::tile...};
+  static constexpr product_detail::micro_kernel_function<Scalar> by_rows[] = {
+      &micro_kernel<Scalar, formed_for(Row + 1, Vectors), Vectors>::form...};
   static constexpr std::size_t formed[] = {formed_for(Row + 1, Vectors)...};
   static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
-  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
+  static constexpr product_detail::micro_kernel_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
 };
 
 template <class Scalar>
@@ -15092,7 +15093,7 @@ inline constexpr product_detail::micro_kernels<Scalar> kernels{
 // span any number of short row loops.
 #if defined(PERGRAD_KERNELS)
 
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::gemm {
 
 /// Most rows of any register block: their offsets, two pointers, two steps and a count stay in general registers. A
 /// baseline that only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of
@@ -15114,14 +15115,14 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
 /// (docs/internals/tricks.md): a step of fewer than 8 chains waits for their additions, so that 2 or 3 rows in narrow
 /// register blocks take as long as 4, and 5 to 8 rows of one vector hardly less than 9. One row is what single samples
 /// ask for.
-constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
+constexpr bool has_register_block(std::size_t rows, std::size_t vectors) noexcept {
   if (rows == max_rows(vectors)) return true;
   if (is_fallback) return false;
   return rows == 1 || rows == 4 || (vectors == 2 ? rows % 2 == 0 && rows > 4 : vectors > 2 && rows == 2);
 }
 /// Rows of the smallest register block that forms so many.
 constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
-  while (!has_tile(rows, vectors)) ++rows;
+  while (!has_register_block(rows, vectors)) ++rows;
   return rows;
 }
 
@@ -15159,7 +15160,8 @@ constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_byte
 /// The innermost reduction loop of `count` terms. Slot = row * Vectors + vector; every fold is over constants, so each
 /// sum is a register of its own. Not a lambda: nvcc would make it code for the device as well.
 template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
-[[gnu::always_inline]] inline void innermost(std::ptrdiff_t count, const product_detail::tile_task<Scalar>& task,
+[[gnu::always_inline]] inline void innermost(std::ptrdiff_t count,
+                                             const product_detail::micro_kernel_task<Scalar>& task,
                                              const std::ptrdiff_t (&offset)[Rows], const first_lanes<Scalar>& last,
                                              const Scalar*& left_first, const Scalar*& right_first,
                                              vector<Scalar> (&sums)[Rows * Vectors], std::index_sequence<Vector...>,
@@ -15192,7 +15194,7 @@ struct micro_kernel;
 
 template <class Scalar, std::size_t Rows, std::size_t Vectors, std::size_t... Row, std::size_t... Slot>
 struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::index_sequence<Slot...>> {
-  static void tile(const product_detail::tile_task<Scalar>& task) noexcept {
+  static void form(const product_detail::micro_kernel_task<Scalar>& task) noexcept {
     constexpr std::size_t lanes = vector_lanes<Scalar>;
     constexpr std::make_index_sequence<Vectors> across;
     constexpr std::index_sequence<Slot...> slots;
@@ -15261,11 +15263,11 @@ struct width;
 
 template <class Scalar, std::size_t Vectors, std::size_t... Row>
 struct width<Scalar, Vectors, std::index_sequence<Row...>> {
-  static constexpr product_detail::tile_function<Scalar> by_rows[] = {
-      &micro_kernel<Scalar, formed_for(Row + 1, Vectors), Vectors>::tile...};
+  static constexpr product_detail::micro_kernel_function<Scalar> by_rows[] = {
+      &micro_kernel<Scalar, formed_for(Row + 1, Vectors), Vectors>::form...};
   static constexpr std::size_t formed[] = {formed_for(Row + 1, Vectors)...};
   static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
-  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
+  static constexpr product_detail::micro_kernel_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
 };
 
 template <class Scalar>
@@ -15346,7 +15348,7 @@ inline constexpr product_detail::micro_kernels<Scalar> kernels{
 // span any number of short row loops.
 #if defined(PERGRAD_KERNELS)
 
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::gemm {
 
 /// Most rows of any register block: their offsets, two pointers, two steps and a count stay in general registers. A
 /// baseline that only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of
@@ -15368,14 +15370,14 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
 /// (docs/internals/tricks.md): a step of fewer than 8 chains waits for their additions, so that 2 or 3 rows in narrow
 /// register blocks take as long as 4, and 5 to 8 rows of one vector hardly less than 9. One row is what single samples
 /// ask for.
-constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
+constexpr bool has_register_block(std::size_t rows, std::size_t vectors) noexcept {
   if (rows == max_rows(vectors)) return true;
   if (is_fallback) return false;
   return rows == 1 || rows == 4 || (vectors == 2 ? rows % 2 == 0 && rows > 4 : vectors > 2 && rows == 2);
 }
 /// Rows of the smallest register block that forms so many.
 constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
-  while (!has_tile(rows, vectors)) ++rows;
+  while (!has_register_block(rows, vectors)) ++rows;
   return rows;
 }
 
@@ -15413,7 +15415,8 @@ constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_byte
 /// The innermost reduction loop of `count` terms. Slot = row * Vectors + vector; every fold is over constants, so each
 /// sum is a register of its own. Not a lambda: nvcc would make it code for the device as well.
 template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
-[[gnu::always_inline]] inline void innermost(std::ptrdiff_t count, const product_detail::tile_task<Scalar>& task,
+[[gnu::always_inline]] inline void innermost(std::ptrdiff_t count,
+                                             const product_detail::micro_kernel_task<Scalar>& task,
                                              const std::ptrdiff_t (&offset)[Rows], const first_lanes<Scalar>& last,
                                              const Scalar*& left_first, const Scalar*& right_first,
                                              vector<Scalar> (&sums)[Rows * Vectors], std::index_sequence<Vector...>,
@@ -15446,7 +15449,7 @@ struct micro_kernel;
 
 template <class Scalar, std::size_t Rows, std::size_t Vectors, std::size_t... Row, std::size_t... Slot>
 struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::index_sequence<Slot...>> {
-  static void tile(const product_detail::tile_task<Scalar>& task) noexcept {
+  static void form(const product_detail::micro_kernel_task<Scalar>& task) noexcept {
     constexpr std::size_t lanes = vector_lanes<Scalar>;
     constexpr std::make_index_sequence<Vectors> across;
     constexpr std::index_sequence<Slot...> slots;
@@ -15515,11 +15518,11 @@ struct width;
 
 template <class Scalar, std::size_t Vectors, std::size_t... Row>
 struct width<Scalar, Vectors, std::index_sequence<Row...>> {
-  static constexpr product_detail::tile_function<Scalar> by_rows[] = {
-      &micro_kernel<Scalar, formed_for(Row + 1, Vectors), Vectors>::tile...};
+  static constexpr product_detail::micro_kernel_function<Scalar> by_rows[] = {
+      &micro_kernel<Scalar, formed_for(Row + 1, Vectors), Vectors>::form...};
   static constexpr std::size_t formed[] = {formed_for(Row + 1, Vectors)...};
   static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
-  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
+  static constexpr product_detail::micro_kernel_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
 };
 
 template <class Scalar>
@@ -15557,8 +15560,8 @@ namespace product_detail {
 
 /// The register blocks of a target, which must be compiled into the program.
 template <class Scalar>
-[[nodiscard]] inline const micro_kernels<Scalar>& tiles_of(kernel_target target) noexcept {
-  return PERGRAD_OF_TARGET(target, tiles::kernels<Scalar>);
+[[nodiscard]] inline const micro_kernels<Scalar>& micro_kernels_of(kernel_target target) noexcept {
+  return PERGRAD_OF_TARGET(target, gemm::kernels<Scalar>);
 }
 
 }  // namespace product_detail
@@ -16781,27 +16784,27 @@ struct winograd_extents {
   index above = 0;  ///< pixels of the first patch before the image that is read
   index left = 0;
 
-  [[nodiscard]] constexpr index tile_rows() const noexcept { return (height + 1) / 2; }
-  [[nodiscard]] constexpr index tile_columns() const noexcept { return (width + 1) / 2; }
+  [[nodiscard]] constexpr index patch_rows() const noexcept { return (height + 1) / 2; }
+  [[nodiscard]] constexpr index patch_columns() const noexcept { return (width + 1) / 2; }
   /// Elements from one of the 16 matrices of V, M or U to the next, of which each has `count`. The line more keeps them
   /// off each other's sets of the L1 cache.
   [[nodiscard]] static constexpr index step(index count) noexcept { return round_up(count) + line; }
   [[nodiscard]] constexpr index spread_step(index rows_together) const noexcept {
-    return step(rows_together * tile_columns() * channels);
+    return step(rows_together * patch_columns() * channels);
   }
   [[nodiscard]] constexpr index sums_step(index rows_together) const noexcept {
-    return step(rows_together * tile_columns() * outputs);
+    return step(rows_together * patch_columns() * outputs);
   }
   [[nodiscard]] constexpr index panel_step() const noexcept { return step(channels * outputs); }
-  /// Elements for V and M of so many rows of patches (`tile` in the code).
+  /// Elements for V and M of so many rows of patches.
   [[nodiscard]] constexpr index room(index rows_together) const noexcept {
     return 16 * (spread_step(rows_together) + sums_step(rows_together));
   }
   /// Rows of patches that go together, of all samples of a tile.
   [[nodiscard]] constexpr index rows_together() const noexcept {
-    return std::max<index>(1, tiles_together / tile_columns());
+    return std::max<index>(1, patches_together / patch_columns());
   }
-  static constexpr index tiles_together = 64;
+  static constexpr index patches_together = 64;
 };
 
 /// With fewer, the transformed weights are read for too few patches.
@@ -16830,7 +16833,7 @@ inline constexpr index fewest_outputs_to_filter = 64;
 [[nodiscard]] constexpr bool winograd_pays(const winograd_extents& of) noexcept {
   const index products = of.channels * of.outputs;
   const index filtered = 18 * products + 134 * of.channels + 74 * of.outputs;
-  const index direct = 36 * products * (of.height * of.width) / (4 * of.tile_rows() * of.tile_columns());
+  const index direct = 36 * products * (of.height * of.width) / (4 * of.patch_rows() * of.patch_columns());
   return of.height * of.width >= fewest_outputs_to_filter && 10 * filtered <= 7 * direct;
 }
 
@@ -16876,7 +16879,7 @@ constexpr index choose_winograd_rooms(Tables& t) noexcept {
   index most = 0;
   const auto room_of = [&](index& rows_together, const winograd_extents& of) {
     if (rows_together == 0) return;
-    rows_together = std::min(rows_together, t.tile * of.tile_rows());
+    rows_together = std::min(rows_together, t.tile * of.patch_rows());
     most = std::max(most, of.room(rows_together));
   };
   for (node_row& row : t.nodes) {
@@ -17228,7 +17231,7 @@ namespace pergrad::inline v0_1::on_host {
 namespace product_detail {
 
 /// Where the rows of a register block begin: one place, and offsets from it.
-struct tile_rows {
+struct register_rows {
   std::ptrdiff_t left;
   std::ptrdiff_t out;
   const std::ptrdiff_t* left_offset;
@@ -17240,7 +17243,7 @@ class row_cursor {
  public:
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): `next` writes uneven offsets before they are read
   explicit row_cursor(const product_shape& shape) noexcept : row_{shape.row}, outermost_row_{shape.outer_row} {
-    for (std::size_t step = 1; step < tile_rows_limit; ++step) {
+    for (std::size_t step = 1; step < register_rows_limit; ++step) {
       even_left_[step] = even_left_[step - 1] + row_[2].left;
       even_out_[step] = even_out_[step - 1] + row_[2].out;
     }
@@ -17248,13 +17251,13 @@ class row_cursor {
 
   /// The next `count` rows, which must exist, and the last of them as often as `formed` rows need; valid until the next
   /// call.
-  [[nodiscard, gnu::noinline]] tile_rows next(std::ptrdiff_t count, std::ptrdiff_t formed) noexcept {
+  [[nodiscard, gnu::noinline]] register_rows next(std::ptrdiff_t count, std::ptrdiff_t formed) noexcept {
     if (count == formed && count <= row_[2].extent - inner_) {  // evenly spaced
-      const tile_rows found{left_, out_, even_left_, even_out_};
+      const register_rows found{left_, out_, even_left_, even_out_};
       advance(count);
       return found;
     }
-    const tile_rows found{left_, out_, uneven_left_, uneven_out_};
+    const register_rows found{left_, out_, uneven_left_, uneven_out_};
     for (std::ptrdiff_t done = 0; done < count;) {
       const std::ptrdiff_t in_line = row_[2].extent - inner_;
       const std::ptrdiff_t here = count - done < in_line ? count - done : in_line;
@@ -17300,35 +17303,35 @@ class row_cursor {
   std::ptrdiff_t outermost_ = 0;
   std::ptrdiff_t left_ = 0;
   std::ptrdiff_t out_ = 0;
-  std::ptrdiff_t even_left_[tile_rows_limit] = {};
-  std::ptrdiff_t even_out_[tile_rows_limit] = {};
-  std::ptrdiff_t uneven_left_[tile_rows_limit];
-  std::ptrdiff_t uneven_out_[tile_rows_limit];
+  std::ptrdiff_t even_left_[register_rows_limit] = {};
+  std::ptrdiff_t even_out_[register_rows_limit] = {};
+  std::ptrdiff_t uneven_left_[register_rows_limit];
+  std::ptrdiff_t uneven_out_[register_rows_limit];
 };
 
 /// Walks through the rows of a product, block by block, the last ones of sizes as even as there are register blocks
 /// for. A copy goes on from where it is.
-class tile_walk {
+class register_walk {
  public:
   /// `formed[rows - 1]`: the rows of the smallest register block that forms so many.
-  tile_walk(const product_shape& shape, std::size_t row_count, std::size_t most, const std::size_t* formed) noexcept
+  register_walk(const product_shape& shape, std::size_t row_count, std::size_t most, const std::size_t* formed) noexcept
       : cursor_{shape},
         most_{most},
         formed_{formed},
         rows_left_{row_count},
-        tiles_left_{(row_count + most - 1) / most} {}
+        blocks_left_{(row_count + most - 1) / most} {}
 
-  [[nodiscard]] std::size_t tiles_left() const noexcept { return tiles_left_; }
+  [[nodiscard]] std::size_t blocks_left() const noexcept { return blocks_left_; }
   /// Rows of the next register block.
   [[nodiscard]] std::size_t count() const noexcept {
     if (rows_left_ >= 3 * most_) return most_;
-    if (tiles_left_ == 1) return rows_left_;
-    return formed_[(tiles_left_ == 2 ? (rows_left_ + 1) / 2 : (rows_left_ + 2) / 3) - 1];
+    if (blocks_left_ == 1) return rows_left_;
+    return formed_[(blocks_left_ == 2 ? (rows_left_ + 1) / 2 : (rows_left_ + 2) / 3) - 1];
   }
   /// The next register block, of `count()` rows, for a function that forms `formed` of them; valid until the next call.
-  [[nodiscard]] tile_rows next(std::size_t rows_here, std::size_t formed) noexcept {
+  [[nodiscard]] register_rows next(std::size_t rows_here, std::size_t formed) noexcept {
     rows_left_ -= rows_here;
-    --tiles_left_;
+    --blocks_left_;
     return cursor_.next(static_cast<std::ptrdiff_t>(rows_here), static_cast<std::ptrdiff_t>(formed));
   }
 
@@ -17337,7 +17340,7 @@ class tile_walk {
   std::size_t most_;
   const std::size_t* formed_;
   std::size_t rows_left_;
-  std::size_t tiles_left_;
+  std::size_t blocks_left_;
 };
 
 // What blocks, their limits and what is fetched meanwhile gain: docs/internals/tricks.md.
@@ -17440,11 +17443,11 @@ inline void fetch_terms(const term_block& block, const Scalar* right, std::size_
   }
 }
 
-/// The sums of the next `tiles` register blocks.
+/// The sums of the next `blocks` register blocks.
 template <class Scalar>
-[[gnu::noinline]] void form_block(const tile_walk& begin, std::size_t tiles, const loop (&reduce)[4],
-                                  const tile_width<Scalar>& chosen, tile_task<Scalar> task, const Scalar* left,
-                                  Scalar* sums) noexcept {
+[[gnu::noinline]] void form_block(const register_walk& begin, std::size_t blocks, const loop (&reduce)[4],
+                                  const micro_kernel_width<Scalar>& chosen, micro_kernel_task<Scalar> task,
+                                  const Scalar* left, Scalar* sums) noexcept {
   const std::size_t columns = chosen.vectors * task.whole;
   alignas(64) Scalar copy[block_bytes / sizeof(Scalar)];
   const Scalar* const right = task.right;
@@ -17454,16 +17457,16 @@ template <class Scalar>
   const auto form = [&](term_block block, const term_block& next) {
     copy_terms(block.part, right + block.right, columns, columns - task.whole + task.last, copy);
     task.reduce = block.part;
-    tile_walk walk = begin;
+    register_walk walk = begin;
     const std::ptrdiff_t terms = next.terms();
-    const auto in_all = static_cast<std::ptrdiff_t>(tiles);
-    for (std::ptrdiff_t tile = 0; tile < in_all; ++tile) {
-      fetch_terms(next, right, columns, tile * terms / in_all, (tile + 1) * terms / in_all);
+    const auto in_all = static_cast<std::ptrdiff_t>(blocks);
+    for (std::ptrdiff_t number = 0; number < in_all; ++number) {
+      fetch_terms(next, right, columns, number * terms / in_all, (number + 1) * terms / in_all);
       const std::size_t count = walk.count();
-      const tile_rows place = walk.next(count, chosen.formed[count - 1]);
+      const register_rows place = walk.next(count, chosen.formed[count - 1]);
       task.left = left + block.left + place.left;
       task.row_offset = place.left_offset;
-      task.sums = sums + static_cast<std::size_t>(tile) * chosen.max_rows * columns;
+      task.sums = sums + static_cast<std::size_t>(number) * chosen.max_rows * columns;
       chosen.by_rows[count - 1](task);
     }
     task.resumes = true;
@@ -17495,18 +17498,19 @@ namespace product_detail {
 
 /// One panel of columns in blocks of rows and terms (blocks.hpp).
 template <class Scalar>
-[[gnu::noinline]] void sweep_in_blocks(tile_walk walk, const micro_kernels<Scalar>& kernels, const loop (&reduce)[4],
-                                       const tile_width<Scalar>& chosen, const tile_task<Scalar>& task,
-                                       finish_task<Scalar> rest, const Scalar* left, Scalar* out) noexcept {
+[[gnu::noinline]] void sweep_in_blocks(register_walk walk, const micro_kernels<Scalar>& kernels,
+                                       const loop (&reduce)[4], const micro_kernel_width<Scalar>& chosen,
+                                       const micro_kernel_task<Scalar>& task, finish_task<Scalar> rest,
+                                       const Scalar* left, Scalar* out) noexcept {
   alignas(64) Scalar sums[block_row_count * 8 * widest_vector_bytes / sizeof(Scalar)];
-  while (walk.tiles_left() > 0) {
+  while (walk.blocks_left() > 0) {
     const std::size_t most = block_row_count / chosen.max_rows;
-    const std::size_t tiles = walk.tiles_left() < most ? walk.tiles_left() : most;
-    form_block(walk, tiles, reduce, chosen, task, left, sums);
-    for (std::size_t tile = 0; tile < tiles; ++tile) {
+    const std::size_t blocks = walk.blocks_left() < most ? walk.blocks_left() : most;
+    form_block(walk, blocks, reduce, chosen, task, left, sums);
+    for (std::size_t block = 0; block < blocks; ++block) {
       rest.rows = walk.count();
-      const tile_rows place = walk.next(rest.rows, rest.rows);
-      rest.sums = sums + tile * chosen.max_rows * chosen.vectors * kernels.lanes;
+      const register_rows place = walk.next(rest.rows, rest.rows);
+      rest.sums = sums + block * chosen.max_rows * chosen.vectors * kernels.lanes;
       if (out != nullptr) rest.out = out + place.out;
       rest.row_offset = place.out_offset;
       kernels.finish(rest);
@@ -17555,15 +17559,15 @@ void sweep(const micro_kernels<Scalar>& kernels, const product_shape& shape, con
     reduce[0].extent = reduce[1].extent = reduce[3].extent = 1;
     reduce[2].extent = 0;
   }
-  alignas(64) Scalar sums[tile_bytes_limit / sizeof(Scalar)];
+  alignas(64) Scalar sums[register_bytes_limit / sizeof(Scalar)];
   const std::ptrdiff_t terms = reduce[0].extent * reduce[1].extent * reduce[2].extent * reduce[3].extent;
   const bool blocks = row_count >= fewest_rows_to_block &&
                       terms * reduce[2].right * static_cast<std::ptrdiff_t>(sizeof(Scalar)) > least_bytes_to_block;
-  tile_task<Scalar> task{left, right, reduce, nullptr, sums, nullptr, lanes, lanes};
+  micro_kernel_task<Scalar> task{left, right, reduce, nullptr, sums, nullptr, lanes, lanes};
   if (shape.row[2].left == 1) task.left_ahead = fetch_ahead;
   finish_task<Scalar> rest{how, sums};
   for (std::size_t column = 0; column < columns;) {
-    const tile_width<Scalar>& chosen = kernels.choose(row_count, columns - column);
+    const micro_kernel_width<Scalar>& chosen = kernels.choose(row_count, columns - column);
     rest.vectors = chosen.vectors;
     rest.sum_offset = task.sum_offset = chosen.packed;
     if (columns - column < chosen.vectors * lanes) {
@@ -17573,7 +17577,7 @@ void sweep(const micro_kernels<Scalar>& kernels, const product_shape& shape, con
     if (how.bias != nullptr) rest.bias = how.bias + column;
     task.right = right + column;
     Scalar* const out_panel = out == nullptr ? nullptr : out + column;
-    tile_walk walk{shape, row_count, chosen.max_rows, chosen.formed};
+    register_walk walk{shape, row_count, chosen.max_rows, chosen.formed};
     if (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes)) {
       sweep_in_blocks(walk, kernels, reduce, chosen, task, rest, left, out_panel);
     } else {
@@ -17586,14 +17590,14 @@ void sweep(const micro_kernels<Scalar>& kernels, const product_shape& shape, con
       std::size_t squared = 0;  // rows
       std::size_t formed = 0;
       std::size_t fetched = 0;  // columns of what the next product reads
-      while (walk.tiles_left() > 0) {
+      while (walk.blocks_left() > 0) {
         rest.rows = walk.count();
         if (shape.next_right != 0) {  // a line of every row with each of the first register blocks
           task.right_ahead =
               fetched < chosen.vectors * lanes ? shape.next_right + static_cast<std::ptrdiff_t>(fetched) : 0;
           fetched += 64 / sizeof(Scalar);
         }
-        const tile_rows place = walk.next(rest.rows, chosen.formed[rest.rows - 1]);
+        const register_rows place = walk.next(rest.rows, chosen.formed[rest.rows - 1]);
         task.left = left + place.left;
         task.row_offset = place.left_offset;
         if (out != nullptr) rest.out = out_panel + place.out;
@@ -17609,7 +17613,7 @@ void sweep(const micro_kernels<Scalar>& kernels, const product_shape& shape, con
           kernels.finish(rest);
         } else if (squares) {
           formed += rest.rows;
-          if (formed - squared < rows_to_square && walk.tiles_left() > 0) continue;
+          if (formed - squared < rows_to_square && walk.blocks_left() > 0) continue;
           rest.rows = formed - squared;
           rest.out = out_panel + static_cast<std::ptrdiff_t>(squared) * rest.step;
           kernels.finish(rest);
@@ -17627,7 +17631,7 @@ void sweep(const micro_kernels<Scalar>& kernels, const product_shape& shape, con
 template <class Scalar>
 [[gnu::noinline]] void multiply(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
                                 const epilogue::request<Scalar>& how) noexcept {
-  sweep(tiles_of<Scalar>(kernel_target_in_use()), shape, left, right, out, how);
+  sweep(micro_kernels_of<Scalar>(kernel_target_in_use()), shape, left, right, out, how);
 }
 
 }  // namespace product_detail
@@ -20003,7 +20007,7 @@ namespace pergrad::inline v0_1::on_host {
 /// One row of patches: from its pixels to V, or from M to its outputs.
 template <class Scalar>
 struct winograd_task {
-  index tiles = 0;
+  index patches = 0;
   index channels = 0;
   index row = 0;  ///< steps of the image
   index column = 0;
@@ -20121,7 +20125,7 @@ template <class Scalar>
 void spread(const winograd_task<Scalar>& task) noexcept {
   const Scalar* x = task.x;
   Scalar* to = task.products;
-  for (index tile = 0; tile < task.tiles; ++tile, x += 2 * task.column, to += task.channels) {
+  for (index patch = 0; patch < task.patches; ++patch, x += 2 * task.column, to += task.channels) {
     for_each_vector<Scalar>(task.channels,
                             [&](index c, const auto& lanes) { spread_patch(task, x + c, to + c, lanes); });
   }
@@ -20139,8 +20143,8 @@ inline void gather_column(const winograd_task<Scalar>& task, const Scalar* from,
 
 /// Y = A^T M A of one patch, of which `columns` and `task.height` exist.
 template <class Scalar, class Lanes>
-inline void gather_tile(const winograd_task<Scalar>& task, const Scalar* from, Scalar* y, const Scalar* bias,
-                        index columns, const Lanes& lanes) noexcept {
+inline void gather_patch(const winograd_task<Scalar>& task, const Scalar* from, Scalar* y, const Scalar* bias,
+                         index columns, const Lanes& lanes) noexcept {
   vector<Scalar> upper[4];
   vector<Scalar> lower[4];
   gather_column(task, from, upper[0], lower[0], lanes);
@@ -20164,10 +20168,10 @@ template <class Scalar>
 void gather(const winograd_task<Scalar>& task) noexcept {
   const Scalar* from = task.products;
   Scalar* y = task.y;
-  for (index tile = 0; tile < task.tiles; ++tile, y += 2 * task.column, from += task.channels) {
-    const index columns = task.width - 2 * tile;
+  for (index patch = 0; patch < task.patches; ++patch, y += 2 * task.column, from += task.channels) {
+    const index columns = task.width - 2 * patch;
     for_each_vector<Scalar>(task.channels, [&](index c, const auto& lanes) {
-      gather_tile(task, from + c, y + c, task.bias == nullptr ? nullptr : task.bias + c, columns, lanes);
+      gather_patch(task, from + c, y + c, task.bias == nullptr ? nullptr : task.bias + c, columns, lanes);
     });
   }
 }
@@ -20283,7 +20287,7 @@ template <class Scalar>
 void spread(const winograd_task<Scalar>& task) noexcept {
   const Scalar* x = task.x;
   Scalar* to = task.products;
-  for (index tile = 0; tile < task.tiles; ++tile, x += 2 * task.column, to += task.channels) {
+  for (index patch = 0; patch < task.patches; ++patch, x += 2 * task.column, to += task.channels) {
     for_each_vector<Scalar>(task.channels,
                             [&](index c, const auto& lanes) { spread_patch(task, x + c, to + c, lanes); });
   }
@@ -20301,8 +20305,8 @@ inline void gather_column(const winograd_task<Scalar>& task, const Scalar* from,
 
 /// Y = A^T M A of one patch, of which `columns` and `task.height` exist.
 template <class Scalar, class Lanes>
-inline void gather_tile(const winograd_task<Scalar>& task, const Scalar* from, Scalar* y, const Scalar* bias,
-                        index columns, const Lanes& lanes) noexcept {
+inline void gather_patch(const winograd_task<Scalar>& task, const Scalar* from, Scalar* y, const Scalar* bias,
+                         index columns, const Lanes& lanes) noexcept {
   vector<Scalar> upper[4];
   vector<Scalar> lower[4];
   gather_column(task, from, upper[0], lower[0], lanes);
@@ -20326,10 +20330,10 @@ template <class Scalar>
 void gather(const winograd_task<Scalar>& task) noexcept {
   const Scalar* from = task.products;
   Scalar* y = task.y;
-  for (index tile = 0; tile < task.tiles; ++tile, y += 2 * task.column, from += task.channels) {
-    const index columns = task.width - 2 * tile;
+  for (index patch = 0; patch < task.patches; ++patch, y += 2 * task.column, from += task.channels) {
+    const index columns = task.width - 2 * patch;
     for_each_vector<Scalar>(task.channels, [&](index c, const auto& lanes) {
-      gather_tile(task, from + c, y + c, task.bias == nullptr ? nullptr : task.bias + c, columns, lanes);
+      gather_patch(task, from + c, y + c, task.bias == nullptr ? nullptr : task.bias + c, columns, lanes);
     });
   }
 }
@@ -20446,7 +20450,7 @@ template <class Scalar>
 void spread(const winograd_task<Scalar>& task) noexcept {
   const Scalar* x = task.x;
   Scalar* to = task.products;
-  for (index tile = 0; tile < task.tiles; ++tile, x += 2 * task.column, to += task.channels) {
+  for (index patch = 0; patch < task.patches; ++patch, x += 2 * task.column, to += task.channels) {
     for_each_vector<Scalar>(task.channels,
                             [&](index c, const auto& lanes) { spread_patch(task, x + c, to + c, lanes); });
   }
@@ -20464,8 +20468,8 @@ inline void gather_column(const winograd_task<Scalar>& task, const Scalar* from,
 
 /// Y = A^T M A of one patch, of which `columns` and `task.height` exist.
 template <class Scalar, class Lanes>
-inline void gather_tile(const winograd_task<Scalar>& task, const Scalar* from, Scalar* y, const Scalar* bias,
-                        index columns, const Lanes& lanes) noexcept {
+inline void gather_patch(const winograd_task<Scalar>& task, const Scalar* from, Scalar* y, const Scalar* bias,
+                         index columns, const Lanes& lanes) noexcept {
   vector<Scalar> upper[4];
   vector<Scalar> lower[4];
   gather_column(task, from, upper[0], lower[0], lanes);
@@ -20489,10 +20493,10 @@ template <class Scalar>
 void gather(const winograd_task<Scalar>& task) noexcept {
   const Scalar* from = task.products;
   Scalar* y = task.y;
-  for (index tile = 0; tile < task.tiles; ++tile, y += 2 * task.column, from += task.channels) {
-    const index columns = task.width - 2 * tile;
+  for (index patch = 0; patch < task.patches; ++patch, y += 2 * task.column, from += task.channels) {
+    const index columns = task.width - 2 * patch;
     for_each_vector<Scalar>(task.channels, [&](index c, const auto& lanes) {
-      gather_tile(task, from + c, y + c, task.bias == nullptr ? nullptr : task.bias + c, columns, lanes);
+      gather_patch(task, from + c, y + c, task.bias == nullptr ? nullptr : task.bias + c, columns, lanes);
     });
   }
 }
@@ -20622,17 +20626,17 @@ template <class Scalar>
 void through_patches(const winograd_extents& extents, index rows_together, const Scalar* panel, index samples,
                      images<const Scalar> x, images<Scalar> y, const Scalar* bias, bool accumulate, Scalar* room) {
   const winograd_kernels<Scalar>& kernels = winograd_of<Scalar>(kernel_target_in_use());
-  const index tile_rows = extents.tile_rows();
-  const index tile_columns = extents.tile_columns();
-  const index rows_count = samples * tile_rows;
+  const index patch_rows = extents.patch_rows();
+  const index patch_columns = extents.patch_columns();
+  const index rows_count = samples * patch_rows;
   winograd_task<Scalar> in;
-  in.tiles = tile_columns;
+  in.patches = patch_columns;
   in.channels = extents.channels;
   in.row = x.of.row;
   in.column = x.of.column;
   in.step = extents.spread_step(rows_together);
   winograd_task<Scalar> out;
-  out.tiles = tile_columns;
+  out.patches = patch_columns;
   out.channels = extents.outputs;
   out.row = y.of.row;
   out.column = y.of.column;
@@ -20647,15 +20651,15 @@ void through_patches(const winograd_extents& extents, index rows_together, const
   for (index first = 0; first < rows_count; first += rows_together) {
     const index count = std::min(rows_together, rows_count - first);
     for (index r = 0; r < count; ++r) {
-      in.x = first_patch + (first + r) / tile_rows * x.sample + (first + r) % tile_rows * 2 * x.of.row;
-      in.products = spread + r * tile_columns * extents.channels;
+      in.x = first_patch + (first + r) / patch_rows * x.sample + (first + r) % patch_rows * 2 * x.of.row;
+      in.products = spread + r * patch_columns * extents.channels;
       kernels.spread(in);
     }
     for (index element = 0; element < 16; ++element) {
       const Scalar* of_element = panel + element * extents.panel_step();
       for (index block = 0; block < extents.outputs; block += panel_block) {
         const index columns = columns_of_block(extents.outputs, block);
-        const product_shape shape{{{}, {}, {count * tile_columns, extents.channels, extents.outputs}},
+        const product_shape shape{{{}, {}, {count * patch_columns, extents.channels, extents.outputs}},
                                   {{}, {}, {extents.channels, 1, columns}},
                                   columns};
         product(shape, static_cast<const Scalar*>(spread + element * in.step), of_element + block * extents.channels,
@@ -20663,10 +20667,10 @@ void through_patches(const winograd_extents& extents, index rows_together, const
       }
     }
     for (index r = 0; r < count; ++r) {
-      const index row = (first + r) % tile_rows * 2;
-      out.y = first_output + (first + r) / tile_rows * y.sample + row * y.of.row;
+      const index row = (first + r) % patch_rows * 2;
+      out.y = first_output + (first + r) / patch_rows * y.sample + row * y.of.row;
       out.height = std::min(index{2}, extents.height - row);
-      out.products = sums + r * tile_columns * extents.outputs;
+      out.products = sums + r * patch_columns * extents.outputs;
       kernels.gather(out);
     }
   }
@@ -28132,7 +28136,7 @@ __global__ void __launch_bounds__(Kernel::threads, least_blocks<Kernel>)
 // the same shape and a sample the same place in it whatever the physical batch. Workspaces are rounded up to whole
 // slices; rows beyond the batch hold anything and nobody reads what becomes of them.
 
-// pergrad/cuda/kernels/gemm.hpp - the matrix products of affine layers: one tiled kernel, operands that are views
+// pergrad/cuda/kernels/gemm.hpp - the matrix products of affine layers: one blocked kernel, operands that are views
 //
 //   forward     y_b[o, t]  = bias[o] + sum_k W[o, k] view_t(x_b)[k]
 //   adjoint     x_b[c, i]  = bias[c] + sum_(o,tap) W[o, c, tap] y_b[o, t]  over the t whose view has pixel i at that
@@ -28142,7 +28146,8 @@ __global__ void __launch_bounds__(Kernel::threads, least_blocks<Kernel>)
 // No operand is copied out first (implicit im2col). A block owns Rows x Columns results, a thread OwnRows x OwnColumns
 // of them in registers; slices of Depth go through shared memory twice buffered, so a slice costs one barrier and is
 // read from memory while the one before is multiplied. Each result is one chain of fma over the depth in ascending
-// order, from what is there before: neither tile sizes nor the cut of a logical batch into physical ones changes a bit.
+// order, from what is there before: neither block sizes nor the cut of a logical batch into physical ones changes a
+// bit.
 
 // pergrad/cuda/kernels/geometry.hpp - addresses of an affine map's view, in either direction, without a division
 
@@ -28465,7 +28470,7 @@ namespace pergrad::inline v0_1::on_device {
 
 /// How results are cut. `threads` = (Rows / OwnRows) (Columns / OwnColumns).
 template <int Rows, int Columns, int Depth, int OwnRows, int OwnColumns>
-struct gemm_tiles {
+struct gemm_block {
   static constexpr int rows = Rows;
   static constexpr int columns = Columns;
   static constexpr int depth = Depth;
@@ -28476,9 +28481,9 @@ struct gemm_tiles {
   static_assert(OwnRows % 4 == 0 && OwnColumns % 4 == 0 && Rows % OwnRows == 0 && Columns % OwnColumns == 0);
   static_assert(Rows * Depth % threads == 0 && Columns * Depth % threads == 0);
 };
-using narrow_tiles = gemm_tiles<32, 128, 8, 4, 8>;  ///< of few rows: 128 threads
-using square_tiles = gemm_tiles<64, 64, 16, 4, 4>;  ///< 256 threads
-using large_tiles = gemm_tiles<128, 128, 8, 8, 8>;  ///< 256 threads
+using narrow_block = gemm_block<32, 128, 8, 4, 8>;  ///< of few rows: 128 threads
+using square_block = gemm_block<64, 64, 16, 4, 4>;  ///< 256 threads
+using large_block = gemm_block<128, 128, 8, 8, 8>;  ///< 256 threads
 
 template <class Scalar>
 struct alignas(4 * sizeof(Scalar)) quad {
@@ -28487,13 +28492,13 @@ struct alignas(4 * sizeof(Scalar)) quad {
 
 /// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, `left(z, row, k)`, `right(z, k,
 /// column)`, where chains begin and what becomes of results. blocks() of them.
-template <class Scalar, class Problem, class Tiles>
+template <class Scalar, class Problem, class Sizes>
 struct gemm_kernel {
-  static constexpr int threads = Tiles::threads;
+  static constexpr int threads = Sizes::threads;
   static constexpr int padding = 4;  // a slice's rows meet other banks
   struct slice {
-    quad<Scalar> left[Tiles::depth][(Tiles::rows + padding) / 4];
-    quad<Scalar> right[Tiles::depth][(Tiles::columns + padding) / 4];
+    quad<Scalar> left[Sizes::depth][(Sizes::rows + padding) / 4];
+    quad<Scalar> right[Sizes::depth][(Sizes::columns + padding) / 4];
   };
   struct shared_type {
     slice slices[2];
@@ -28502,39 +28507,39 @@ struct gemm_kernel {
 
   Problem problem;
 
-  [[nodiscard]] PERGRAD_HD int row_tiles() const noexcept { return blocks_for(problem.rows(), Tiles::rows); }
-  [[nodiscard]] PERGRAD_HD int column_tiles() const noexcept { return blocks_for(problem.columns(), Tiles::columns); }
-  [[nodiscard]] int blocks() const noexcept { return row_tiles() * column_tiles() * problem.batches(); }
+  [[nodiscard]] PERGRAD_HD int row_blocks() const noexcept { return blocks_for(problem.rows(), Sizes::rows); }
+  [[nodiscard]] PERGRAD_HD int column_blocks() const noexcept { return blocks_for(problem.columns(), Sizes::columns); }
+  [[nodiscard]] int blocks() const noexcept { return row_blocks() * column_blocks() * problem.batches(); }
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
-    // Row tiles first: blocks that run together share the columns' view.
+    // Rows first: blocks that run together share the columns' view.
     int number = block.index();
-    const int row_count = row_tiles();
-    const int column_count = column_tiles();
-    const int row_tile = number % row_count;
+    const int row_count = row_blocks();
+    const int column_count = column_blocks();
+    const int row_block = number % row_count;
     number /= row_count;
-    const int column_tile = number % column_count;
+    const int column_block = number % column_count;
     const int z = number / column_count;
-    if (!problem.wanted(z, column_tile * Tiles::columns)) return;
+    if (!problem.wanted(z, column_block * Sizes::columns)) return;
     const int depth = problem.depth(z);
     if constexpr (in_parts) {  // the sum of each part is stored, one after the other; of none, zeros
       const int part = problem.part_depth();
       for (int first = 0; first == 0 || first < depth; first += part) {
-        form(block, z, row_tile, column_tile, first, smaller_of(first + part, depth));
+        form(block, z, row_block, column_block, first, smaller_of(first + part, depth));
       }
     } else {
-      form(block, z, row_tile, column_tile, 0, depth);
+      form(block, z, row_block, column_block, 0, depth);
     }
   }
 
  private:
   template <class Block>
-  PERGRAD_HD void form(const Block& block, int z, int row_tile, int column_tile, int first, int depth) const {
-    const int row = row_tile * Tiles::rows;
-    const int column = column_tile * Tiles::columns;
+  PERGRAD_HD void form(const Block& block, int z, int row_block, int column_block, int first, int depth) const {
+    const int row = row_block * Sizes::rows;
+    const int column = column_block * Sizes::columns;
     auto& shared = block.template shared<shared_type>();
-    typename Block::template local<registers<Scalar, Tiles::own_rows * Tiles::own_columns>> sums;
+    typename Block::template local<registers<Scalar, Sizes::own_rows * Sizes::own_columns>> sums;
     block.each([&](int t) {
       start(sums[t], z, row + row_of(t), column + column_of(t));
       fetched_left left;
@@ -28543,14 +28548,14 @@ struct gemm_kernel {
       put(left, right, t, shared.slices[0]);
     });
     int stage = 0;
-    for (int begin = first; begin < depth; begin += Tiles::depth, stage ^= 1) {
-      const int next = begin + Tiles::depth;
+    for (int begin = first; begin < depth; begin += Sizes::depth, stage ^= 1) {
+      const int next = begin + Sizes::depth;
       block.each([&](int t) {
         fetched_left left;
         fetched_right right;
         if (next < depth) fetch(left, right, t, z, row, column, next, depth);
         multiply(sums[t], shared.slices[stage], row_of(t) / 4, column_of(t) / 4,
-                 smaller_of(static_cast<int>(Tiles::depth), depth - begin));
+                 smaller_of(static_cast<int>(Sizes::depth), depth - begin));
         if (next < depth) put(left, right, t, shared.slices[stage ^ 1]);
       });
     }
@@ -28558,7 +28563,7 @@ struct gemm_kernel {
       typename Block::template local<double> own;
       block.each([&](int t) { own[t] = sum_of_squares(sums[t]); });
       const double total = block.sum(own, shared.partial);
-      block.once([&] { problem.store_square(z, row_tile + row_tiles() * column_tile, total); });
+      block.once([&] { problem.store_square(z, row_block + row_blocks() * column_block, total); });
     } else {
       block.each([&](int t) { finish(sums[t], z, row + row_of(t), column + column_of(t), first == 0); });
     }
@@ -28571,36 +28576,36 @@ struct gemm_kernel {
       return false;
     }
   }();
-  static constexpr int left_each = Tiles::rows * Tiles::depth / threads;
-  static constexpr int right_each = Tiles::columns * Tiles::depth / threads;
+  static constexpr int left_each = Sizes::rows * Sizes::depth / threads;
+  static constexpr int right_each = Sizes::columns * Sizes::depth / threads;
   using fetched_left = registers<Scalar, left_each>;
   using fetched_right = registers<Scalar, right_each>;
-  using sums_type = registers<Scalar, Tiles::own_rows * Tiles::own_columns>;
-  static constexpr int row_quads = Tiles::rows / Tiles::own_rows;  // quads of rows between a thread's own
+  using sums_type = registers<Scalar, Sizes::own_rows * Sizes::own_columns>;
+  static constexpr int row_quads = Sizes::rows / Sizes::own_rows;  // quads of rows between a thread's own
 
   // A thread's rows are own_rows / 4 quads, each `4 * row_quads` rows behind the one before; columns likewise.
-  PERGRAD_HD static constexpr int row_of(int t) noexcept { return 4 * (t / Tiles::across); }
-  PERGRAD_HD static constexpr int column_of(int t) noexcept { return 4 * (t % Tiles::across); }
+  PERGRAD_HD static constexpr int row_of(int t) noexcept { return 4 * (t / Sizes::across); }
+  PERGRAD_HD static constexpr int column_of(int t) noexcept { return 4 * (t % Sizes::across); }
   PERGRAD_HD static constexpr int own_row(int i) noexcept { return i / 4 * 4 * row_quads + i % 4; }
-  PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 4 * Tiles::across + j % 4; }
+  PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 4 * Sizes::across + j % 4; }
 
   /// Calls f(i, k, at) for the `Count` numbers that thread t moves: number i is `k` deep in the slice, at row or column
-  /// `at` of the tile. Threads next to each other read along the operand's own order.
+  /// `at` of the block. Threads next to each other read along the operand's own order.
   template <bool DepthFirst, int Width, int Count, class Function>
   PERGRAD_HD static void each_moved(int t, Function&& f) noexcept {
     PERGRAD_UNROLL
     for (int i = 0; i < Count; ++i) {
       const int number = t + i * threads;
-      f(i, DepthFirst ? number % Tiles::depth : number / Width, DepthFirst ? number / Tiles::depth : number % Width);
+      f(i, DepthFirst ? number % Sizes::depth : number / Width, DepthFirst ? number / Sizes::depth : number % Width);
     }
   }
   template <class Function>
   PERGRAD_HD static void each_left(int t, Function&& f) noexcept {
-    each_moved<Problem::left_depth_first, Tiles::rows, left_each>(t, f);
+    each_moved<Problem::left_depth_first, Sizes::rows, left_each>(t, f);
   }
   template <class Function>
   PERGRAD_HD static void each_right(int t, Function&& f) noexcept {
-    each_moved<Problem::right_depth_first, Tiles::columns, right_each>(t, f);
+    each_moved<Problem::right_depth_first, Sizes::columns, right_each>(t, f);
   }
 
   PERGRAD_HD void fetch(fetched_left& left, fetched_right& right, int t, int z, int row, int column, int begin,
@@ -28620,26 +28625,26 @@ struct gemm_kernel {
   // `count` is below the slice's depth at the end only: adding products of zeros there would turn -0 into 0.
   PERGRAD_HD static void multiply(sums_type& sums, const slice& from, int row_quad, int column_quad,
                                   int count) noexcept {
-    if (count == Tiles::depth) {
+    if (count == Sizes::depth) {
       PERGRAD_UNROLL
-      for (int k = 0; k < Tiles::depth; ++k) multiply_one(sums, from, row_quad, column_quad, k);
+      for (int k = 0; k < Sizes::depth; ++k) multiply_one(sums, from, row_quad, column_quad, k);
     } else {
       for (int k = 0; k < count; ++k) multiply_one(sums, from, row_quad, column_quad, k);
     }
   }
   PERGRAD_HD static void multiply_one(sums_type& sums, const slice& from, int row_quad, int column_quad,
                                       int k) noexcept {
-    quad<Scalar> down[Tiles::own_rows / 4];
-    quad<Scalar> across[Tiles::own_columns / 4];
+    quad<Scalar> down[Sizes::own_rows / 4];
+    quad<Scalar> across[Sizes::own_columns / 4];
     PERGRAD_UNROLL
-    for (int i = 0; i < Tiles::own_rows / 4; ++i) down[i] = from.left[k][row_quad + i * row_quads];
+    for (int i = 0; i < Sizes::own_rows / 4; ++i) down[i] = from.left[k][row_quad + i * row_quads];
     PERGRAD_UNROLL
-    for (int j = 0; j < Tiles::own_columns / 4; ++j) across[j] = from.right[k][column_quad + j * Tiles::across];
+    for (int j = 0; j < Sizes::own_columns / 4; ++j) across[j] = from.right[k][column_quad + j * Sizes::across];
     PERGRAD_UNROLL
-    for (int i = 0; i < Tiles::own_rows; ++i) {
+    for (int i = 0; i < Sizes::own_rows; ++i) {
       PERGRAD_UNROLL
-      for (int j = 0; j < Tiles::own_columns; ++j) {
-        Scalar& sum = sums[i * Tiles::own_columns + j];
+      for (int j = 0; j < Sizes::own_columns; ++j) {
+        Scalar& sum = sums[i * Sizes::own_columns + j];
         sum = fma(down[i / 4].v[i % 4], across[j / 4].v[j % 4], sum);
       }
     }
@@ -28648,12 +28653,12 @@ struct gemm_kernel {
   template <class Sums, class Function>
   PERGRAD_HD void each_result(Sums& sums, int row, int column, Function&& f) const noexcept {
     PERGRAD_UNROLL
-    for (int i = 0; i < Tiles::own_rows; ++i) {
+    for (int i = 0; i < Sizes::own_rows; ++i) {
       PERGRAD_UNROLL
-      for (int j = 0; j < Tiles::own_columns; ++j) {
+      for (int j = 0; j < Sizes::own_columns; ++j) {
         const int r = row + own_row(i);
         const int c = column + own_column(j);
-        if (r < problem.rows() && c < problem.columns()) f(r, c, sums[i * Tiles::own_columns + j]);
+        if (r < problem.rows() && c < problem.columns()) f(r, c, sums[i * Sizes::own_columns + j]);
       }
     }
   }
@@ -28674,7 +28679,7 @@ struct gemm_kernel {
   PERGRAD_HD static double sum_of_squares(const sums_type& sums) noexcept {
     double total = 0;
     PERGRAD_UNROLL
-    for (int i = 0; i < Tiles::own_rows * Tiles::own_columns; ++i) {
+    for (int i = 0; i < Sizes::own_rows * Sizes::own_columns; ++i) {
       const auto value = static_cast<double>(sums[i]);
       total = fma(value, value, total);
     }
@@ -28860,17 +28865,17 @@ struct affine_sums {
   }
 };
 
-/// Rows: outputs; columns: the view; depth: positions of one sample. Square number i of group g is that of tile i: the
-/// sample's squared norm is the sum of all `groups * tiles`, added up by whoever reads them.
+/// Rows: outputs; columns: the view; depth: positions of one sample. Square number i of group g is that of block i: the
+/// sample's squared norm is the sum of all `groups * blocks`, added up by whoever reads them.
 template <class Scalar>
 struct affine_squares {
   static constexpr bool squares = true;
   static constexpr bool left_depth_first = true;
   static constexpr bool right_depth_first = true;
   affine_operands<Scalar> on;  ///< `y` is the place of delta
-  double* partial = nullptr;   ///< sample b's at [b * partial_stride + g * tiles + tile]
+  double* partial = nullptr;   ///< sample b's at [b * partial_stride + g * blocks + block]
   std::int64_t partial_stride = 0;
-  int tiles = 1;
+  int blocks = 1;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
@@ -28887,9 +28892,9 @@ struct affine_squares {
     return on.view(z % on.map.view.groups, z / on.map.view.groups, k, column);
   }
   [[nodiscard]] PERGRAD_HD Scalar before(int /*z*/, int /*row*/, int /*column*/) const noexcept { return Scalar{0}; }
-  PERGRAD_HD void store_square(int z, int tile, double value) const noexcept {
+  PERGRAD_HD void store_square(int z, int block, double value) const noexcept {
     const int groups = on.map.view.groups;
-    partial[z / groups * partial_stride + z % groups * tiles + tile] = value;
+    partial[z / groups * partial_stride + z % groups * blocks + block] = value;
   }
 };
 
@@ -28908,14 +28913,14 @@ inline constexpr int library_slice = 128;
 /// Multiply-adds of a slice from which on cuBLAS is called: 256³. An estimate, not measured.
 inline constexpr std::int64_t library_work = std::int64_t{1} << 24U;
 
-/// Who forms a product, and the own kernel's tiles.
+/// Who forms a product, and the own kernel's blocks.
 enum class gemm_way : int { narrow, square, large, library };
 /// Which product of an affine layer.
 enum class gemm_product : int { forward, adjoint, sums, squares };
 
 [[nodiscard]] constexpr const char* name_of(gemm_way way) noexcept {
-  constexpr const char* names[] = {"own kernel, 32 x 128 tiles", "own kernel, 64 x 64 tiles",
-                                   "own kernel, 128 x 128 tiles", "cuBLAS"};
+  constexpr const char* names[] = {"own kernel, 32 x 128 blocks", "own kernel, 64 x 64 blocks",
+                                   "own kernel, 128 x 128 blocks", "cuBLAS"};
   return names[static_cast<std::size_t>(way)];
 }
 
@@ -28930,7 +28935,7 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   }
   const int rows = product == gemm_product::adjoint ? view.channels : view.outputs;
   if (rows <= 32) return gemm_way::narrow;
-  // Large tiles where they leave enough of them: columns are many where they count samples and positions.
+  // Large blocks where they leave enough of them: columns are many where they count samples and positions.
   const int columns = over_samples ? library_slice * view.positions() : view.view_width();
   return rows >= 128 && columns >= 512 ? gemm_way::large : gemm_way::square;
 }
@@ -29040,15 +29045,15 @@ struct rounding_kernel {
   }
 };
 
-/// f(tiles) with the own kernel's tiles.
+/// f(sizes) with the own kernel's blocks.
 template <class Function>
-constexpr auto with_tiles(gemm_way way, Function&& f) {
-  return way == gemm_way::narrow ? f(narrow_tiles{}) : way == gemm_way::large ? f(large_tiles{}) : f(square_tiles{});
+constexpr auto with_block_sizes(gemm_way way, Function&& f) {
+  return way == gemm_way::narrow ? f(narrow_block{}) : way == gemm_way::large ? f(large_block{}) : f(square_block{});
 }
 /// Launches the own kernel for a problem of gemm_affine.hpp.
 template <class Scalar, class Device, class Problem>
 void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
-  with_tiles(way, [&]<class Tiles>(Tiles) { launch(device, gemm_kernel<Scalar, Problem, Tiles>{problem}); });
+  with_block_sizes(way, [&]<class Sizes>(Sizes) { launch(device, gemm_kernel<Scalar, Problem, Sizes>{problem}); });
 }
 /// Launches an affine layer's product over samples, `forward` or `adjoint`, whoever forms it: 1 node; with cuBLAS one a
 /// slice, and one more for a forward product and where results are TF32.
@@ -29657,10 +29662,10 @@ inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1}
                                          ? plan_kind::fused
                                          : plan_kind::layered;
 
-/// Tiles of the product that squares a view's gradient.
-[[nodiscard]] constexpr int square_tiles_of(const affine_view& view) noexcept {
-  return with_tiles(choose_gemm(gemm_product::squares, view, false), [&]<class Tiles>(Tiles) {
-    return blocks_for(view.outputs, Tiles::rows) * blocks_for(view.view_width(), Tiles::columns);
+/// Blocks of the product that squares a view's gradient.
+[[nodiscard]] constexpr int square_blocks_of(const affine_view& view) noexcept {
+  return with_block_sizes(choose_gemm(gemm_product::squares, view, false), [&]<class Sizes>(Sizes) {
+    return blocks_for(view.outputs, Sizes::rows) * blocks_for(view.view_width(), Sizes::columns);
   });
 }
 
@@ -29936,7 +29941,7 @@ struct build_tables {
     }
     if (Program::layered) {
       leaf.squares = t.squares;
-      leaf.square_count = leaf.view.groups * square_tiles_of(leaf.view);
+      leaf.square_count = leaf.view.groups * square_blocks_of(leaf.view);
       t.squares += leaf.square_count;
     }
     op_row& row = t.ops[each.node];
@@ -30119,24 +30124,24 @@ inline constexpr int sum_threads = 128;
   return blocks;
 }
 
-/// Samples of the largest batch: what kernels count of it (positions, pixels, tiles of products) are ints.
+/// Samples of the largest batch: what kernels count of it (positions, pixels, blocks of products) are ints.
 template <class Network>
 inline constexpr std::size_t most_batch = [] {
   constexpr const auto& table = program<Network>::table;
   std::int64_t each = 1;  // of a sample
   const auto count = [&](std::int64_t number) { each = std::max(each, number); };
-  const auto tiles = [](const affine_view& view, int rows, int columns) {
-    return std::int64_t{view.groups} * blocks_for(rows, narrow_tiles::rows) *
-           blocks_for(columns, square_tiles::columns);
+  const auto blocks = [](const affine_view& view, int rows, int columns) {
+    return std::int64_t{view.groups} * blocks_for(rows, narrow_block::rows) *
+           blocks_for(columns, square_block::columns);
   };
   for (const op_row& row : table.ops) {
     count(row.view.positions());
     count(row.view.pixels());
-    count(tiles(row.view, row.view.outputs, row.view.positions()));
-    count(tiles(row.view, row.view.channels, row.view.pixels()));
+    count(blocks(row.view, row.view.outputs, row.view.positions()));
+    count(blocks(row.view, row.view.channels, row.view.pixels()));
   }
   for (int k = 0; k < table.outer_count; ++k) count(table.outer[static_cast<std::size_t>(k)].square_count);
-  constexpr std::int64_t margin = 1 << 16;  // counts are rounded up to whole tiles and slices
+  constexpr std::int64_t margin = 1 << 16;  // counts are rounded up to whole blocks and slices
   return static_cast<std::size_t>((std::numeric_limits<int>::max() - margin) / each);
 }();
 
@@ -30214,7 +30219,7 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
   place(a.sums, count(accumulator_count(net)) * net.parameters * sizeof(std::int64_t));  // or as many scalars
   place(a.released, net.parameters * scalar_bytes);
-  place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_tile);
+  place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_block);
   place(a.first_moment, net.parameters * scalar_bytes);
   place(a.second_moment, net.parameters * scalar_bytes);
   return a;
@@ -30246,10 +30251,10 @@ struct device_memory {
 //
 //   Q = lane_0 + lane_1 + ...;  r = grid (Q + k);  parameters <- rule(r)
 //
-// Noise is never stored: a block makes one tile of 512 integers (privacy/noise/rounded_gaussian.hpp says from which
-// words) and uses them. 64 threads make the tile's ChaCha20 blocks while the others read the accumulators; then each of
-// 256 threads turns four words into two integers. Where a rounding is not proven at once, the thread leaves its two
-// elements alone and says so; `settle_kernel` draws more bits for those. So the integers are the host's, and the
+// Noise is never stored: a block of threads makes one block of 512 integers (privacy/noise/rounded_gaussian.hpp says
+// from which words) and uses them. 64 threads make its ChaCha20 blocks while the others read the accumulators; then
+// each of 256 threads turns four words into two integers. Where a rounding is not proven at once, the thread leaves its
+// two elements alone and says so; `settle_kernel` draws more bits for those. So the integers are the host's, and the
 // update's bits those of the host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
 
 namespace pergrad::inline v0_1::on_device {
@@ -30360,8 +30365,8 @@ struct release_work {
 };
 
 inline constexpr int release_threads = 256;
-inline constexpr int release_tile = static_cast<int>(pergrad::detail::gaussian_tile);
-static_assert(release_tile == 2 * release_threads);
+inline constexpr int release_elements = static_cast<int>(pergrad::detail::gaussian_block);
+static_assert(release_elements == 2 * release_threads);
 
 /// The kernel at the head of this file; `blocks()` of them. The rule is a number and not a template argument: what
 /// makes the noise is compiled once a program.
@@ -30375,14 +30380,14 @@ struct release_kernel {
 
   release_work<Scalar> work;
 
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_tile); }
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_elements); }
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     if (work.state->last == 0) return;
     auto& shared = block.template shared<shared_type>();
     typename Block::template local<registers<std::int64_t, 2>> sums;
-    const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_tile;
+    const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_elements;
     const bool is_noised = work.settings.sigma > 0;
     block.each([&](int t) {
       for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of_lanes(begin + half * threads + t);
@@ -30422,7 +30427,7 @@ struct settle_kernel {
 
   release_work<Scalar> work;
 
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_tile); }
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_elements); }
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
@@ -30447,7 +30452,7 @@ struct settle_kernel {
       }
       std::int64_t k[2];
       pergrad::detail::exact_pair(bits, work.settings.sigma, k);
-      const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_tile;
+      const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_elements;
       for (int half = 0; half < 2; ++half) {
         const std::int64_t element = begin + half * threads + t;
         work.release(element, work.sum_of_lanes(element), static_cast<double>(k[half]));
@@ -31944,7 +31949,7 @@ class launcher {
       problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
       problem.partial = memory_->template at<double>(memory_->places().squares) + leaf.squares;
       problem.partial_stride = net_->squares;
-      problem.tiles = leaf.square_count / leaf.view.groups;
+      problem.blocks = leaf.square_count / leaf.view.groups;
       launch_gemm<Scalar>(device(), way_of(gemm_product::squares, leaf), problem);
     }
   }
@@ -32302,11 +32307,11 @@ struct device_description {
   shape in;
   shape out;
   std::size_t parameters = 0;
-  /// Who forms y: `sample kernel`, a tiled kernel for the whole batch, or cuBLAS; `-` where nothing is to do.
+  /// Who forms y: `sample kernel`, a blocked kernel for the whole batch, or cuBLAS; `-` where nothing is to do.
   std::string_view forward = "-";
   std::string_view backward = "-";  ///< the same for the gradient of x
   std::string_view norm = "-";      ///< how the norm of the block is found; `frozen` blocks have none
-  std::string_view sum = "-";       ///< who forms the weighted sum: `sum kernel` or a tiled kernel
+  std::string_view sum = "-";       ///< who forms the weighted sum: `sum kernel` or a blocked kernel
 };
 
 /// The rows of `describe<Network>(executor)`.

@@ -190,7 +190,7 @@ void check_products(dev::cuda_device& device, const char* name, const dev::affin
   dev::affine_squares<float> measure;
   measure.on = operands(false);
   const dev::gemm_kernel<float, dev::affine_squares<float>, Tiles> tiles{measure};
-  const int count = tiles.row_tiles() * tiles.column_tiles();
+  const int count = tiles.row_blocks() * tiles.column_blocks();
   array<double> partial{device, std::vector<double>(static_cast<std::size_t>(samples * count))};
   run(
       [&](bool gpu) {
@@ -198,7 +198,7 @@ void check_products(dev::cuda_device& device, const char* name, const dev::affin
         problem.on = operands(gpu);
         problem.partial = partial.on(gpu);
         problem.partial_stride = count;
-        problem.tiles = count;
+        problem.blocks = count;
         return problem;
       },
       dev::affine_squares<float>{});
@@ -213,9 +213,9 @@ void check_all(bool small) {
   check_release(device, "release and Adam", dev::update::adam, count, 0x1p46);
   const int samples = small ? 2 : 9;
   const int side = small ? 5 : 12;
-  check_products<dev::narrow_tiles>(device, "products, 32 x 128 tiles", image_view(3, 20, side, 3, 1), samples);
-  check_products<dev::square_tiles>(device, "products, 64 x 64 tiles", image_view(5, 70, side, 3, 0), samples);
-  check_products<dev::large_tiles>(device, "products, 128 x 128 tiles", image_view(20, 130, side, 3, 1), samples);
+  check_products<dev::narrow_block>(device, "products, 32 x 128 blocks", image_view(3, 20, side, 3, 1), samples);
+  check_products<dev::square_block>(device, "products, 64 x 64 blocks", image_view(5, 70, side, 3, 0), samples);
+  check_products<dev::large_block>(device, "products, 128 x 128 blocks", image_view(20, 130, side, 3, 1), samples);
 }
 
 }  // namespace

@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(a_product_of_the_library_does_not_know_the_physical_batch) 
 
 BOOST_AUTO_TEST_CASE(ways_have_names) {
   BOOST_TEST(std::string{dev::name_of(gemm_way::library)} == "cuBLAS");
-  BOOST_TEST(std::string{dev::name_of(gemm_way::square)} == "own kernel, 64 x 64 tiles");
+  BOOST_TEST(std::string{dev::name_of(gemm_way::square)} == "own kernel, 64 x 64 blocks");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -145,9 +145,9 @@ struct setting {
   }
 };
 
-template <class Tiles, class Scalar, class Problem>
+template <class Sizes, class Scalar, class Problem>
 void emulate(const Problem& problem, dev::emulation_order order) {
-  const dev::gemm_kernel<Scalar, Problem, Tiles> kernel{problem};
+  const dev::gemm_kernel<Scalar, Problem, Sizes> kernel{problem};
   dev::emulate(kernel, kernel.blocks(), order);
 }
 
@@ -214,7 +214,7 @@ void add_sums(setting<Scalar>& it, std::vector<Scalar>& accumulators, int accumu
     }
   }
 }
-template <class Tiles, int DepthFirst, class Scalar>
+template <class Sizes, int DepthFirst, class Scalar>
 void emulate_sums(setting<Scalar>& it, std::vector<Scalar>& accumulators, int accumulator_count, std::uint64_t position,
                   bool first, dev::emulation_order order) {
   it.state.position = position;
@@ -225,7 +225,7 @@ void emulate_sums(setting<Scalar>& it, std::vector<Scalar>& accumulators, int ac
   problem.accumulators = accumulators.data();
   problem.accumulator_stride = it.view.size() + 2;
   problem.accumulator_count = accumulator_count;
-  emulate<Tiles, Scalar>(problem, order);
+  emulate<Sizes, Scalar>(problem, order);
 }
 
 /// The same sums of integers: each sample's share is rounded by itself.
@@ -254,7 +254,7 @@ void add_integer_sums(setting<Scalar>& it, std::vector<std::int64_t>& accumulato
     }
   }
 }
-template <class Tiles, int DepthFirst, class Scalar>
+template <class Sizes, int DepthFirst, class Scalar>
 void emulate_integer_sums(setting<Scalar>& it, std::vector<std::int64_t>& accumulators, int accumulator_count,
                           std::uint64_t position, bool first, Scalar to_grid, dev::emulation_order order) {
   it.state.position = position;
@@ -266,9 +266,9 @@ void emulate_integer_sums(setting<Scalar>& it, std::vector<std::int64_t>& accumu
   problem.accumulators = accumulators.data();
   problem.accumulator_stride = it.view.size() + 2;
   problem.accumulator_count = accumulator_count;
-  emulate<Tiles, Scalar>(problem, order);
+  emulate<Sizes, Scalar>(problem, order);
 }
-template <class Scalar, class Tiles>
+template <class Scalar, class Sizes>
 void integer_sums(const dev::affine_view& view, dev::emulation_order order) {
   constexpr int samples = 5;
   constexpr int capacity = 7;
@@ -287,19 +287,19 @@ void integer_sums(const dev::affine_view& view, dev::emulation_order order) {
     add_integer_sums(it, expected, accumulator_count, 2, to_grid);
     add_integer_sums(it, expected, accumulator_count, 2 + samples, to_grid);
     if (view.positions() == 1) {
-      emulate_integer_sums<Tiles, 0>(it, accumulators, accumulator_count, 2, true, to_grid, order);
-      emulate_integer_sums<Tiles, 0>(it, accumulators, accumulator_count, 2 + samples, false, to_grid, order);
+      emulate_integer_sums<Sizes, 0>(it, accumulators, accumulator_count, 2, true, to_grid, order);
+      emulate_integer_sums<Sizes, 0>(it, accumulators, accumulator_count, 2 + samples, false, to_grid, order);
     } else {
-      emulate_integer_sums<Tiles, 1>(it, accumulators, accumulator_count, 2, true, to_grid, order);
-      emulate_integer_sums<Tiles, 1>(it, accumulators, accumulator_count, 2 + samples, false, to_grid, order);
+      emulate_integer_sums<Sizes, 1>(it, accumulators, accumulator_count, 2, true, to_grid, order);
+      emulate_integer_sums<Sizes, 1>(it, accumulators, accumulator_count, 2 + samples, false, to_grid, order);
     }
     BOOST_TEST(accumulators == expected);
   }
 }
 
-template <class Scalar, class Tiles>
+template <class Scalar, class Sizes>
 void all_products(const dev::affine_view& view, dev::emulation_order order) {
-  integer_sums<Scalar, Tiles>(view, order);
+  integer_sums<Scalar, Sizes>(view, order);
   constexpr int samples = 5;
   constexpr int capacity = 7;
   for (const bool accumulate : {false, true}) {
@@ -307,7 +307,7 @@ void all_products(const dev::affine_view& view, dev::emulation_order order) {
     setting<Scalar> expected = it;
     dev::affine_forward<Scalar> problem{it.operands()};
     problem.on.accumulate = accumulate ? 1 : 0;
-    emulate<Tiles, Scalar>(problem, order);
+    emulate<Sizes, Scalar>(problem, order);
     expect_forward(expected, accumulate);
     BOOST_TEST(same_bits(it.values, expected.values));
   }
@@ -318,7 +318,7 @@ void all_products(const dev::affine_view& view, dev::emulation_order order) {
     expect_adjoint(it, sums);
     dev::affine_adjoint<Scalar> problem{it.operands()};
     problem.on.bias = nullptr;
-    emulate<Tiles, Scalar>(problem, order);
+    emulate<Sizes, Scalar>(problem, order);
     double worst = 0;
     for (int b = 0; b < samples; ++b) {
       for (int i = 0; i < it.x_size; ++i) {
@@ -349,11 +349,11 @@ void all_products(const dev::affine_view& view, dev::emulation_order order) {
     add_sums(it, expected, accumulator_count, 2);
     add_sums(it, expected, accumulator_count, 2 + samples);
     if (view.positions() == 1) {
-      emulate_sums<Tiles, 0>(it, accumulators, accumulator_count, 2, true, order);
-      emulate_sums<Tiles, 0>(it, accumulators, accumulator_count, 2 + samples, false, order);
+      emulate_sums<Sizes, 0>(it, accumulators, accumulator_count, 2, true, order);
+      emulate_sums<Sizes, 0>(it, accumulators, accumulator_count, 2 + samples, false, order);
     } else {
-      emulate_sums<Tiles, 1>(it, accumulators, accumulator_count, 2, true, order);
-      emulate_sums<Tiles, 1>(it, accumulators, accumulator_count, 2 + samples, false, order);
+      emulate_sums<Sizes, 1>(it, accumulators, accumulator_count, 2, true, order);
+      emulate_sums<Sizes, 1>(it, accumulators, accumulator_count, 2 + samples, false, order);
     }
     BOOST_TEST(same_bits(accumulators, expected));
   }
@@ -361,12 +361,12 @@ void all_products(const dev::affine_view& view, dev::emulation_order order) {
     setting<Scalar> it{view, samples, capacity};
     dev::affine_squares<Scalar> problem;
     problem.on = it.operands();
-    const dev::gemm_kernel<Scalar, dev::affine_squares<Scalar>, Tiles> measure{problem};
-    problem.tiles = measure.row_tiles() * measure.column_tiles();
-    problem.partial_stride = view.groups * problem.tiles + 1;
+    const dev::gemm_kernel<Scalar, dev::affine_squares<Scalar>, Sizes> measure{problem};
+    problem.blocks = measure.row_blocks() * measure.column_blocks();
+    problem.partial_stride = view.groups * problem.blocks + 1;
     std::vector<double> partial(static_cast<std::size_t>(capacity * problem.partial_stride), -1);
     problem.partial = partial.data();
-    emulate<Tiles, Scalar>(problem, order);
+    emulate<Sizes, Scalar>(problem, order);
     for (int b = 0; b < capacity; ++b) {
       const auto begin = static_cast<std::size_t>(b * problem.partial_stride);
       double total = 0;
@@ -412,11 +412,11 @@ BOOST_AUTO_TEST_CASE(products_are_the_loops_chains) {
   for (const named_view& each : views()) {
     BOOST_TEST_CONTEXT(each.name) {
       for (const dev::emulation_order order : orders) {
-        all_products<float, dev::square_tiles>(each.view, order);
-        all_products<float, dev::narrow_tiles>(each.view, order);
+        all_products<float, dev::square_block>(each.view, order);
+        all_products<float, dev::narrow_block>(each.view, order);
       }
-      all_products<float, dev::large_tiles>(each.view, dev::emulation_order::shuffled);
-      all_products<double, dev::square_tiles>(each.view, dev::emulation_order::reversed);
+      all_products<float, dev::large_block>(each.view, dev::emulation_order::shuffled);
+      all_products<double, dev::square_block>(each.view, dev::emulation_order::reversed);
     }
   }
 }
@@ -434,7 +434,7 @@ BOOST_AUTO_TEST_CASE(sums_do_not_know_how_a_batch_is_cut) {
           for (int i = 0; i < whole.stretch; ++i) part.x(b, i) = whole.x(begin + b, i);
           part.factors[static_cast<std::size_t>(b)] = whole.factors[static_cast<std::size_t>(begin + b)];
         }
-        emulate_sums<dev::square_tiles, 1>(part, accumulators, accumulator_count, static_cast<std::uint64_t>(begin),
+        emulate_sums<dev::square_block, 1>(part, accumulators, accumulator_count, static_cast<std::uint64_t>(begin),
                                            begin == 0, dev::emulation_order::forward);
       }
       results.push_back(accumulators);
@@ -447,12 +447,12 @@ BOOST_AUTO_TEST_CASE(an_empty_first_batch_clears_the_lanes) {
   const dev::affine_view& view = views()[0].view;
   setting<float> it{view, 0, 4};
   std::vector<float> accumulators(static_cast<std::size_t>(2 * (view.size() + 2)), 5.0F);
-  emulate_sums<dev::square_tiles, 0>(it, accumulators, 2, 0, true, dev::emulation_order::forward);
+  emulate_sums<dev::square_block, 0>(it, accumulators, 2, 0, true, dev::emulation_order::forward);
   BOOST_TEST(accumulators[0] == 0.0F);
   BOOST_TEST(accumulators[static_cast<std::size_t>(view.size())] ==
              5.0F);  // what lies between the accumulators is not theirs
   accumulators[0] = 3.0F;
-  emulate_sums<dev::square_tiles, 0>(it, accumulators, 2, 0, false, dev::emulation_order::forward);
+  emulate_sums<dev::square_block, 0>(it, accumulators, 2, 0, false, dev::emulation_order::forward);
   BOOST_TEST(accumulators[0] == 3.0F);
 }
 
@@ -472,7 +472,7 @@ BOOST_AUTO_TEST_CASE(inputs_may_lie_in_the_data_set) {
   problem.on.values.inputs = records.data();
   problem.on.values.ids = ids.data();
   problem.on.values.input_size = it.x_size;
-  emulate<dev::narrow_tiles, float>(problem, dev::emulation_order::shuffled);
+  emulate<dev::narrow_block, float>(problem, dev::emulation_order::shuffled);
   expect_forward(expected, false);
   for (int b = 0; b < 5; ++b) {
     for (int i = 0; i < it.y_size; ++i) BOOST_REQUIRE(it.y(b, i) == expected.y(b, i));
@@ -491,7 +491,7 @@ BOOST_AUTO_TEST_CASE(tf32_rounds_operands_only) {
   setting<float> expected = it;
   dev::affine_forward<float> problem{it.operands()};
   problem.on.tf32 = 1;
-  emulate<dev::square_tiles, float>(problem, dev::emulation_order::forward);
+  emulate<dev::square_block, float>(problem, dev::emulation_order::forward);
   for (float& value : expected.weights) value = dev::round_to_tf32(value);
   for (int b = 0; b < 5; ++b) {
     for (int i = 0; i < it.x_size; ++i) expected.x(b, i) = dev::round_to_tf32(expected.x(b, i));

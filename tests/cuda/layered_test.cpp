@@ -47,13 +47,13 @@ BOOST_AUTO_TEST_CASE(a_description_says_who_does_what_and_what_it_takes) {
   const pg::emulated device{pg::device_options{.tf32 = true}};
   using network = layered_cnn<float>;
   const auto rows = pg::describe_rows<network>(device);
-  BOOST_TEST(rows[0].forward == "own kernel, 32 x 128 tiles");
+  BOOST_TEST(rows[0].forward == "own kernel, 32 x 128 blocks");
   BOOST_TEST(rows[0].backward == "-");  // nobody asks for the gradient of the input
-  BOOST_TEST(rows[0].sum == "own kernel, 32 x 128 tiles");
+  BOOST_TEST(rows[0].sum == "own kernel, 32 x 128 blocks");
   BOOST_TEST(rows[1].forward == "sample kernel");
   BOOST_TEST(rows[1].norm == "-");
   BOOST_TEST(rows.back().norm == "product");
-  BOOST_TEST(rows.back().backward == "own kernel, 64 x 64 tiles");
+  BOOST_TEST(rows.back().backward == "own kernel, 64 x 64 blocks");
   const std::string text = pg::describe<network>(device, pg::max_batch{17});
   BOOST_TEST_MESSAGE(text);
   const pg::tape<network> tape{device, pg::max_batch{17}};

@@ -213,8 +213,8 @@ void check_noise(kernel_target target) {
       release(k.data(), sums.data(), scale, found.data(), static_cast<int>(count));
       BOOST_TEST(same_bits(found, expected), count << " values");
     };
-    check(float{}, pergrad::detail::release_in_use<float>());
-    check(double{}, pergrad::detail::release_in_use<double>());
+    check(float{}, pergrad::detail::release_kernels_in_use<float>().release);
+    check(double{}, pergrad::detail::release_kernels_in_use<double>().release);
   }
 }
 

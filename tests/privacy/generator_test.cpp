@@ -186,7 +186,7 @@ BOOST_AUTO_TEST_CASE(seed_gives_known_keys) {
   const auto released = noise_of(generator);
   const auto grid = pergrad::release_grid::of(1, 64);
   const double sigma = pergrad::sensitivity_in_steps(grid, {}, 1);
-  alignas(64) double k[pergrad::detail::gaussian_tile];
+  alignas(64) double k[pergrad::detail::gaussian_block];
   pergrad::detail::fill_rounded_gaussians(key_of_seed(20261124, pergrad::detail::randomness::noise),
                                           pergrad::make_nonce(pergrad::random_purpose::gradient_noise, 0), 0, sigma, {},
                                           k);

@@ -46,7 +46,7 @@ std::vector<std::vector<Scalar>> every_kind_of_sum(std::size_t count) {
 /// By how much the slowest kind of sum takes longer than the fastest. Rounds go on until that is less than `enough`.
 template <class Scalar, class Release>
 double largest_ratio(double enough, const Release& release) {
-  constexpr std::size_t count = 4 * pergrad::detail::gaussian_tile;
+  constexpr std::size_t count = 4 * pergrad::detail::gaussian_block;
   const auto sums = every_kind_of_sum<Scalar>(count);
   std::vector<double> shortest(sums.size(), 1e9);
   std::vector<Scalar> out(count);
@@ -71,7 +71,7 @@ constexpr double alike = 1.04;
 
 template <class Scalar>
 void check(bool with_integers) {
-  constexpr std::size_t count = 4 * pergrad::detail::gaussian_tile;
+  constexpr std::size_t count = 4 * pergrad::detail::gaussian_block;
   const auto grid = pergrad::release_grid::of(1, count);
   pergrad::seeded_generator generator{3};
   const pergrad::detail::release_gate<Scalar> gate{grid, pergrad::sensitivity_in_steps(grid, {}, 1),

@@ -71,7 +71,7 @@ std::uint64_t noise_hash() {
     hash.add(k[0]);
     hash.add(k[1]);
   });
-  alignas(64) double k[pergrad::detail::gaussian_tile];
+  alignas(64) double k[pergrad::detail::gaussian_block];
   const auto add_tiles = [&](std::uint64_t first, std::uint64_t count, double sigma) {
     for (std::uint64_t tile = first; tile < first + count; ++tile) {
       pergrad::detail::fill_rounded_gaussians<Lanes>(key, nonce, tile, sigma, {}, k);

@@ -29,11 +29,12 @@ constexpr double sigma = 0x1p20;
 /// z = k / sigma, tile by tile.
 void draw_into(std::uint64_t step, std::uint64_t first_tile, std::span<double> z,
                pergrad::random_purpose what = purpose) {
-  alignas(64) double k[pergrad::detail::gaussian_tile];
+  alignas(64) double k[pergrad::detail::gaussian_block];
   const auto nonce = pergrad::make_nonce(what, step);
-  for (std::size_t at = 0; at < z.size(); at += pergrad::detail::gaussian_tile) {
-    pergrad::detail::fill_rounded_gaussians(key, nonce, first_tile + at / pergrad::detail::gaussian_tile, sigma, {}, k);
-    const std::size_t count = std::min(z.size() - at, pergrad::detail::gaussian_tile);
+  for (std::size_t at = 0; at < z.size(); at += pergrad::detail::gaussian_block) {
+    pergrad::detail::fill_rounded_gaussians(key, nonce, first_tile + at / pergrad::detail::gaussian_block, sigma, {},
+                                            k);
+    const std::size_t count = std::min(z.size() - at, pergrad::detail::gaussian_block);
     for (std::size_t i = 0; i < count; ++i) z[at + i] = k[i] / sigma;
   }
 }

@@ -51,8 +51,8 @@ std::array<std::int64_t, 2> with_many_digits(const gaussian_bits& bits, double s
 }
 
 struct tile {
-  alignas(64) double k[detail::gaussian_tile];
-  alignas(64) double margins[detail::gaussian_tile / 2];
+  alignas(64) double k[detail::gaussian_block];
+  alignas(64) double margins[detail::gaussian_block / 2];
 };
 
 }  // namespace
@@ -110,8 +110,8 @@ BOOST_AUTO_TEST_CASE(every_rounding_that_is_kept_is_right) {
   for (const double sigma : {16.0, 0x1p20, 0x1.7p24, 0x1p32, 0x1p38}) {
     for (std::uint64_t number = 0; number < 40; ++number) {
       tile fast{};
-      static_cast<void>(detail::fill_rounded_tile<detail::native_lanes>(key, nonce, number, 2 * sigma * sigma, {},
-                                                                        fast.k, fast.margins));
+      static_cast<void>(detail::fill_rounded_block<detail::native_lanes>(key, nonce, number, 2 * sigma * sigma, {},
+                                                                         fast.k, fast.margins));
       tile settled{};
       detail::fill_rounded_gaussians(key, nonce, number, sigma, {}, settled.k);
       std::size_t wrong = 0;
@@ -141,8 +141,8 @@ BOOST_AUTO_TEST_CASE(worse_arithmetic_is_found_out) {
     for (std::uint64_t number = 0; number < 60; ++number) {
       tile fast{};
       const double twice_variance = 2 * sigma * sigma * (1 + 2 * error);
-      static_cast<void>(detail::fill_rounded_tile<detail::native_lanes>(key, nonce, number, twice_variance, {}, fast.k,
-                                                                        fast.margins));
+      static_cast<void>(detail::fill_rounded_block<detail::native_lanes>(key, nonce, number, twice_variance, {}, fast.k,
+                                                                         fast.margins));
       for (std::uint32_t pair = 0; pair < 256; ++pair) {
         std::int64_t exact[2];
         detail::exact_pair(detail::bits_of_pair(key, nonce, number, pair), sigma, exact);
@@ -167,11 +167,11 @@ BOOST_AUTO_TEST_CASE(keys_purposes_steps_and_tiles_give_different_noise) {
     tile other{};
     detail::fill_rounded_gaussians(of, under, number, 0x1p20, {}, other.k);
     std::size_t same = 0;
-    for (std::size_t i = 0; i < detail::gaussian_tile; ++i) same += one.k[i] == other.k[i] ? 1U : 0U;
+    for (std::size_t i = 0; i < detail::gaussian_block; ++i) same += one.k[i] == other.k[i] ? 1U : 0U;
     return same;
   };
   using pergrad::random_purpose;
-  BOOST_TEST(agreeing(key, nonce, 3) == detail::gaussian_tile);
+  BOOST_TEST(agreeing(key, nonce, 3) == detail::gaussian_block);
   BOOST_TEST(agreeing(key, nonce, 4) < 3U);
   BOOST_TEST(agreeing(key, pergrad::make_nonce(random_purpose::gradient_noise, 8), 3) < 3U);
   BOOST_TEST(agreeing(key, pergrad::make_nonce(random_purpose::gradient_noise, 7 + (std::uint64_t{1} << 32U)), 3) < 3U);

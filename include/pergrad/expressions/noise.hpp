@@ -39,7 +39,7 @@ struct noise_of {
 /// What uses released values, and the arrays that it reads beside them, element by element; null stands for none.
 template <class Use, class Scalar>
 struct use_with_arrays : Use {
-  std::array<const Scalar*, tile_arrays::most - 1> arrays{};
+  std::array<const Scalar*, block_arrays::most - 1> arrays{};
 };
 
 /// Released values that nobody uses on the way.

@@ -47,7 +47,7 @@ template <class Scalar>
 struct element_update {
   void* context = nullptr;
   void (*apply)(void* context, std::size_t first, Scalar* values, std::size_t count) = nullptr;
-  std::array<const Scalar*, tile_arrays::most - 1> reads{};
+  std::array<const Scalar*, block_arrays::most - 1> reads{};
 };
 
 /// Throws std::invalid_argument for noise that the grid cannot carry; `sigma`: in steps of the grid.
@@ -78,12 +78,12 @@ class release_gate {
   void release(std::size_t number, const unreleased_sum<Scalar>& sum, Scalar* out,
                const element_update<Scalar>& update) const noexcept {
     const std::size_t end = std::min(elements_, (number + 1) * stretch);
-    for (std::size_t first = number * stretch; first < end; first += gaussian_tile) {
-      const std::size_t count = std::min(gaussian_tile, end - first);
+    for (std::size_t first = number * stretch; first < end; first += gaussian_block) {
+      const std::size_t count = std::min(gaussian_block, end - first);
       const Scalar* const floating = sum.floating == nullptr ? zeros.data() : sum.floating + first;
-      alignas(64) double k[gaussian_tile];
+      alignas(64) double k[gaussian_block];
       draw(first, count, sum, update, k);
-      alignas(64) Scalar passing[gaussian_tile];
+      alignas(64) Scalar passing[gaussian_block];
       Scalar* const to = out == nullptr ? passing : out + first;
       {
         const float_environment flushed{subnormal_numbers::flushed};  // else they might take longer
@@ -131,26 +131,27 @@ class release_gate {
     return generator.template stream<randomness::noise>(generator.next_step());
   }
 
-  static constexpr std::size_t stretch = 4 * gaussian_tile;
-  alignas(64) static constexpr std::array<Scalar, gaussian_tile> zeros{};
+  static constexpr std::size_t stretch = 4 * gaussian_block;
+  alignas(64) static constexpr std::array<Scalar, gaussian_block> zeros{};
 
   void draw(std::size_t first, std::size_t count, const unreleased_sum<Scalar>& sum,
-            const element_update<Scalar>& update, double (&k)[gaussian_tile]) const noexcept {
+            const element_update<Scalar>& update, double (&k)[gaussian_block]) const noexcept {
     if (sigma_ == 0) {
-      std::fill_n(k, gaussian_tile, 0.0);
+      std::fill_n(k, gaussian_block, 0.0);
       return;
     }
-    tile_arrays wanted;
-    if (count == gaussian_tile) {
+    block_arrays wanted;
+    if (count == gaussian_block) {
       if (sum.floating != nullptr) wanted.add(sum.floating + first);
       for (const Scalar* each : update.reads) {
         if (each != nullptr) wanted.add(each + first);
       }
     }
-    fill_rounded_gaussians(stream_.key(), stream_.nonce(), first / gaussian_tile, sigma_, wanted, k);
+    fill_rounded_gaussians<native_lanes, Scalar>(stream_.key(), stream_.nonce(), first / gaussian_block, sigma_, wanted,
+                                                 k);
   }
   void store(const double* k, const Scalar* sum, Scalar* out, std::size_t count) const noexcept {
-    release_in_use<Scalar>()(k, sum, scale_, out, static_cast<int>(count));
+    release_kernels_in_use<Scalar>().release(k, sum, scale_, out, static_cast<int>(count));
   }
 
   std::size_t elements_ = 0;

@@ -59,13 +59,14 @@ class poisson_sampling {
   /// `first` and the number of bits are multiples of `marked_together`, std::out_of_range beyond 2^35 records.
   void mark(const detail::secret_stream<detail::randomness::sampling>& stream, std::uint64_t first,
             std::span<std::uint64_t> bits) const {
-    if (first % tile != 0 || bits.size() % words_per_tile != 0) {
-      detail::throw_invalid_argument({"pergrad: poisson_sampling: records are marked in whole tiles of ", tile});
+    if (first % block != 0 || bits.size() % words_per_block != 0) {
+      detail::throw_invalid_argument({"pergrad: poisson_sampling: records are marked in whole blocks of ", block});
     }
-    detail::require_blocks("poisson_sampling", 16 * (first / tile), 16 * (bits.size() / words_per_tile));
+    detail::require_blocks("poisson_sampling", 16 * (first / block), 16 * (bits.size() / words_per_block));
     const chacha_nonce nonce = stream.nonce();
-    for (std::size_t word = 0; word < bits.size(); word += words_per_tile) {
-      mark_tile(stream.key(), nonce, first / tile + word / words_per_tile, bits.subspan(word).first<words_per_tile>());
+    for (std::size_t word = 0; word < bits.size(); word += words_per_block) {
+      mark_block(stream.key(), nonce, first / block + word / words_per_block,
+                 bits.subspan(word).first<words_per_block>());
     }
   }
   /// Records that `mark` marks together.
@@ -84,24 +85,24 @@ class poisson_sampling {
   }
 
  private:
-  static constexpr std::uint64_t tile = marked_together;
-  static constexpr std::size_t words_per_tile = tile / 64;
+  static constexpr std::uint64_t block = marked_together;
+  static constexpr std::size_t words_per_block = block / 64;
 
   /// Bit i: whether record 128 number + i is sampled.
-  void mark_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t number,
-                 std::span<std::uint64_t, words_per_tile> bits) const noexcept {
+  void mark_block(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t number,
+                  std::span<std::uint64_t, words_per_block> bits) const noexcept {
     std::fill(bits.begin(), bits.end(), everybody_ ? ~std::uint64_t{0} : 0);
     if (everybody_ || threshold_ == 0) return;
-    std::uint32_t chosen[tile];
-    if (!choose_tile<detail::native_lanes>(key, nonce, number, chosen)) return;
-    for (std::size_t i = 0; i < tile; ++i) bits[i / 64] |= std::uint64_t{chosen[i] & 1U} << (i % 64);
+    std::uint32_t chosen[block];
+    if (!choose_block<detail::native_lanes>(key, nonce, number, chosen)) return;
+    for (std::size_t i = 0; i < block; ++i) bits[i / 64] |= std::uint64_t{chosen[i] & 1U} << (i % 64);
   }
 
   /// chosen[i] becomes odd if record 128 number + i is sampled and 0 if not. Returns whether any is: mostly none,
   /// where few are drawn.
   template <int Lanes>
-  bool choose_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t number,
-                   std::uint32_t (&chosen)[tile]) const noexcept {
+  bool choose_block(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t number,
+                    std::uint32_t (&chosen)[block]) const noexcept {
     using u32 = typename detail::lanes<Lanes>::u32;
     const auto threshold_high = static_cast<std::uint32_t>(threshold_ >> 32U);
     const auto threshold_low = static_cast<std::uint32_t>(threshold_ & 0xffff'ffffU);

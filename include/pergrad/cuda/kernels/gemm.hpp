@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/cuda/kernels/gemm.hpp - the matrix products of affine layers: one tiled kernel, operands that are views
+// pergrad/cuda/kernels/gemm.hpp - the matrix products of affine layers: one blocked kernel, operands that are views
 //
 //   forward     y_b[o, t]  = bias[o] + sum_k W[o, k] view_t(x_b)[k]
 //   adjoint     x_b[c, i]  = bias[c] + sum_(o,tap) W[o, c, tap] y_b[o, t]  over the t whose view has pixel i at that
@@ -9,7 +9,8 @@
 // No operand is copied out first (implicit im2col). A block owns Rows x Columns results, a thread OwnRows x OwnColumns
 // of them in registers; slices of Depth go through shared memory twice buffered, so a slice costs one barrier and is
 // read from memory while the one before is multiplied. Each result is one chain of fma over the depth in ascending
-// order, from what is there before: neither tile sizes nor the cut of a logical batch into physical ones changes a bit.
+// order, from what is there before: neither block sizes nor the cut of a logical batch into physical ones changes a
+// bit.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +24,7 @@ namespace pergrad::inline v0_1::on_device {
 
 /// How results are cut. `threads` = (Rows / OwnRows) (Columns / OwnColumns).
 template <int Rows, int Columns, int Depth, int OwnRows, int OwnColumns>
-struct gemm_tiles {
+struct gemm_block {
   static constexpr int rows = Rows;
   static constexpr int columns = Columns;
   static constexpr int depth = Depth;
@@ -34,9 +35,9 @@ struct gemm_tiles {
   static_assert(OwnRows % 4 == 0 && OwnColumns % 4 == 0 && Rows % OwnRows == 0 && Columns % OwnColumns == 0);
   static_assert(Rows * Depth % threads == 0 && Columns * Depth % threads == 0);
 };
-using narrow_tiles = gemm_tiles<32, 128, 8, 4, 8>;  ///< of few rows: 128 threads
-using square_tiles = gemm_tiles<64, 64, 16, 4, 4>;  ///< 256 threads
-using large_tiles = gemm_tiles<128, 128, 8, 8, 8>;  ///< 256 threads
+using narrow_block = gemm_block<32, 128, 8, 4, 8>;  ///< of few rows: 128 threads
+using square_block = gemm_block<64, 64, 16, 4, 4>;  ///< 256 threads
+using large_block = gemm_block<128, 128, 8, 8, 8>;  ///< 256 threads
 
 template <class Scalar>
 struct alignas(4 * sizeof(Scalar)) quad {
@@ -45,13 +46,13 @@ struct alignas(4 * sizeof(Scalar)) quad {
 
 /// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, `left(z, row, k)`, `right(z, k,
 /// column)`, where chains begin and what becomes of results. blocks() of them.
-template <class Scalar, class Problem, class Tiles>
+template <class Scalar, class Problem, class Sizes>
 struct gemm_kernel {
-  static constexpr int threads = Tiles::threads;
+  static constexpr int threads = Sizes::threads;
   static constexpr int padding = 4;  // a slice's rows meet other banks
   struct slice {
-    quad<Scalar> left[Tiles::depth][(Tiles::rows + padding) / 4];
-    quad<Scalar> right[Tiles::depth][(Tiles::columns + padding) / 4];
+    quad<Scalar> left[Sizes::depth][(Sizes::rows + padding) / 4];
+    quad<Scalar> right[Sizes::depth][(Sizes::columns + padding) / 4];
   };
   struct shared_type {
     slice slices[2];
@@ -60,39 +61,39 @@ struct gemm_kernel {
 
   Problem problem;
 
-  [[nodiscard]] PERGRAD_HD int row_tiles() const noexcept { return blocks_for(problem.rows(), Tiles::rows); }
-  [[nodiscard]] PERGRAD_HD int column_tiles() const noexcept { return blocks_for(problem.columns(), Tiles::columns); }
-  [[nodiscard]] int blocks() const noexcept { return row_tiles() * column_tiles() * problem.batches(); }
+  [[nodiscard]] PERGRAD_HD int row_blocks() const noexcept { return blocks_for(problem.rows(), Sizes::rows); }
+  [[nodiscard]] PERGRAD_HD int column_blocks() const noexcept { return blocks_for(problem.columns(), Sizes::columns); }
+  [[nodiscard]] int blocks() const noexcept { return row_blocks() * column_blocks() * problem.batches(); }
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
-    // Row tiles first: blocks that run together share the columns' view.
+    // Rows first: blocks that run together share the columns' view.
     int number = block.index();
-    const int row_count = row_tiles();
-    const int column_count = column_tiles();
-    const int row_tile = number % row_count;
+    const int row_count = row_blocks();
+    const int column_count = column_blocks();
+    const int row_block = number % row_count;
     number /= row_count;
-    const int column_tile = number % column_count;
+    const int column_block = number % column_count;
     const int z = number / column_count;
-    if (!problem.wanted(z, column_tile * Tiles::columns)) return;
+    if (!problem.wanted(z, column_block * Sizes::columns)) return;
     const int depth = problem.depth(z);
     if constexpr (in_parts) {  // the sum of each part is stored, one after the other; of none, zeros
       const int part = problem.part_depth();
       for (int first = 0; first == 0 || first < depth; first += part) {
-        form(block, z, row_tile, column_tile, first, smaller_of(first + part, depth));
+        form(block, z, row_block, column_block, first, smaller_of(first + part, depth));
       }
     } else {
-      form(block, z, row_tile, column_tile, 0, depth);
+      form(block, z, row_block, column_block, 0, depth);
     }
   }
 
  private:
   template <class Block>
-  PERGRAD_HD void form(const Block& block, int z, int row_tile, int column_tile, int first, int depth) const {
-    const int row = row_tile * Tiles::rows;
-    const int column = column_tile * Tiles::columns;
+  PERGRAD_HD void form(const Block& block, int z, int row_block, int column_block, int first, int depth) const {
+    const int row = row_block * Sizes::rows;
+    const int column = column_block * Sizes::columns;
     auto& shared = block.template shared<shared_type>();
-    typename Block::template local<registers<Scalar, Tiles::own_rows * Tiles::own_columns>> sums;
+    typename Block::template local<registers<Scalar, Sizes::own_rows * Sizes::own_columns>> sums;
     block.each([&](int t) {
       start(sums[t], z, row + row_of(t), column + column_of(t));
       fetched_left left;
@@ -101,14 +102,14 @@ struct gemm_kernel {
       put(left, right, t, shared.slices[0]);
     });
     int stage = 0;
-    for (int begin = first; begin < depth; begin += Tiles::depth, stage ^= 1) {
-      const int next = begin + Tiles::depth;
+    for (int begin = first; begin < depth; begin += Sizes::depth, stage ^= 1) {
+      const int next = begin + Sizes::depth;
       block.each([&](int t) {
         fetched_left left;
         fetched_right right;
         if (next < depth) fetch(left, right, t, z, row, column, next, depth);
         multiply(sums[t], shared.slices[stage], row_of(t) / 4, column_of(t) / 4,
-                 smaller_of(static_cast<int>(Tiles::depth), depth - begin));
+                 smaller_of(static_cast<int>(Sizes::depth), depth - begin));
         if (next < depth) put(left, right, t, shared.slices[stage ^ 1]);
       });
     }
@@ -116,7 +117,7 @@ struct gemm_kernel {
       typename Block::template local<double> own;
       block.each([&](int t) { own[t] = sum_of_squares(sums[t]); });
       const double total = block.sum(own, shared.partial);
-      block.once([&] { problem.store_square(z, row_tile + row_tiles() * column_tile, total); });
+      block.once([&] { problem.store_square(z, row_block + row_blocks() * column_block, total); });
     } else {
       block.each([&](int t) { finish(sums[t], z, row + row_of(t), column + column_of(t), first == 0); });
     }
@@ -129,36 +130,36 @@ struct gemm_kernel {
       return false;
     }
   }();
-  static constexpr int left_each = Tiles::rows * Tiles::depth / threads;
-  static constexpr int right_each = Tiles::columns * Tiles::depth / threads;
+  static constexpr int left_each = Sizes::rows * Sizes::depth / threads;
+  static constexpr int right_each = Sizes::columns * Sizes::depth / threads;
   using fetched_left = registers<Scalar, left_each>;
   using fetched_right = registers<Scalar, right_each>;
-  using sums_type = registers<Scalar, Tiles::own_rows * Tiles::own_columns>;
-  static constexpr int row_quads = Tiles::rows / Tiles::own_rows;  // quads of rows between a thread's own
+  using sums_type = registers<Scalar, Sizes::own_rows * Sizes::own_columns>;
+  static constexpr int row_quads = Sizes::rows / Sizes::own_rows;  // quads of rows between a thread's own
 
   // A thread's rows are own_rows / 4 quads, each `4 * row_quads` rows behind the one before; columns likewise.
-  PERGRAD_HD static constexpr int row_of(int t) noexcept { return 4 * (t / Tiles::across); }
-  PERGRAD_HD static constexpr int column_of(int t) noexcept { return 4 * (t % Tiles::across); }
+  PERGRAD_HD static constexpr int row_of(int t) noexcept { return 4 * (t / Sizes::across); }
+  PERGRAD_HD static constexpr int column_of(int t) noexcept { return 4 * (t % Sizes::across); }
   PERGRAD_HD static constexpr int own_row(int i) noexcept { return i / 4 * 4 * row_quads + i % 4; }
-  PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 4 * Tiles::across + j % 4; }
+  PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 4 * Sizes::across + j % 4; }
 
   /// Calls f(i, k, at) for the `Count` numbers that thread t moves: number i is `k` deep in the slice, at row or column
-  /// `at` of the tile. Threads next to each other read along the operand's own order.
+  /// `at` of the block. Threads next to each other read along the operand's own order.
   template <bool DepthFirst, int Width, int Count, class Function>
   PERGRAD_HD static void each_moved(int t, Function&& f) noexcept {
     PERGRAD_UNROLL
     for (int i = 0; i < Count; ++i) {
       const int number = t + i * threads;
-      f(i, DepthFirst ? number % Tiles::depth : number / Width, DepthFirst ? number / Tiles::depth : number % Width);
+      f(i, DepthFirst ? number % Sizes::depth : number / Width, DepthFirst ? number / Sizes::depth : number % Width);
     }
   }
   template <class Function>
   PERGRAD_HD static void each_left(int t, Function&& f) noexcept {
-    each_moved<Problem::left_depth_first, Tiles::rows, left_each>(t, f);
+    each_moved<Problem::left_depth_first, Sizes::rows, left_each>(t, f);
   }
   template <class Function>
   PERGRAD_HD static void each_right(int t, Function&& f) noexcept {
-    each_moved<Problem::right_depth_first, Tiles::columns, right_each>(t, f);
+    each_moved<Problem::right_depth_first, Sizes::columns, right_each>(t, f);
   }
 
   PERGRAD_HD void fetch(fetched_left& left, fetched_right& right, int t, int z, int row, int column, int begin,
@@ -178,26 +179,26 @@ struct gemm_kernel {
   // `count` is below the slice's depth at the end only: adding products of zeros there would turn -0 into 0.
   PERGRAD_HD static void multiply(sums_type& sums, const slice& from, int row_quad, int column_quad,
                                   int count) noexcept {
-    if (count == Tiles::depth) {
+    if (count == Sizes::depth) {
       PERGRAD_UNROLL
-      for (int k = 0; k < Tiles::depth; ++k) multiply_one(sums, from, row_quad, column_quad, k);
+      for (int k = 0; k < Sizes::depth; ++k) multiply_one(sums, from, row_quad, column_quad, k);
     } else {
       for (int k = 0; k < count; ++k) multiply_one(sums, from, row_quad, column_quad, k);
     }
   }
   PERGRAD_HD static void multiply_one(sums_type& sums, const slice& from, int row_quad, int column_quad,
                                       int k) noexcept {
-    quad<Scalar> down[Tiles::own_rows / 4];
-    quad<Scalar> across[Tiles::own_columns / 4];
+    quad<Scalar> down[Sizes::own_rows / 4];
+    quad<Scalar> across[Sizes::own_columns / 4];
     PERGRAD_UNROLL
-    for (int i = 0; i < Tiles::own_rows / 4; ++i) down[i] = from.left[k][row_quad + i * row_quads];
+    for (int i = 0; i < Sizes::own_rows / 4; ++i) down[i] = from.left[k][row_quad + i * row_quads];
     PERGRAD_UNROLL
-    for (int j = 0; j < Tiles::own_columns / 4; ++j) across[j] = from.right[k][column_quad + j * Tiles::across];
+    for (int j = 0; j < Sizes::own_columns / 4; ++j) across[j] = from.right[k][column_quad + j * Sizes::across];
     PERGRAD_UNROLL
-    for (int i = 0; i < Tiles::own_rows; ++i) {
+    for (int i = 0; i < Sizes::own_rows; ++i) {
       PERGRAD_UNROLL
-      for (int j = 0; j < Tiles::own_columns; ++j) {
-        Scalar& sum = sums[i * Tiles::own_columns + j];
+      for (int j = 0; j < Sizes::own_columns; ++j) {
+        Scalar& sum = sums[i * Sizes::own_columns + j];
         sum = fma(down[i / 4].v[i % 4], across[j / 4].v[j % 4], sum);
       }
     }
@@ -206,12 +207,12 @@ struct gemm_kernel {
   template <class Sums, class Function>
   PERGRAD_HD void each_result(Sums& sums, int row, int column, Function&& f) const noexcept {
     PERGRAD_UNROLL
-    for (int i = 0; i < Tiles::own_rows; ++i) {
+    for (int i = 0; i < Sizes::own_rows; ++i) {
       PERGRAD_UNROLL
-      for (int j = 0; j < Tiles::own_columns; ++j) {
+      for (int j = 0; j < Sizes::own_columns; ++j) {
         const int r = row + own_row(i);
         const int c = column + own_column(j);
-        if (r < problem.rows() && c < problem.columns()) f(r, c, sums[i * Tiles::own_columns + j]);
+        if (r < problem.rows() && c < problem.columns()) f(r, c, sums[i * Sizes::own_columns + j]);
       }
     }
   }
@@ -232,7 +233,7 @@ struct gemm_kernel {
   PERGRAD_HD static double sum_of_squares(const sums_type& sums) noexcept {
     double total = 0;
     PERGRAD_UNROLL
-    for (int i = 0; i < Tiles::own_rows * Tiles::own_columns; ++i) {
+    for (int i = 0; i < Sizes::own_rows * Sizes::own_columns; ++i) {
       const auto value = static_cast<double>(sums[i]);
       total = fma(value, value, total);
     }

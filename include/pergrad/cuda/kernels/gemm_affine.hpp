@@ -186,17 +186,17 @@ struct affine_sums {
   }
 };
 
-/// Rows: outputs; columns: the view; depth: positions of one sample. Square number i of group g is that of tile i: the
-/// sample's squared norm is the sum of all `groups * tiles`, added up by whoever reads them.
+/// Rows: outputs; columns: the view; depth: positions of one sample. Square number i of group g is that of block i: the
+/// sample's squared norm is the sum of all `groups * blocks`, added up by whoever reads them.
 template <class Scalar>
 struct affine_squares {
   static constexpr bool squares = true;
   static constexpr bool left_depth_first = true;
   static constexpr bool right_depth_first = true;
   affine_operands<Scalar> on;  ///< `y` is the place of delta
-  double* partial = nullptr;   ///< sample b's at [b * partial_stride + g * tiles + tile]
+  double* partial = nullptr;   ///< sample b's at [b * partial_stride + g * blocks + block]
   std::int64_t partial_stride = 0;
-  int tiles = 1;
+  int blocks = 1;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
@@ -213,9 +213,9 @@ struct affine_squares {
     return on.view(z % on.map.view.groups, z / on.map.view.groups, k, column);
   }
   [[nodiscard]] PERGRAD_HD Scalar before(int /*z*/, int /*row*/, int /*column*/) const noexcept { return Scalar{0}; }
-  PERGRAD_HD void store_square(int z, int tile, double value) const noexcept {
+  PERGRAD_HD void store_square(int z, int block, double value) const noexcept {
     const int groups = on.map.view.groups;
-    partial[z / groups * partial_stride + z % groups * tiles + tile] = value;
+    partial[z / groups * partial_stride + z % groups * blocks + block] = value;
   }
 };
 

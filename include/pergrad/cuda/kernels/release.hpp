@@ -4,10 +4,10 @@
 //
 //   Q = lane_0 + lane_1 + ...;  r = grid (Q + k);  parameters <- rule(r)
 //
-// Noise is never stored: a block makes one tile of 512 integers (privacy/noise/rounded_gaussian.hpp says from which
-// words) and uses them. 64 threads make the tile's ChaCha20 blocks while the others read the accumulators; then each of
-// 256 threads turns four words into two integers. Where a rounding is not proven at once, the thread leaves its two
-// elements alone and says so; `settle_kernel` draws more bits for those. So the integers are the host's, and the
+// Noise is never stored: a block of threads makes one block of 512 integers (privacy/noise/rounded_gaussian.hpp says
+// from which words) and uses them. 64 threads make its ChaCha20 blocks while the others read the accumulators; then
+// each of 256 threads turns four words into two integers. Where a rounding is not proven at once, the thread leaves its
+// two elements alone and says so; `settle_kernel` draws more bits for those. So the integers are the host's, and the
 // update's bits those of the host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
 #pragma once
 
@@ -131,8 +131,8 @@ struct release_work {
 };
 
 inline constexpr int release_threads = 256;
-inline constexpr int release_tile = static_cast<int>(pergrad::detail::gaussian_tile);
-static_assert(release_tile == 2 * release_threads);
+inline constexpr int release_elements = static_cast<int>(pergrad::detail::gaussian_block);
+static_assert(release_elements == 2 * release_threads);
 
 /// The kernel at the head of this file; `blocks()` of them. The rule is a number and not a template argument: what
 /// makes the noise is compiled once a program.
@@ -146,14 +146,14 @@ struct release_kernel {
 
   release_work<Scalar> work;
 
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_tile); }
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_elements); }
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     if (work.state->last == 0) return;
     auto& shared = block.template shared<shared_type>();
     typename Block::template local<registers<std::int64_t, 2>> sums;
-    const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_tile;
+    const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_elements;
     const bool is_noised = work.settings.sigma > 0;
     block.each([&](int t) {
       for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of_lanes(begin + half * threads + t);
@@ -193,7 +193,7 @@ struct settle_kernel {
 
   release_work<Scalar> work;
 
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_tile); }
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_elements); }
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
@@ -218,7 +218,7 @@ struct settle_kernel {
       }
       std::int64_t k[2];
       pergrad::detail::exact_pair(bits, work.settings.sigma, k);
-      const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_tile;
+      const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_elements;
       for (int half = 0; half < 2; ++half) {
         const std::int64_t element = begin + half * threads + t;
         work.release(element, work.sum_of_lanes(element), static_cast<double>(k[half]));

@@ -40,10 +40,10 @@ inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1}
                                          ? plan_kind::fused
                                          : plan_kind::layered;
 
-/// Tiles of the product that squares a view's gradient.
-[[nodiscard]] constexpr int square_tiles_of(const affine_view& view) noexcept {
-  return with_tiles(choose_gemm(gemm_product::squares, view, false), [&]<class Tiles>(Tiles) {
-    return blocks_for(view.outputs, Tiles::rows) * blocks_for(view.view_width(), Tiles::columns);
+/// Blocks of the product that squares a view's gradient.
+[[nodiscard]] constexpr int square_blocks_of(const affine_view& view) noexcept {
+  return with_block_sizes(choose_gemm(gemm_product::squares, view, false), [&]<class Sizes>(Sizes) {
+    return blocks_for(view.outputs, Sizes::rows) * blocks_for(view.view_width(), Sizes::columns);
   });
 }
 
@@ -319,7 +319,7 @@ struct build_tables {
     }
     if (Program::layered) {
       leaf.squares = t.squares;
-      leaf.square_count = leaf.view.groups * square_tiles_of(leaf.view);
+      leaf.square_count = leaf.view.groups * square_blocks_of(leaf.view);
       t.squares += leaf.square_count;
     }
     op_row& row = t.ops[each.node];

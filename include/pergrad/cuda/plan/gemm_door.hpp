@@ -33,14 +33,14 @@ inline constexpr int library_slice = 128;
 /// Multiply-adds of a slice from which on cuBLAS is called: 256³. An estimate, not measured.
 inline constexpr std::int64_t library_work = std::int64_t{1} << 24U;
 
-/// Who forms a product, and the own kernel's tiles.
+/// Who forms a product, and the own kernel's blocks.
 enum class gemm_way : int { narrow, square, large, library };
 /// Which product of an affine layer.
 enum class gemm_product : int { forward, adjoint, sums, squares };
 
 [[nodiscard]] constexpr const char* name_of(gemm_way way) noexcept {
-  constexpr const char* names[] = {"own kernel, 32 x 128 tiles", "own kernel, 64 x 64 tiles",
-                                   "own kernel, 128 x 128 tiles", "cuBLAS"};
+  constexpr const char* names[] = {"own kernel, 32 x 128 blocks", "own kernel, 64 x 64 blocks",
+                                   "own kernel, 128 x 128 blocks", "cuBLAS"};
   return names[static_cast<std::size_t>(way)];
 }
 
@@ -55,7 +55,7 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   }
   const int rows = product == gemm_product::adjoint ? view.channels : view.outputs;
   if (rows <= 32) return gemm_way::narrow;
-  // Large tiles where they leave enough of them: columns are many where they count samples and positions.
+  // Large blocks where they leave enough of them: columns are many where they count samples and positions.
   const int columns = over_samples ? library_slice * view.positions() : view.view_width();
   return rows >= 128 && columns >= 512 ? gemm_way::large : gemm_way::square;
 }
@@ -165,15 +165,15 @@ struct rounding_kernel {
   }
 };
 
-/// f(tiles) with the own kernel's tiles.
+/// f(sizes) with the own kernel's blocks.
 template <class Function>
-constexpr auto with_tiles(gemm_way way, Function&& f) {
-  return way == gemm_way::narrow ? f(narrow_tiles{}) : way == gemm_way::large ? f(large_tiles{}) : f(square_tiles{});
+constexpr auto with_block_sizes(gemm_way way, Function&& f) {
+  return way == gemm_way::narrow ? f(narrow_block{}) : way == gemm_way::large ? f(large_block{}) : f(square_block{});
 }
 /// Launches the own kernel for a problem of gemm_affine.hpp.
 template <class Scalar, class Device, class Problem>
 void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
-  with_tiles(way, [&]<class Tiles>(Tiles) { launch(device, gemm_kernel<Scalar, Problem, Tiles>{problem}); });
+  with_block_sizes(way, [&]<class Sizes>(Sizes) { launch(device, gemm_kernel<Scalar, Problem, Sizes>{problem}); });
 }
 /// Launches an affine layer's product over samples, `forward` or `adjoint`, whoever forms it: 1 node; with cuBLAS one a
 /// slice, and one more for a forward product and where results are TF32.

@@ -48,24 +48,24 @@ inline constexpr int sum_threads = 128;
   return blocks;
 }
 
-/// Samples of the largest batch: what kernels count of it (positions, pixels, tiles of products) are ints.
+/// Samples of the largest batch: what kernels count of it (positions, pixels, blocks of products) are ints.
 template <class Network>
 inline constexpr std::size_t most_batch = [] {
   constexpr const auto& table = program<Network>::table;
   std::int64_t each = 1;  // of a sample
   const auto count = [&](std::int64_t number) { each = std::max(each, number); };
-  const auto tiles = [](const affine_view& view, int rows, int columns) {
-    return std::int64_t{view.groups} * blocks_for(rows, narrow_tiles::rows) *
-           blocks_for(columns, square_tiles::columns);
+  const auto blocks = [](const affine_view& view, int rows, int columns) {
+    return std::int64_t{view.groups} * blocks_for(rows, narrow_block::rows) *
+           blocks_for(columns, square_block::columns);
   };
   for (const op_row& row : table.ops) {
     count(row.view.positions());
     count(row.view.pixels());
-    count(tiles(row.view, row.view.outputs, row.view.positions()));
-    count(tiles(row.view, row.view.channels, row.view.pixels()));
+    count(blocks(row.view, row.view.outputs, row.view.positions()));
+    count(blocks(row.view, row.view.channels, row.view.pixels()));
   }
   for (int k = 0; k < table.outer_count; ++k) count(table.outer[static_cast<std::size_t>(k)].square_count);
-  constexpr std::int64_t margin = 1 << 16;  // counts are rounded up to whole tiles and slices
+  constexpr std::int64_t margin = 1 << 16;  // counts are rounded up to whole blocks and slices
   return static_cast<std::size_t>((std::numeric_limits<int>::max() - margin) / each);
 }();
 
@@ -143,7 +143,7 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
   place(a.sums, count(accumulator_count(net)) * net.parameters * sizeof(std::int64_t));  // or as many scalars
   place(a.released, net.parameters * scalar_bytes);
-  place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_tile);
+  place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_block);
   place(a.first_moment, net.parameters * scalar_bytes);
   place(a.second_moment, net.parameters * scalar_bytes);
   return a;

@@ -26,11 +26,11 @@ struct device_description {
   shape in;
   shape out;
   std::size_t parameters = 0;
-  /// Who forms y: `sample kernel`, a tiled kernel for the whole batch, or cuBLAS; `-` where nothing is to do.
+  /// Who forms y: `sample kernel`, a blocked kernel for the whole batch, or cuBLAS; `-` where nothing is to do.
   std::string_view forward = "-";
   std::string_view backward = "-";  ///< the same for the gradient of x
   std::string_view norm = "-";      ///< how the norm of the block is found; `frozen` blocks have none
-  std::string_view sum = "-";       ///< who forms the weighted sum: `sum kernel` or a tiled kernel
+  std::string_view sum = "-";       ///< who forms the weighted sum: `sum kernel` or a blocked kernel
 };
 
 /// The rows of `describe<Network>(executor)`.

@@ -188,7 +188,7 @@ class launcher {
       problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
       problem.partial = memory_->template at<double>(memory_->places().squares) + leaf.squares;
       problem.partial_stride = net_->squares;
-      problem.tiles = leaf.square_count / leaf.view.groups;
+      problem.blocks = leaf.square_count / leaf.view.groups;
       launch_gemm<Scalar>(device(), way_of(gemm_product::squares, leaf), problem);
     }
   }

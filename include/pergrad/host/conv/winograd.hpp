@@ -41,7 +41,7 @@ namespace pergrad::inline v0_1::on_host {
 /// One row of patches: from its pixels to V, or from M to its outputs.
 template <class Scalar>
 struct winograd_task {
-  index tiles = 0;
+  index patches = 0;
   index channels = 0;
   index row = 0;  ///< steps of the image
   index column = 0;
@@ -166,17 +166,17 @@ template <class Scalar>
 void through_patches(const winograd_extents& extents, index rows_together, const Scalar* panel, index samples,
                      images<const Scalar> x, images<Scalar> y, const Scalar* bias, bool accumulate, Scalar* room) {
   const winograd_kernels<Scalar>& kernels = winograd_of<Scalar>(kernel_target_in_use());
-  const index tile_rows = extents.tile_rows();
-  const index tile_columns = extents.tile_columns();
-  const index rows_count = samples * tile_rows;
+  const index patch_rows = extents.patch_rows();
+  const index patch_columns = extents.patch_columns();
+  const index rows_count = samples * patch_rows;
   winograd_task<Scalar> in;
-  in.tiles = tile_columns;
+  in.patches = patch_columns;
   in.channels = extents.channels;
   in.row = x.of.row;
   in.column = x.of.column;
   in.step = extents.spread_step(rows_together);
   winograd_task<Scalar> out;
-  out.tiles = tile_columns;
+  out.patches = patch_columns;
   out.channels = extents.outputs;
   out.row = y.of.row;
   out.column = y.of.column;
@@ -191,15 +191,15 @@ void through_patches(const winograd_extents& extents, index rows_together, const
   for (index first = 0; first < rows_count; first += rows_together) {
     const index count = std::min(rows_together, rows_count - first);
     for (index r = 0; r < count; ++r) {
-      in.x = first_patch + (first + r) / tile_rows * x.sample + (first + r) % tile_rows * 2 * x.of.row;
-      in.products = spread + r * tile_columns * extents.channels;
+      in.x = first_patch + (first + r) / patch_rows * x.sample + (first + r) % patch_rows * 2 * x.of.row;
+      in.products = spread + r * patch_columns * extents.channels;
       kernels.spread(in);
     }
     for (index element = 0; element < 16; ++element) {
       const Scalar* of_element = panel + element * extents.panel_step();
       for (index block = 0; block < extents.outputs; block += panel_block) {
         const index columns = columns_of_block(extents.outputs, block);
-        const product_shape shape{{{}, {}, {count * tile_columns, extents.channels, extents.outputs}},
+        const product_shape shape{{{}, {}, {count * patch_columns, extents.channels, extents.outputs}},
                                   {{}, {}, {extents.channels, 1, columns}},
                                   columns};
         product(shape, static_cast<const Scalar*>(spread + element * in.step), of_element + block * extents.channels,
@@ -207,10 +207,10 @@ void through_patches(const winograd_extents& extents, index rows_together, const
       }
     }
     for (index r = 0; r < count; ++r) {
-      const index row = (first + r) % tile_rows * 2;
-      out.y = first_output + (first + r) / tile_rows * y.sample + row * y.of.row;
+      const index row = (first + r) % patch_rows * 2;
+      out.y = first_output + (first + r) / patch_rows * y.sample + row * y.of.row;
       out.height = std::min(index{2}, extents.height - row);
-      out.products = sums + r * tile_columns * extents.outputs;
+      out.products = sums + r * patch_columns * extents.outputs;
       kernels.gather(out);
     }
   }

@@ -53,7 +53,7 @@ template <class Scalar>
 void spread(const winograd_task<Scalar>& task) noexcept {
   const Scalar* x = task.x;
   Scalar* to = task.products;
-  for (index tile = 0; tile < task.tiles; ++tile, x += 2 * task.column, to += task.channels) {
+  for (index patch = 0; patch < task.patches; ++patch, x += 2 * task.column, to += task.channels) {
     for_each_vector<Scalar>(task.channels,
                             [&](index c, const auto& lanes) { spread_patch(task, x + c, to + c, lanes); });
   }
@@ -71,8 +71,8 @@ inline void gather_column(const winograd_task<Scalar>& task, const Scalar* from,
 
 /// Y = A^T M A of one patch, of which `columns` and `task.height` exist.
 template <class Scalar, class Lanes>
-inline void gather_tile(const winograd_task<Scalar>& task, const Scalar* from, Scalar* y, const Scalar* bias,
-                        index columns, const Lanes& lanes) noexcept {
+inline void gather_patch(const winograd_task<Scalar>& task, const Scalar* from, Scalar* y, const Scalar* bias,
+                         index columns, const Lanes& lanes) noexcept {
   vector<Scalar> upper[4];
   vector<Scalar> lower[4];
   gather_column(task, from, upper[0], lower[0], lanes);
@@ -96,10 +96,10 @@ template <class Scalar>
 void gather(const winograd_task<Scalar>& task) noexcept {
   const Scalar* from = task.products;
   Scalar* y = task.y;
-  for (index tile = 0; tile < task.tiles; ++tile, y += 2 * task.column, from += task.channels) {
-    const index columns = task.width - 2 * tile;
+  for (index patch = 0; patch < task.patches; ++patch, y += 2 * task.column, from += task.channels) {
+    const index columns = task.width - 2 * patch;
     for_each_vector<Scalar>(task.channels, [&](index c, const auto& lanes) {
-      gather_tile(task, from + c, y + c, task.bias == nullptr ? nullptr : task.bias + c, columns, lanes);
+      gather_patch(task, from + c, y + c, task.bias == nullptr ? nullptr : task.bias + c, columns, lanes);
     });
   }
 }

@@ -18,7 +18,7 @@ namespace pergrad::inline v0_1::on_host {
 namespace product_detail {
 
 /// Where the rows of a register block begin: one place, and offsets from it.
-struct tile_rows {
+struct register_rows {
   std::ptrdiff_t left;
   std::ptrdiff_t out;
   const std::ptrdiff_t* left_offset;
@@ -30,7 +30,7 @@ class row_cursor {
  public:
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): `next` writes uneven offsets before they are read
   explicit row_cursor(const product_shape& shape) noexcept : row_{shape.row}, outermost_row_{shape.outer_row} {
-    for (std::size_t step = 1; step < tile_rows_limit; ++step) {
+    for (std::size_t step = 1; step < register_rows_limit; ++step) {
       even_left_[step] = even_left_[step - 1] + row_[2].left;
       even_out_[step] = even_out_[step - 1] + row_[2].out;
     }
@@ -38,13 +38,13 @@ class row_cursor {
 
   /// The next `count` rows, which must exist, and the last of them as often as `formed` rows need; valid until the next
   /// call.
-  [[nodiscard, gnu::noinline]] tile_rows next(std::ptrdiff_t count, std::ptrdiff_t formed) noexcept {
+  [[nodiscard, gnu::noinline]] register_rows next(std::ptrdiff_t count, std::ptrdiff_t formed) noexcept {
     if (count == formed && count <= row_[2].extent - inner_) {  // evenly spaced
-      const tile_rows found{left_, out_, even_left_, even_out_};
+      const register_rows found{left_, out_, even_left_, even_out_};
       advance(count);
       return found;
     }
-    const tile_rows found{left_, out_, uneven_left_, uneven_out_};
+    const register_rows found{left_, out_, uneven_left_, uneven_out_};
     for (std::ptrdiff_t done = 0; done < count;) {
       const std::ptrdiff_t in_line = row_[2].extent - inner_;
       const std::ptrdiff_t here = count - done < in_line ? count - done : in_line;
@@ -90,35 +90,35 @@ class row_cursor {
   std::ptrdiff_t outermost_ = 0;
   std::ptrdiff_t left_ = 0;
   std::ptrdiff_t out_ = 0;
-  std::ptrdiff_t even_left_[tile_rows_limit] = {};
-  std::ptrdiff_t even_out_[tile_rows_limit] = {};
-  std::ptrdiff_t uneven_left_[tile_rows_limit];
-  std::ptrdiff_t uneven_out_[tile_rows_limit];
+  std::ptrdiff_t even_left_[register_rows_limit] = {};
+  std::ptrdiff_t even_out_[register_rows_limit] = {};
+  std::ptrdiff_t uneven_left_[register_rows_limit];
+  std::ptrdiff_t uneven_out_[register_rows_limit];
 };
 
 /// Walks through the rows of a product, block by block, the last ones of sizes as even as there are register blocks
 /// for. A copy goes on from where it is.
-class tile_walk {
+class register_walk {
  public:
   /// `formed[rows - 1]`: the rows of the smallest register block that forms so many.
-  tile_walk(const product_shape& shape, std::size_t row_count, std::size_t most, const std::size_t* formed) noexcept
+  register_walk(const product_shape& shape, std::size_t row_count, std::size_t most, const std::size_t* formed) noexcept
       : cursor_{shape},
         most_{most},
         formed_{formed},
         rows_left_{row_count},
-        tiles_left_{(row_count + most - 1) / most} {}
+        blocks_left_{(row_count + most - 1) / most} {}
 
-  [[nodiscard]] std::size_t tiles_left() const noexcept { return tiles_left_; }
+  [[nodiscard]] std::size_t blocks_left() const noexcept { return blocks_left_; }
   /// Rows of the next register block.
   [[nodiscard]] std::size_t count() const noexcept {
     if (rows_left_ >= 3 * most_) return most_;
-    if (tiles_left_ == 1) return rows_left_;
-    return formed_[(tiles_left_ == 2 ? (rows_left_ + 1) / 2 : (rows_left_ + 2) / 3) - 1];
+    if (blocks_left_ == 1) return rows_left_;
+    return formed_[(blocks_left_ == 2 ? (rows_left_ + 1) / 2 : (rows_left_ + 2) / 3) - 1];
   }
   /// The next register block, of `count()` rows, for a function that forms `formed` of them; valid until the next call.
-  [[nodiscard]] tile_rows next(std::size_t rows_here, std::size_t formed) noexcept {
+  [[nodiscard]] register_rows next(std::size_t rows_here, std::size_t formed) noexcept {
     rows_left_ -= rows_here;
-    --tiles_left_;
+    --blocks_left_;
     return cursor_.next(static_cast<std::ptrdiff_t>(rows_here), static_cast<std::ptrdiff_t>(formed));
   }
 
@@ -127,7 +127,7 @@ class tile_walk {
   std::size_t most_;
   const std::size_t* formed_;
   std::size_t rows_left_;
-  std::size_t tiles_left_;
+  std::size_t blocks_left_;
 };
 
 // What blocks, their limits and what is fetched meanwhile gain: docs/internals/tricks.md.
@@ -230,11 +230,11 @@ inline void fetch_terms(const term_block& block, const Scalar* right, std::size_
   }
 }
 
-/// The sums of the next `tiles` register blocks.
+/// The sums of the next `blocks` register blocks.
 template <class Scalar>
-[[gnu::noinline]] void form_block(const tile_walk& begin, std::size_t tiles, const loop (&reduce)[4],
-                                  const tile_width<Scalar>& chosen, tile_task<Scalar> task, const Scalar* left,
-                                  Scalar* sums) noexcept {
+[[gnu::noinline]] void form_block(const register_walk& begin, std::size_t blocks, const loop (&reduce)[4],
+                                  const micro_kernel_width<Scalar>& chosen, micro_kernel_task<Scalar> task,
+                                  const Scalar* left, Scalar* sums) noexcept {
   const std::size_t columns = chosen.vectors * task.whole;
   alignas(64) Scalar copy[block_bytes / sizeof(Scalar)];
   const Scalar* const right = task.right;
@@ -244,16 +244,16 @@ template <class Scalar>
   const auto form = [&](term_block block, const term_block& next) {
     copy_terms(block.part, right + block.right, columns, columns - task.whole + task.last, copy);
     task.reduce = block.part;
-    tile_walk walk = begin;
+    register_walk walk = begin;
     const std::ptrdiff_t terms = next.terms();
-    const auto in_all = static_cast<std::ptrdiff_t>(tiles);
-    for (std::ptrdiff_t tile = 0; tile < in_all; ++tile) {
-      fetch_terms(next, right, columns, tile * terms / in_all, (tile + 1) * terms / in_all);
+    const auto in_all = static_cast<std::ptrdiff_t>(blocks);
+    for (std::ptrdiff_t number = 0; number < in_all; ++number) {
+      fetch_terms(next, right, columns, number * terms / in_all, (number + 1) * terms / in_all);
       const std::size_t count = walk.count();
-      const tile_rows place = walk.next(count, chosen.formed[count - 1]);
+      const register_rows place = walk.next(count, chosen.formed[count - 1]);
       task.left = left + block.left + place.left;
       task.row_offset = place.left_offset;
-      task.sums = sums + static_cast<std::size_t>(tile) * chosen.max_rows * columns;
+      task.sums = sums + static_cast<std::size_t>(number) * chosen.max_rows * columns;
       chosen.by_rows[count - 1](task);
     }
     task.resumes = true;

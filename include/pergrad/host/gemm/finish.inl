@@ -4,7 +4,7 @@
 // A source like host/gemm/micro_kernel.inl, whose head says what that means.
 #if defined(PERGRAD_KERNELS)
 
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::gemm {
 
 /// What `How` does with one vector of sums: see host/gemm/epilogue.hpp.
 template <epilogue::kind How, class Scalar, class Lanes>

@@ -36,13 +36,13 @@ namespace product_detail {
 
 /// Of any target: the most rows of a register block, the bytes of a vector, and the most bytes of a register block's
 /// sums.
-inline constexpr std::size_t tile_rows_limit = 10;
+inline constexpr std::size_t register_rows_limit = 10;
 inline constexpr std::size_t widest_vector_bytes = PERGRAD_BEST_TARGET == 2 ? 64 : 32;
-inline constexpr std::size_t tile_bytes_limit = 32 * widest_vector_bytes;
+inline constexpr std::size_t register_bytes_limit = 32 * widest_vector_bytes;
 
 /// What a register block reads and where it leaves its sums. Only the innermost reduction loop may be empty.
 template <class Scalar>
-struct tile_task {
+struct micro_kernel_task {
   const Scalar* left = nullptr;
   const Scalar* right = nullptr;
   const loop* reduce = nullptr;                // [4]: from outer to inner, then the one around them
@@ -89,38 +89,38 @@ template <class Scalar>
 }
 
 template <class Scalar>
-using tile_function = void (*)(const tile_task<Scalar>&) noexcept;
+using micro_kernel_function = void (*)(const micro_kernel_task<Scalar>&) noexcept;
 
 /// The register blocks of one width.
 template <class Scalar>
-struct tile_width {
+struct micro_kernel_width {
   std::size_t vectors;
   std::size_t max_rows;
-  const tile_function<Scalar>* by_rows;  // [rows - 1]
-  const std::size_t* formed;             // [rows - 1]: the rows that it forms, perhaps the last one more than once
-  const std::ptrdiff_t* packed;          // offsets of rows that lie side by side
+  const micro_kernel_function<Scalar>* by_rows;  // [rows - 1]
+  const std::size_t* formed;     // [rows - 1]: the rows that it forms, perhaps the last one more than once
+  const std::ptrdiff_t* packed;  // offsets of rows that lie side by side
 };
 
 /// The register blocks of one target; `widths` are 1, 2, 4 and 8 vectors, or narrower ones again.
 template <class Scalar>
 struct micro_kernels {
   std::size_t lanes;
-  tile_width<Scalar> widths[4];
+  micro_kernel_width<Scalar> widths[4];
   void (*finish)(const finish_task<Scalar>&) noexcept;
 
   /// The width whose register blocks hold the most sums on average: they hide the latency of a multiply-add and reuse
   /// what is read. Wide register blocks have whole vectors only; of `columns_left` columns the last ones may leave a
   /// narrow one's last vector partly empty.
-  [[nodiscard, gnu::noinline]] constexpr const tile_width<Scalar>& choose(std::size_t row_count,
-                                                                          std::size_t columns_left) const noexcept {
+  [[nodiscard, gnu::noinline]] constexpr const micro_kernel_width<Scalar>& choose(
+      std::size_t row_count, std::size_t columns_left) const noexcept {
     const std::size_t whole = columns_left / lanes;
     if (whole < 4) {
       return widths[columns_left <= lanes ? 0 : 1];
     }
-    const auto sums_in_flight = [row_count](const tile_width<Scalar>& tiles) {
-      return row_count < tiles.max_rows
-                 ? row_count * tiles.vectors
-                 : row_count * tiles.vectors / ((row_count + tiles.max_rows - 1) / tiles.max_rows);
+    const auto sums_in_flight = [row_count](const micro_kernel_width<Scalar>& width) {
+      return row_count < width.max_rows
+                 ? row_count * width.vectors
+                 : row_count * width.vectors / ((row_count + width.max_rows - 1) / width.max_rows);
     };
     const std::size_t in_two = sums_in_flight(widths[1]);
     const std::size_t in_four = sums_in_flight(widths[2]);
@@ -144,8 +144,8 @@ namespace product_detail {
 
 /// The register blocks of a target, which must be compiled into the program.
 template <class Scalar>
-[[nodiscard]] inline const micro_kernels<Scalar>& tiles_of(kernel_target target) noexcept {
-  return PERGRAD_OF_TARGET(target, tiles::kernels<Scalar>);
+[[nodiscard]] inline const micro_kernels<Scalar>& micro_kernels_of(kernel_target target) noexcept {
+  return PERGRAD_OF_TARGET(target, gemm::kernels<Scalar>);
 }
 
 }  // namespace product_detail

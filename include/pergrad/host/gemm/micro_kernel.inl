@@ -15,7 +15,7 @@
 // span any number of short row loops.
 #if defined(PERGRAD_KERNELS)
 
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::gemm {
 
 /// Most rows of any register block: their offsets, two pointers, two steps and a count stay in general registers. A
 /// baseline that only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of
@@ -37,14 +37,14 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
 /// (docs/internals/tricks.md): a step of fewer than 8 chains waits for their additions, so that 2 or 3 rows in narrow
 /// register blocks take as long as 4, and 5 to 8 rows of one vector hardly less than 9. One row is what single samples
 /// ask for.
-constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
+constexpr bool has_register_block(std::size_t rows, std::size_t vectors) noexcept {
   if (rows == max_rows(vectors)) return true;
   if (is_fallback) return false;
   return rows == 1 || rows == 4 || (vectors == 2 ? rows % 2 == 0 && rows > 4 : vectors > 2 && rows == 2);
 }
 /// Rows of the smallest register block that forms so many.
 constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
-  while (!has_tile(rows, vectors)) ++rows;
+  while (!has_register_block(rows, vectors)) ++rows;
   return rows;
 }
 
@@ -82,7 +82,8 @@ constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_byte
 /// The innermost reduction loop of `count` terms. Slot = row * Vectors + vector; every fold is over constants, so each
 /// sum is a register of its own. Not a lambda: nvcc would make it code for the device as well.
 template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
-[[gnu::always_inline]] inline void innermost(std::ptrdiff_t count, const product_detail::tile_task<Scalar>& task,
+[[gnu::always_inline]] inline void innermost(std::ptrdiff_t count,
+                                             const product_detail::micro_kernel_task<Scalar>& task,
                                              const std::ptrdiff_t (&offset)[Rows], const first_lanes<Scalar>& last,
                                              const Scalar*& left_first, const Scalar*& right_first,
                                              vector<Scalar> (&sums)[Rows * Vectors], std::index_sequence<Vector...>,
@@ -115,7 +116,7 @@ struct micro_kernel;
 
 template <class Scalar, std::size_t Rows, std::size_t Vectors, std::size_t... Row, std::size_t... Slot>
 struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::index_sequence<Slot...>> {
-  static void tile(const product_detail::tile_task<Scalar>& task) noexcept {
+  static void form(const product_detail::micro_kernel_task<Scalar>& task) noexcept {
     constexpr std::size_t lanes = vector_lanes<Scalar>;
     constexpr std::make_index_sequence<Vectors> across;
     constexpr std::index_sequence<Slot...> slots;
@@ -184,11 +185,11 @@ struct width;
 
 template <class Scalar, std::size_t Vectors, std::size_t... Row>
 struct width<Scalar, Vectors, std::index_sequence<Row...>> {
-  static constexpr product_detail::tile_function<Scalar> by_rows[] = {
-      &micro_kernel<Scalar, formed_for(Row + 1, Vectors), Vectors>::tile...};
+  static constexpr product_detail::micro_kernel_function<Scalar> by_rows[] = {
+      &micro_kernel<Scalar, formed_for(Row + 1, Vectors), Vectors>::form...};
   static constexpr std::size_t formed[] = {formed_for(Row + 1, Vectors)...};
   static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
-  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
+  static constexpr product_detail::micro_kernel_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
 };
 
 template <class Scalar>

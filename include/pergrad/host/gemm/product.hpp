@@ -31,18 +31,19 @@ namespace product_detail {
 
 /// One panel of columns in blocks of rows and terms (blocks.hpp).
 template <class Scalar>
-[[gnu::noinline]] void sweep_in_blocks(tile_walk walk, const micro_kernels<Scalar>& kernels, const loop (&reduce)[4],
-                                       const tile_width<Scalar>& chosen, const tile_task<Scalar>& task,
-                                       finish_task<Scalar> rest, const Scalar* left, Scalar* out) noexcept {
+[[gnu::noinline]] void sweep_in_blocks(register_walk walk, const micro_kernels<Scalar>& kernels,
+                                       const loop (&reduce)[4], const micro_kernel_width<Scalar>& chosen,
+                                       const micro_kernel_task<Scalar>& task, finish_task<Scalar> rest,
+                                       const Scalar* left, Scalar* out) noexcept {
   alignas(64) Scalar sums[block_row_count * 8 * widest_vector_bytes / sizeof(Scalar)];
-  while (walk.tiles_left() > 0) {
+  while (walk.blocks_left() > 0) {
     const std::size_t most = block_row_count / chosen.max_rows;
-    const std::size_t tiles = walk.tiles_left() < most ? walk.tiles_left() : most;
-    form_block(walk, tiles, reduce, chosen, task, left, sums);
-    for (std::size_t tile = 0; tile < tiles; ++tile) {
+    const std::size_t blocks = walk.blocks_left() < most ? walk.blocks_left() : most;
+    form_block(walk, blocks, reduce, chosen, task, left, sums);
+    for (std::size_t block = 0; block < blocks; ++block) {
       rest.rows = walk.count();
-      const tile_rows place = walk.next(rest.rows, rest.rows);
-      rest.sums = sums + tile * chosen.max_rows * chosen.vectors * kernels.lanes;
+      const register_rows place = walk.next(rest.rows, rest.rows);
+      rest.sums = sums + block * chosen.max_rows * chosen.vectors * kernels.lanes;
       if (out != nullptr) rest.out = out + place.out;
       rest.row_offset = place.out_offset;
       kernels.finish(rest);
@@ -91,15 +92,15 @@ void sweep(const micro_kernels<Scalar>& kernels, const product_shape& shape, con
     reduce[0].extent = reduce[1].extent = reduce[3].extent = 1;
     reduce[2].extent = 0;
   }
-  alignas(64) Scalar sums[tile_bytes_limit / sizeof(Scalar)];
+  alignas(64) Scalar sums[register_bytes_limit / sizeof(Scalar)];
   const std::ptrdiff_t terms = reduce[0].extent * reduce[1].extent * reduce[2].extent * reduce[3].extent;
   const bool blocks = row_count >= fewest_rows_to_block &&
                       terms * reduce[2].right * static_cast<std::ptrdiff_t>(sizeof(Scalar)) > least_bytes_to_block;
-  tile_task<Scalar> task{left, right, reduce, nullptr, sums, nullptr, lanes, lanes};
+  micro_kernel_task<Scalar> task{left, right, reduce, nullptr, sums, nullptr, lanes, lanes};
   if (shape.row[2].left == 1) task.left_ahead = fetch_ahead;
   finish_task<Scalar> rest{how, sums};
   for (std::size_t column = 0; column < columns;) {
-    const tile_width<Scalar>& chosen = kernels.choose(row_count, columns - column);
+    const micro_kernel_width<Scalar>& chosen = kernels.choose(row_count, columns - column);
     rest.vectors = chosen.vectors;
     rest.sum_offset = task.sum_offset = chosen.packed;
     if (columns - column < chosen.vectors * lanes) {
@@ -109,7 +110,7 @@ void sweep(const micro_kernels<Scalar>& kernels, const product_shape& shape, con
     if (how.bias != nullptr) rest.bias = how.bias + column;
     task.right = right + column;
     Scalar* const out_panel = out == nullptr ? nullptr : out + column;
-    tile_walk walk{shape, row_count, chosen.max_rows, chosen.formed};
+    register_walk walk{shape, row_count, chosen.max_rows, chosen.formed};
     if (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes)) {
       sweep_in_blocks(walk, kernels, reduce, chosen, task, rest, left, out_panel);
     } else {
@@ -122,14 +123,14 @@ void sweep(const micro_kernels<Scalar>& kernels, const product_shape& shape, con
       std::size_t squared = 0;  // rows
       std::size_t formed = 0;
       std::size_t fetched = 0;  // columns of what the next product reads
-      while (walk.tiles_left() > 0) {
+      while (walk.blocks_left() > 0) {
         rest.rows = walk.count();
         if (shape.next_right != 0) {  // a line of every row with each of the first register blocks
           task.right_ahead =
               fetched < chosen.vectors * lanes ? shape.next_right + static_cast<std::ptrdiff_t>(fetched) : 0;
           fetched += 64 / sizeof(Scalar);
         }
-        const tile_rows place = walk.next(rest.rows, chosen.formed[rest.rows - 1]);
+        const register_rows place = walk.next(rest.rows, chosen.formed[rest.rows - 1]);
         task.left = left + place.left;
         task.row_offset = place.left_offset;
         if (out != nullptr) rest.out = out_panel + place.out;
@@ -145,7 +146,7 @@ void sweep(const micro_kernels<Scalar>& kernels, const product_shape& shape, con
           kernels.finish(rest);
         } else if (squares) {
           formed += rest.rows;
-          if (formed - squared < rows_to_square && walk.tiles_left() > 0) continue;
+          if (formed - squared < rows_to_square && walk.blocks_left() > 0) continue;
           rest.rows = formed - squared;
           rest.out = out_panel + static_cast<std::ptrdiff_t>(squared) * rest.step;
           kernels.finish(rest);
@@ -163,7 +164,7 @@ void sweep(const micro_kernels<Scalar>& kernels, const product_shape& shape, con
 template <class Scalar>
 [[gnu::noinline]] void multiply(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
                                 const epilogue::request<Scalar>& how) noexcept {
-  sweep(tiles_of<Scalar>(kernel_target_in_use()), shape, left, right, out, how);
+  sweep(micro_kernels_of<Scalar>(kernel_target_in_use()), shape, left, right, out, how);
 }
 
 }  // namespace product_detail

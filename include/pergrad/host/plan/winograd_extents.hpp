@@ -23,27 +23,27 @@ struct winograd_extents {
   index above = 0;  ///< pixels of the first patch before the image that is read
   index left = 0;
 
-  [[nodiscard]] constexpr index tile_rows() const noexcept { return (height + 1) / 2; }
-  [[nodiscard]] constexpr index tile_columns() const noexcept { return (width + 1) / 2; }
+  [[nodiscard]] constexpr index patch_rows() const noexcept { return (height + 1) / 2; }
+  [[nodiscard]] constexpr index patch_columns() const noexcept { return (width + 1) / 2; }
   /// Elements from one of the 16 matrices of V, M or U to the next, of which each has `count`. The line more keeps them
   /// off each other's sets of the L1 cache.
   [[nodiscard]] static constexpr index step(index count) noexcept { return round_up(count) + line; }
   [[nodiscard]] constexpr index spread_step(index rows_together) const noexcept {
-    return step(rows_together * tile_columns() * channels);
+    return step(rows_together * patch_columns() * channels);
   }
   [[nodiscard]] constexpr index sums_step(index rows_together) const noexcept {
-    return step(rows_together * tile_columns() * outputs);
+    return step(rows_together * patch_columns() * outputs);
   }
   [[nodiscard]] constexpr index panel_step() const noexcept { return step(channels * outputs); }
-  /// Elements for V and M of so many rows of patches (`tile` in the code).
+  /// Elements for V and M of so many rows of patches.
   [[nodiscard]] constexpr index room(index rows_together) const noexcept {
     return 16 * (spread_step(rows_together) + sums_step(rows_together));
   }
   /// Rows of patches that go together, of all samples of a tile.
   [[nodiscard]] constexpr index rows_together() const noexcept {
-    return std::max<index>(1, tiles_together / tile_columns());
+    return std::max<index>(1, patches_together / patch_columns());
   }
-  static constexpr index tiles_together = 64;
+  static constexpr index patches_together = 64;
 };
 
 /// With fewer, the transformed weights are read for too few patches.
@@ -72,7 +72,7 @@ inline constexpr index fewest_outputs_to_filter = 64;
 [[nodiscard]] constexpr bool winograd_pays(const winograd_extents& of) noexcept {
   const index products = of.channels * of.outputs;
   const index filtered = 18 * products + 134 * of.channels + 74 * of.outputs;
-  const index direct = 36 * products * (of.height * of.width) / (4 * of.tile_rows() * of.tile_columns());
+  const index direct = 36 * products * (of.height * of.width) / (4 * of.patch_rows() * of.patch_columns());
   return of.height * of.width >= fewest_outputs_to_filter && 10 * filtered <= 7 * direct;
 }
 
@@ -118,7 +118,7 @@ constexpr index choose_winograd_rooms(Tables& t) noexcept {
   index most = 0;
   const auto room_of = [&](index& rows_together, const winograd_extents& of) {
     if (rows_together == 0) return;
-    rows_together = std::min(rows_together, t.tile * of.tile_rows());
+    rows_together = std::min(rows_together, t.tile * of.patch_rows());
     most = std::max(most, of.room(rows_together));
   };
   for (node_row& row : t.nodes) {

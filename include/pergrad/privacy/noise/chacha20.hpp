@@ -100,16 +100,16 @@ void chacha20_keystream(const chacha_key& key, const chacha_nonce& nonce, std::u
   const std::size_t blocks = words.size() / 16 + (words.size() % 16 != 0 ? 1 : 0);
   detail::require_blocks("chacha20_keystream", first_block, blocks);
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written whole before it is read
-  std::array<std::uint32_t, std::size_t{16} * Lanes> tile;
+  std::array<std::uint32_t, std::size_t{16} * Lanes> block;
   for (std::size_t done = 0; done < blocks; done += Lanes) {
     u32 state[16];
     const auto counter = static_cast<std::uint32_t>(first_block + done);
     detail::chacha_lanes<Lanes>(key, nonce, detail::lane_numbers<Lanes>() + counter, state);
-    std::memcpy(tile.data(), state, sizeof state);
-    const std::size_t count = std::min<std::size_t>(words.size() - 16 * done, tile.size());
-    for (std::size_t i = 0; i < count; ++i) words[16 * done + i] = tile[(i % 16) * Lanes + i / 16];
+    std::memcpy(block.data(), state, sizeof state);
+    const std::size_t count = std::min<std::size_t>(words.size() - 16 * done, block.size());
+    for (std::size_t i = 0; i < count; ++i) words[16 * done + i] = block[(i % 16) * Lanes + i / 16];
   }
-  detail::wipe(tile.data(), sizeof tile);
+  detail::wipe(block.data(), sizeof block);
 }
 
 }  // namespace pergrad::inline v0_1

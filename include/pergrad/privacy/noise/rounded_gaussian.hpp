@@ -56,7 +56,7 @@ inline constexpr std::uint64_t gaussians_per_step = (chacha_blocks_per_nonce / 6
 
 namespace detail {
 
-inline constexpr std::size_t gaussian_tile = 512;
+inline constexpr std::size_t gaussian_block = 512;
 
 /// Standard deviations that the arithmetic above is good for.
 inline constexpr double least_sigma = 0x1p4;
@@ -70,7 +70,7 @@ inline constexpr double error_of_gaussian = 0x1p-47;
 
 /// Arrays that are read at a block's elements as soon as its noise is made: what of them is not in the cache comes in
 /// meanwhile. Making noise waits for no memory, so nothing else would ask for it before (docs/internals/tricks.md).
-struct tile_arrays {
+struct block_arrays {
   static constexpr std::size_t most = 4;
   const void* first[most]{};  ///< at the block's first element
   std::size_t count = 0;
@@ -79,7 +79,7 @@ struct tile_arrays {
   template <class Scalar>
   void add(const Scalar* at) noexcept {
     first[count++] = at;
-    bytes = gaussian_tile * sizeof(Scalar);
+    bytes = gaussian_block * sizeof(Scalar);
   }
   /// Fetches one of `parts` even parts of each.
   void fetch(std::size_t part, std::size_t parts) const noexcept {
@@ -126,12 +126,13 @@ template <class Scalar>
   return (place + to_integer) - to_integer;
 }
 /// What the kernels of one target do for a release. All give the same bits.
-using fill_function = bool (*)(const chacha_key&, const chacha_nonce&, std::uint64_t tile, double twice_variance,
-                               const tile_arrays& wanted, double (&k)[gaussian_tile],
-                               double (&margins)[gaussian_tile / 2]) noexcept;
 template <class Scalar>
-using release_function = void (*)(const double* k, const Scalar* sum, const release_scale&, Scalar* out,
-                                  int count) noexcept;
+struct release_kernels {
+  bool (*fill_block)(const chacha_key&, const chacha_nonce&, std::uint64_t block, double twice_variance,
+                     const block_arrays& wanted, double (&k)[gaussian_block],
+                     double (&margins)[gaussian_block / 2]) noexcept;
+  void (*release)(const double* k, const Scalar* sum, const release_scale&, Scalar* out, int count) noexcept;
+};
 
 }  // namespace detail
 
@@ -142,11 +143,8 @@ using release_function = void (*)(const double* k, const Scalar* sum, const rele
 
 namespace pergrad::inline v0_1::detail {
 
-[[nodiscard]] inline fill_function fill_in_use() noexcept {
-  return PERGRAD_OF_TARGET(on_host::kernel_target_in_use(), fills);
-}
 template <class Scalar>
-[[nodiscard]] release_function<Scalar> release_in_use() noexcept {
+[[nodiscard]] const release_kernels<Scalar>& release_kernels_in_use() noexcept {
   return PERGRAD_OF_TARGET(on_host::kernel_target_in_use(), releases<Scalar>);
 }
 
@@ -158,16 +156,16 @@ inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
 }
 
 /// The words of pair `pair` of a block, and those that continue them.
-[[nodiscard]] inline gaussian_bits bits_of_pair(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
+[[nodiscard]] inline gaussian_bits bits_of_pair(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t block,
                                                 std::uint32_t pair) noexcept {
   gaussian_bits bits{};
-  const chacha_block block = chacha20_block(key, nonce, static_cast<std::uint32_t>(64 * tile) + pair % 64);
-  const std::uint64_t number = 256 * tile + pair;
+  const chacha_block words = chacha20_block(key, nonce, static_cast<std::uint32_t>(64 * block) + pair % 64);
+  const std::uint64_t number = 256 * block + pair;
   const chacha_block more = chacha20_block(key, continued(nonce, static_cast<std::uint32_t>(number >> 32U)),
                                            static_cast<std::uint32_t>(number));
   for (std::uint32_t i = 0; i < 2; ++i) {
-    bits.u[i] = block[4 * (pair / 64) + i];
-    bits.v[i] = block[4 * (pair / 64) + 2 + i];
+    bits.u[i] = words[4 * (pair / 64) + i];
+    bits.v[i] = words[4 * (pair / 64) + 2 + i];
   }
   for (std::uint32_t i = 0; i < 8; ++i) {
     bits.u[2 + i] = more[i];
@@ -177,32 +175,32 @@ inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
 }
 
 /// Makes those pairs of a block exact whose margin is negative.
-[[gnu::cold]] inline void settle_roundings(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
-                                           double sigma, const double (&margins)[gaussian_tile / 2],
-                                           double (&k)[gaussian_tile]) noexcept {
-  for (std::uint32_t pair = 0; pair < gaussian_tile / 2; ++pair) {
+[[gnu::cold]] inline void settle_roundings(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t block,
+                                           double sigma, const double (&margins)[gaussian_block / 2],
+                                           double (&k)[gaussian_block]) noexcept {
+  for (std::uint32_t pair = 0; pair < gaussian_block / 2; ++pair) {
     if (!is_open(margins[pair])) continue;
     std::int64_t exact[2];
-    exact_pair(bits_of_pair(key, nonce, tile, pair), sigma, exact);
+    exact_pair(bits_of_pair(key, nonce, block, pair), sigma, exact);
     k[pair] = static_cast<double>(exact[0]);
-    k[pair + gaussian_tile / 2] = static_cast<double>(exact[1]);
+    k[pair + gaussian_block / 2] = static_cast<double>(exact[1]);
   }
 }
 
 /// The 512 integers of a block, as doubles. With `native_lanes` the kernels in use make them, with another number that
-/// many lanes of the flags' vectors. Precondition: least_sigma <= sigma <= most_sigma.
-template <int Lanes = native_lanes>
-inline void fill_rounded_gaussians(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile, double sigma,
-                                   const tile_arrays& wanted, double (&k)[gaussian_tile]) noexcept {
-  alignas(64) double margins[gaussian_tile / 2];
+/// many lanes of the flags' vectors. `Scalar`: of what is released. Precondition: least_sigma <= sigma <= most_sigma.
+template <int Lanes = native_lanes, class Scalar = float>
+void fill_rounded_gaussians(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t block, double sigma,
+                            const block_arrays& wanted, double (&k)[gaussian_block]) noexcept {
+  alignas(64) double margins[gaussian_block / 2];
   const double twice_variance = 2 * sigma * sigma;
   bool is_open = false;
   if constexpr (Lanes == native_lanes) {
-    is_open = fill_in_use()(key, nonce, tile, twice_variance, wanted, k, margins);
+    is_open = release_kernels_in_use<Scalar>().fill_block(key, nonce, block, twice_variance, wanted, k, margins);
   } else {
-    is_open = fill_rounded_tile<Lanes>(key, nonce, tile, twice_variance, wanted, k, margins);
+    is_open = fill_rounded_block<Lanes>(key, nonce, block, twice_variance, wanted, k, margins);
   }
-  if (is_open) settle_roundings(key, nonce, tile, sigma, margins, k);
+  if (is_open) settle_roundings(key, nonce, block, sigma, margins, k);
   wipe(margins, sizeof margins);
 }
 

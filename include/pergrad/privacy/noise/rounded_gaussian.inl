@@ -180,15 +180,15 @@ template <int Lanes>
 
 /// All 512 rounded Gaussians of one block; whether the margin of any pair is negative.
 template <int Lanes>
-inline bool fill_rounded_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
-                              double twice_variance, const tile_arrays& wanted, double (&k)[gaussian_tile],
-                              double (&margins)[gaussian_tile / 2]) noexcept {
+inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t block,
+                               double twice_variance, const block_arrays& wanted, double (&k)[gaussian_block],
+                               double (&margins)[gaussian_block / 2]) noexcept {
   using u32 = typename lanes<Lanes>::u32;
   using u64 = typename wide<Lanes>::u64;
   constexpr std::size_t width = Lanes;
   u64 signs{};
   for (std::size_t column = 0; column < 64; column += width) {
-    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(64 * tile + column);
+    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(64 * block + column);
     u32 word[16];
     chacha_lanes<Lanes>(key, nonce, counter, word);
     for (std::size_t p = 0; p < 4; ++p) {
@@ -202,7 +202,7 @@ inline bool fill_rounded_tile(const chacha_key& key, const chacha_nonce& nonce, 
         const auto pair = round_gaussians<Lanes>(words[half], twice_variance);
         const std::size_t at = 64 * p + column + half * std::size_t{wide<Lanes>::count};
         std::memcpy(k + at, &pair.along_cosine, sizeof pair.along_cosine);
-        std::memcpy(k + gaussian_tile / 2 + at, &pair.along_sine, sizeof pair.along_sine);
+        std::memcpy(k + gaussian_block / 2 + at, &pair.along_sine, sizeof pair.along_sine);
         std::memcpy(margins + at, &pair.margin, sizeof pair.margin);
         signs |= bits_as<u64>(pair.margin);
       }
@@ -245,9 +245,9 @@ template <int Lanes, class Scalar>
   for (; i < count; ++i) out[i] = released_value<Scalar>(on_grid(sum[i], scale) + k[i], scale);
 }
 
-inline constexpr fill_function fills = &fill_rounded_tile<native_lanes>;
 template <class Scalar>
-inline constexpr release_function<Scalar> releases = &release_sums<native_lanes, Scalar>;
+inline constexpr release_kernels<Scalar> releases{&fill_rounded_block<native_lanes>,
+                                                  &release_sums<native_lanes, Scalar>};
 
 }
 
