@@ -15717,6 +15717,7 @@ struct node_row {
   index row_x = 0;          ///< deferred: columns of x of such nodes before it
   index winograd_rows = 0;  ///< affine: rows of patches that are filtered together; 0: direct products
   index winograd_dx_rows = 0;
+  bool in_pairs = false;  ///< affine: forward and gradients of the weights are filtered in pairs, conv/pairs.hpp
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
   index saved_count = 0;
@@ -15772,6 +15773,7 @@ struct outer_leaf {
   index native = 0;            ///< first element in the native order, in which deferred leaves come last
   norm_method method = norm_method::instantiate;
   tied_use use;
+  bool in_pairs = false;  ///< a sample's gradient is filtered in pairs
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
   kept_place kept;
   // Where the sum is formed a chunk at a time (deferred_way.hpp):
@@ -16437,7 +16439,7 @@ constexpr void reserve_values(slot& here, bool has_gradient, bool lasts, bool la
 /// has one for all samples, in the first `room` elements of the workspace if it is not taken there.
 template <class Tables>
 constexpr void place_kept_gradients(Tables& t, index room) {
-  index in_workspace = 0;
+  index in_workspace = t.any_in_pairs ? t.winograd.sample : 0;  // where they are filtered
   index in_memory = 0;
   const auto place = [&](auto& leaves, std::size_t count, std::size_t k, bool late) {
     kept_place& kept = leaves[k].kept;
@@ -16563,6 +16565,7 @@ struct leaf_tables {
           leaf.view[2] = {static_cast<index>(map.in_channels / map.groups), 1, taps};
           set_positions(leaf, map.out_size);
           leaf.parameter_group = leaf.outputs * leaf.parameter_output;
+          leaf.in_pairs = row.in_pairs && !leaf.use.shared();
         } else {
           leaf.view[2] = {static_cast<index>(what.columns), static_cast<index>(what.other.stride), 1};
           leaf.delta_stride = static_cast<index>(what.delta.stride);
@@ -16837,8 +16840,53 @@ inline constexpr index fewest_outputs_to_filter = 64;
   return of.height * of.width >= fewest_outputs_to_filter && 10 * filtered <= 7 * direct;
 }
 
+/// Extents of a convolution with an even kernel that is filtered in pairs (pairs.hpp).
+struct pair_extents {
+  index channels = 0;
+  index outputs = 0;
+  index height = 0;  ///< of the output
+  index width = 0;
+  index kernel_rows = 0;  ///< pairs of the kernel's rows
+  index kernel_columns = 0;
+
+  [[nodiscard]] constexpr index output_rows() const noexcept { return (height + 1) / 2; }
+  [[nodiscard]] constexpr index output_columns() const noexcept { return (width + 1) / 2; }
+  [[nodiscard]] constexpr index input_rows() const noexcept { return output_rows() + kernel_rows - 1; }
+  [[nodiscard]] constexpr index input_columns() const noexcept { return output_columns() + kernel_columns - 1; }
+  /// Elements of one of the nine transforms of the input, of the output or its gradient, and of the kernels.
+  [[nodiscard]] constexpr index of_input() const noexcept { return step(input_rows() * input_columns() * channels); }
+  [[nodiscard]] constexpr index of_output() const noexcept { return step(output_rows() * output_columns() * outputs); }
+  [[nodiscard]] constexpr index of_kernels() const noexcept {
+    return step(kernel_rows * kernel_columns * channels * outputs);
+  }
+  /// Elements that forward, or a sample's gradient, needs.
+  [[nodiscard]] constexpr index room() const noexcept { return of_input() + of_output() + of_kernels(); }
+
+ private:
+  [[nodiscard]] static constexpr index step(index count) noexcept { return winograd_extents::step(count); }
+};
+[[nodiscard]] constexpr pair_extents extents_in_pairs(const affine_map& map) noexcept {
+  return {static_cast<index>(map.in_channels),       static_cast<index>(map.out_channels),
+          static_cast<index>(map.out_size.height),   static_cast<index>(map.out_size.width),
+          static_cast<index>(map.kernel.height / 2), static_cast<index>(map.kernel.width / 2)};
+}
+[[nodiscard]] constexpr bool fits_in_pairs(const affine_map& map) noexcept {
+  return map.kernel.depth == 1 && map.kernel.height % 2 == 0 && map.kernel.width % 2 == 0 && map.stride == extent{1} &&
+         map.dilation == extent{1} && map.groups == 1 && !map.adjoint && map.in_size.depth == 1 &&
+         map.padding.depth == 0;
+}
+/// Is it faster so? As above.
+[[nodiscard]] constexpr bool pays_in_pairs(const pair_extents& of) noexcept {
+  const index products = of.kernel_rows * of.kernel_columns * of.channels * of.outputs;
+  const index filtered = 9 * products + 134 * (of.channels + of.outputs);
+  const index direct = 16 * products * (of.height * of.width) / (4 * of.output_rows() * of.output_columns());
+  return of.height * of.width >= fewest_outputs_to_filter && of.kernel_rows * of.kernel_columns >= 4 &&
+         10 * filtered <= 7 * direct;
+}
+
 /// Decides for both directions of an affine node whose `input_gradient` is known.
 constexpr void choose_winograd(node_row& row) noexcept {
+  row.in_pairs = fits_in_pairs(row.map) && pays_in_pairs(extents_in_pairs(row.map));
   if (!winograd_fits(row.map)) return;
   const winograd_extents forward = winograd_forward(row.map);
   const winograd_extents backward = winograd_backward(row.map);
@@ -16847,31 +16895,34 @@ constexpr void choose_winograd(node_row& row) noexcept {
 }
 
 /// Elements for the weights that one direction reads.
-[[nodiscard]] constexpr index panel_elements(const node_row& row, index winograd_rows) noexcept {
+[[nodiscard]] constexpr index panel_elements(const node_row& row, index winograd_rows, bool in_pairs = false) noexcept {
+  if (in_pairs) return 9 * extents_in_pairs(row.map).of_kernels();
   return winograd_rows > 0 ? 16 * winograd_forward(row.map).panel_step()
                            : round_up(static_cast<index>(row.map.weight_count()));
 }
 
 /// The last patches reach one pixel further than the outputs' windows where an extent is odd.
-[[nodiscard]] constexpr halo with_whole_patches(halo around, const winograd_extents& of) noexcept {
+[[nodiscard]] constexpr halo with_whole_patches(halo around, const auto& of) noexcept {
   around.bottom += of.height % 2;
   around.right += of.width % 2;
   return around;
 }
+constexpr void widen(halo& around, halo by) { around = around.with(by); }
+
 /// Zeros that an affine node reads around its input, and around the gradient of its output.
 [[nodiscard]] constexpr halo halo_of_input(const node_row& row) {
   if (row.map.adjoint) return backward_halo(row.map);
   const halo around = forward_halo(row.map);
+  if (row.in_pairs) return with_whole_patches(around, extents_in_pairs(row.map));
   return row.winograd_rows > 0 ? with_whole_patches(around, winograd_forward(row.map)) : around;
 }
 [[nodiscard]] constexpr halo halo_of_delta(const node_row& row) {
   if (row.map.adjoint) return forward_halo(row.map);
-  if (!row.input_gradient || row.whole_view) return {};
-  const halo around = backward_halo(row.map);
+  halo around = row.input_gradient && !row.whole_view ? backward_halo(row.map) : halo{};
+  if (row.in_pairs) widen(around, with_whole_patches({}, extents_in_pairs(row.map)));
+  if (!row.input_gradient || row.whole_view) return around;
   return row.winograd_dx_rows > 0 ? with_whole_patches(around, winograd_backward(row.map)) : around;
 }
-
-constexpr void widen(halo& around, halo by) { around = around.with(by); }
 
 /// Elements that a worker needs for V and M, of the node that needs most; a tile may have fewer rows than go together.
 template <class Tables>
@@ -16883,6 +16934,8 @@ constexpr index choose_winograd_rooms(Tables& t) noexcept {
     most = std::max(most, of.room(rows_together));
   };
   for (node_row& row : t.nodes) {
+    t.any_in_pairs = t.any_in_pairs || row.in_pairs;
+    if (row.in_pairs) most = std::max(most, extents_in_pairs(row.map).room());
     room_of(row.winograd_rows, winograd_forward(row.map));
     room_of(row.winograd_dx_rows, winograd_backward(row.map));
   }
@@ -16938,6 +16991,7 @@ struct program {
     index workspace = 0;          ///< elements of one worker's slots
     place scratch;                ///< what a tiled layer has for the time of one call
     bool input_in_place = false;  ///< the batch's values are read where they lie, slot 0 has no room: input_place.hpp
+    bool any_in_pairs = false;
     place winograd;  ///< a worker's space for the convolutions that are filtered; 0 elements: there are none
     place plain_output, plain_output_gradient;
     bool output_in_slot = false;  ///< they are the slot itself, which is stored in PyTorch's order
@@ -17079,7 +17133,7 @@ struct program {
           continue;
         }
         row.forward_panel = t.panel_size;
-        t.panel_size += panel_elements(row, row.winograd_rows);
+        t.panel_size += panel_elements(row, row.winograd_rows, row.in_pairs);
         row.backward_panel = t.panel_size;
         if (row.input_gradient || row.map.adjoint) t.panel_size += panel_elements(row, row.winograd_dx_rows);
       } else if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
@@ -18472,6 +18526,7 @@ template <class Structure, class Tables>
   if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
   if (table.nodes[i].staged) row.tape_bytes += slot_bytes(table.nodes[i].in);
   if (table.nodes[i].winograd_rows > 0 || table.nodes[i].winograd_dx_rows > 0) row.filtered = "F(2x2, 3x3)";
+  if (table.nodes[i].in_pairs) row.filtered = "F(2x2, 2x2)";
   bool in_chunks = false;
   for (std::size_t k = 0; k != table.outer_count; ++k) {
     const on_host::outer_leaf& leaf = table.outer[k];
@@ -18654,6 +18709,23 @@ template <class Scalar>
 // those.
 
 // pergrad/host/conv/panels.hpp - weights in the order that products read them in
+
+// pergrad/host/conv/pairs.hpp - convolutions with even kernels, of stride 1, and their weights' gradients by minimal
+// filtering: 9 products where direct sums take 16
+//
+// Winograd's F(2, 2) along both axes. Two neighbouring outputs of a kernel with two taps take three products:
+//
+//   y0 = x0 w0 + x1 w1 = m0 + m1      m0 = (x0 - x1) w0
+//   y1 = x1 w0 + x2 w1 = m1 - m2      m1 = x1 (w0 + w1)        m2 = (x1 - x2) w1
+//
+// A kernel of 2K taps is K such pairs two pixels apart. So for each of the nine pairs (row, column) of m's, x becomes
+// an image of half the extents, the kernels become kernels of half the extents, and the products are an ordinary
+// convolution of these, added up in the outputs with signs. The gradient of the weights is the same with delta in the
+// kernel's place: g0 = x0 d0 + x1 d1 and g1 = x1 d0 + x2 d1.
+//
+// One of the nine at a time, so that its images stay in the cache. Every element of a product is one chain of
+// multiply-adds, and the order of the nine is fixed; bits depend on nothing but the sample. Sums of four values
+// overflow where one is beyond a quarter of the largest number: the sample is then not finite.
 
 // pergrad/host/conv/winograd.hpp - 3 x 3 convolutions of stride 1 by minimal filtering: 16 products where direct sums
 // take 36
@@ -20021,6 +20093,26 @@ struct winograd_task {
   bool accumulate = false;
 };
 
+/// `count` stretches of `values` elements, from where they lie to where they go, in pairs (pairs.hpp).
+template <class Scalar>
+struct pair_task {
+  index count = 0;
+  index values = 0;
+  const Scalar* from = nullptr;
+  index from_step = 0;
+  Scalar* to = nullptr;
+  index to_step = 0;
+  Scalar sign = 1;               ///< of what joins a value
+  index row = 0;                 ///< to the value below that joins it; 0: none does
+  index column = 0;              ///< on the right
+  bool onto = false;             ///< it joins what is there
+  const Scalar* bias = nullptr;  ///< added
+};
+
+template <class Scalar>
+struct pair_kernels {
+  void (*combine)(const pair_task<Scalar>&) noexcept;
+};
 template <class Scalar>
 struct winograd_kernels {
   void (*spread)(const winograd_task<Scalar>&) noexcept;
@@ -20176,6 +20268,30 @@ void gather(const winograd_task<Scalar>& task) noexcept {
   }
 }
 
+/// A stretch of values, and what lies below and on the right of it, times 1 or -1; see host/conv/pairs.hpp.
+template <class Scalar>
+void combine(const pair_task<Scalar>& given) noexcept {
+  const pair_task<Scalar> task = given;  // a copy: what is stored might be the task
+  const vector<Scalar> sign = splat(task.sign);
+  const Scalar* from = task.from;
+  Scalar* to = task.to;
+  for (index i = 0; i < task.count; ++i, from += task.from_step, to += task.to_step) {
+    for_each_vector<Scalar>(task.values, [&](index n, const auto& lanes) {
+      const auto with_right = [&](const Scalar* at) {
+        const vector<Scalar> value = lanes.load(at);
+        return task.column == 0 ? value : value + sign * lanes.load(at + task.column);
+      };
+      vector<Scalar> value = with_right(from + n);
+      if (task.row != 0) value = value + sign * with_right(from + n + task.row);
+      if (task.onto) value = lanes.load(to + n) + sign * value;
+      if (task.bias != nullptr) value = value + lanes.load(task.bias + n);
+      lanes.store(to + n, value);
+    });
+  }
+}
+
+template <class Scalar>
+inline constexpr pair_kernels<Scalar> in_pairs{&combine<Scalar>};
 template <class Scalar>
 inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scalar>};
 
@@ -20338,6 +20454,30 @@ void gather(const winograd_task<Scalar>& task) noexcept {
   }
 }
 
+/// A stretch of values, and what lies below and on the right of it, times 1 or -1; see host/conv/pairs.hpp.
+template <class Scalar>
+void combine(const pair_task<Scalar>& given) noexcept {
+  const pair_task<Scalar> task = given;  // a copy: what is stored might be the task
+  const vector<Scalar> sign = splat(task.sign);
+  const Scalar* from = task.from;
+  Scalar* to = task.to;
+  for (index i = 0; i < task.count; ++i, from += task.from_step, to += task.to_step) {
+    for_each_vector<Scalar>(task.values, [&](index n, const auto& lanes) {
+      const auto with_right = [&](const Scalar* at) {
+        const vector<Scalar> value = lanes.load(at);
+        return task.column == 0 ? value : value + sign * lanes.load(at + task.column);
+      };
+      vector<Scalar> value = with_right(from + n);
+      if (task.row != 0) value = value + sign * with_right(from + n + task.row);
+      if (task.onto) value = lanes.load(to + n) + sign * value;
+      if (task.bias != nullptr) value = value + lanes.load(task.bias + n);
+      lanes.store(to + n, value);
+    });
+  }
+}
+
+template <class Scalar>
+inline constexpr pair_kernels<Scalar> in_pairs{&combine<Scalar>};
 template <class Scalar>
 inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scalar>};
 
@@ -20501,6 +20641,30 @@ void gather(const winograd_task<Scalar>& task) noexcept {
   }
 }
 
+/// A stretch of values, and what lies below and on the right of it, times 1 or -1; see host/conv/pairs.hpp.
+template <class Scalar>
+void combine(const pair_task<Scalar>& given) noexcept {
+  const pair_task<Scalar> task = given;  // a copy: what is stored might be the task
+  const vector<Scalar> sign = splat(task.sign);
+  const Scalar* from = task.from;
+  Scalar* to = task.to;
+  for (index i = 0; i < task.count; ++i, from += task.from_step, to += task.to_step) {
+    for_each_vector<Scalar>(task.values, [&](index n, const auto& lanes) {
+      const auto with_right = [&](const Scalar* at) {
+        const vector<Scalar> value = lanes.load(at);
+        return task.column == 0 ? value : value + sign * lanes.load(at + task.column);
+      };
+      vector<Scalar> value = with_right(from + n);
+      if (task.row != 0) value = value + sign * with_right(from + n + task.row);
+      if (task.onto) value = lanes.load(to + n) + sign * value;
+      if (task.bias != nullptr) value = value + lanes.load(task.bias + n);
+      lanes.store(to + n, value);
+    });
+  }
+}
+
+template <class Scalar>
+inline constexpr pair_kernels<Scalar> in_pairs{&combine<Scalar>};
 template <class Scalar>
 inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scalar>};
 
@@ -20532,6 +20696,11 @@ namespace pergrad::inline v0_1::on_host {
 template <class Scalar>
 [[nodiscard]] inline const winograd_kernels<Scalar>& winograd_of(kernel_target target) noexcept {
   return PERGRAD_OF_TARGET(target, winograd::kernels<Scalar>);
+}
+
+template <class Scalar>
+[[nodiscard]] inline const pair_kernels<Scalar>& pairs_of(kernel_target target) noexcept {
+  return PERGRAD_OF_TARGET(target, winograd::in_pairs<Scalar>);
 }
 
 /// U = G g G^T of `count` <= line kernels, of which `taps` holds [9][line]: `to[16][count]`, the 16 `to_step` apart.
@@ -20695,6 +20864,174 @@ void filter_adjoint(const node_row& row, const Scalar* panels, index samples, im
 
 namespace pergrad::inline v0_1::on_host {
 
+/// One convolution in pairs.
+template <class Scalar>
+struct pair_filter {
+  pair_extents of;
+  const pair_kernels<Scalar>& kernels = pairs_of<Scalar>(kernel_target_in_use());
+
+  /// An image to be halved, from its first pixel on, and its steps.
+  struct image {
+    const Scalar* first;
+    index row;
+    index column;
+  };
+  /// x: x0 - x1, x1 and x1 - x2. delta: d0, d0 + d1 and d1. What of it lies behind its image is 0.
+  void spread(const image& from, bool is_delta, index m_row, index m_column, Scalar* to) const noexcept {
+    const auto skipped = [&](index m) { return index{is_delta ? m == 2 : m > 0}; };
+    pair_task<Scalar> task;
+    task.count = is_delta ? of.output_columns() : of.input_columns();
+    task.values = is_delta ? of.outputs : of.channels;
+    task.from_step = 2 * from.column;
+    task.to_step = task.values;
+    task.sign = is_delta ? Scalar{1} : Scalar{-1};
+    task.row = (m_row == 1) == is_delta ? from.row : 0;
+    task.column = (m_column == 1) == is_delta ? from.column : 0;
+    task.from = from.first + skipped(m_row) * from.row + skipped(m_column) * from.column;
+    task.to = to;
+    for (index i = is_delta ? of.output_rows() : of.input_rows(); i > 0; --i) {
+      kernels.combine(task);
+      task.from += 2 * from.row;
+      task.to += task.count * task.values;
+    }
+  }
+  /// Adds one of the nine to the two by two places that it reaches: f(row, column, task), which has its sign.
+  template <class Function>
+  static void gather(index m_row, index m_column, bool onto, pair_task<Scalar> task, const Function& f) {
+    for (index i = m_row > 0 ? m_row - 1 : 0; i < 2 && i <= m_row; ++i) {
+      for (index j = m_column > 0 ? m_column - 1 : 0; j < 2 && j <= m_column; ++j) {
+        pair_task<Scalar> here = task;
+        here.sign = (i == 1 && m_row == 2) == (j == 1 && m_column == 2) ? Scalar{1} : Scalar{-1};
+        here.onto = onto || m_row != i || m_column != j;
+        if (here.onto) here.bias = nullptr;
+        f(i, j, here);
+      }
+    }
+  }
+
+  /// y = conv(x, kernels) + b of one sample. `panel` holds the packed kernels, `room` of.room() elements.
+  void forward(const image& x, const Scalar* panel, Scalar* y, index y_row, index y_column, const Scalar* bias,
+               Scalar* room) const noexcept {
+    Scalar* const sums = room + of.of_input();
+    const index line_values = of.input_columns() * of.channels;
+    for (index part = 0; part < 9; ++part) {
+      spread(x, false, part / 3, part % 3, room);
+      for (index block = 0; block < of.outputs; block += panel_block) {
+        const index columns = columns_of_block(of.outputs, block);
+        const product_shape shape = coalesce({{{},
+                                               {of.output_rows(), line_values, of.output_columns() * of.outputs},
+                                               {of.output_columns(), of.channels, of.outputs}},
+                                              {{},
+                                               {of.kernel_rows, line_values, of.kernel_columns * of.channels * columns},
+                                               {of.kernel_columns * of.channels, 1, columns}},
+                                              columns});
+        product(shape, static_cast<const Scalar*>(room),
+                panel + part * of.of_kernels() + block * of.kernel_rows * of.kernel_columns * of.channels, sums + block,
+                epilogue::store{});
+      }
+      pair_task<Scalar> task;
+      task.values = task.from_step = of.outputs;
+      task.to_step = 2 * y_column;
+      task.bias = bias;
+      gather(part / 3, part % 3, false, task, [&](index i, index j, pair_task<Scalar>& here) {
+        here.count = (of.width - j + 1) / 2;
+        for (index r = i; r < of.height; r += 2) {
+          here.from = sums + r / 2 * of.output_columns() * of.outputs;
+          here.to = y + r * y_row + j * y_column;
+          kernels.combine(here);
+        }
+      });
+    }
+  }
+
+  /// G (=|+=) sum over positions of delta (x) x of one sample, natively [kernel row][kernel column][channel][output].
+  /// `room` holds of.room() elements.
+  void gradient(const image& x, const image& delta, Scalar* out, bool onto, Scalar* room) const noexcept {
+    Scalar* const deltas = room + of.of_input();
+    Scalar* const sums = deltas + of.of_output();
+    const index tap = of.channels * of.outputs;
+    const index line_values = of.input_columns() * of.channels;
+    for (index part = 0; part < 9; ++part) {
+      spread(x, false, part / 3, part % 3, room);
+      spread(delta, true, part / 3, part % 3, deltas);
+      for (index block = 0; block < of.outputs; block += panel_block) {
+        const product_shape shape = coalesce({{{},
+                                               {of.kernel_rows, line_values, of.kernel_columns * tap},
+                                               {of.kernel_columns * of.channels, 1, of.outputs}},
+                                              {{},
+                                               {of.output_rows(), line_values, of.output_columns() * of.outputs},
+                                               {of.output_columns(), of.channels, of.outputs}},
+                                              columns_of_block(of.outputs, block)});
+        product(shape, static_cast<const Scalar*>(room), static_cast<const Scalar*>(deltas + block), sums + block,
+                epilogue::store{});
+      }
+      pair_task<Scalar> task;
+      task.count = of.kernel_columns;
+      task.values = task.from_step = tap;
+      task.to_step = 2 * tap;
+      gather(part / 3, part % 3, onto, task, [&](index i, index j, pair_task<Scalar>& here) {
+        for (index p = 0; p < of.kernel_rows; ++p) {
+          here.from = sums + p * of.kernel_columns * tap;
+          here.to = out + ((2 * p + i) * 2 * of.kernel_columns + j) * tap;
+          kernels.combine(here);
+        }
+      });
+    }
+  }
+};
+
+/// `through_windows` in pairs, for a row that says so.
+template <class Scalar>
+void filter_in_pairs(const node_row& row, const Scalar* panels, index samples, images<const Scalar> in,
+                     images<Scalar> out, const std::type_identity_t<Scalar>* bias, Scalar* room) {
+  const pair_filter<Scalar> filter{extents_in_pairs(row.map)};
+  const Scalar* const first = in.first + in.of.start - static_cast<index>(row.map.padding.height) * in.of.row -
+                              static_cast<index>(row.map.padding.width) * in.of.column;
+  for (index b = 0; b < samples; ++b) {
+    filter.forward({first + b * in.sample, in.of.row, in.of.column}, panels + row.forward_panel,
+                   out.first + b * out.sample + out.of.start, out.of.row, out.of.column, bias, room);
+  }
+}
+
+/// A leaf's gradient (=|+=) of one sample, whose x and delta are given.
+template <class Scalar>
+void gradient_in_pairs(const outer_leaf& leaf, const Scalar* x, const Scalar* delta, Scalar* out, bool onto,
+                       Scalar* room) noexcept {
+  const step_axis(&step)[2] = leaf.step;
+  const pair_filter<Scalar> filter{{leaf.view[2].extent, leaf.outputs, step[0].extent, step[1].extent,
+                                    leaf.view[0].extent / 2, leaf.view[1].extent / 2}};
+  filter.gradient({x, step[0].x, step[1].x}, {delta, step[0].delta, step[1].delta}, out, onto, room);
+}
+
+/// Kernels of outputs [first, last) from PyTorch's order into nine times `[block of outputs][pair of rows][pair of
+/// columns][channel][output]`: w0, w0 + w1 and w1 along both axes.
+template <class Scalar>
+void pack_pairs(const affine_map& map, const Scalar* weights, Scalar* panel, index first, index last) {
+  const pair_extents of = extents_in_pairs(map);
+  const index width = 2 * of.kernel_columns;
+  const index pairs = of.kernel_rows * of.kernel_columns;
+  const auto joined = [](Scalar a, Scalar b, index m) { return m == 0 ? a : m == 1 ? a + b : b; };
+  for (index c = 0; c < of.channels; ++c) {
+    for (index pair = 0; pair < pairs; ++pair) {
+      const index corner = pair / of.kernel_columns * 2 * width + pair % of.kernel_columns * 2;
+      for (index n = first; n < last; ++n) {
+        const index block = n / panel_block * panel_block;
+        const Scalar* const taps = weights + (n * of.channels + c) * 4 * pairs + corner;
+        Scalar* const to = panel + block * pairs * of.channels +
+                           (pair * of.channels + c) * columns_of_block(of.outputs, block) + n - block;
+        for (index part = 0; part < 9; ++part) {
+          to[part * of.of_kernels()] =
+              joined(joined(taps[0], taps[1], part % 3), joined(taps[width], taps[width + 1], part % 3), part / 3);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
 /// Weights of outputs [first, last) from PyTorch's order into the forward panel
 /// `[group][block of outputs][kd][kh][kw][channel][output]`, with blocks of `block` outputs.
 template <class Scalar>
@@ -20804,7 +21141,9 @@ inline void pack_matrices(const node_row& row, const Scalar* weights, Scalar* pa
 template <class Scalar>
 inline void pack_filtered(const node_row& row, const Scalar* weights, Scalar* panels, index first, index last,
                           bool for_dx) {
-  if (row.winograd_rows > 0) {
+  if (row.in_pairs) {
+    pack_pairs(row.map, weights, panels + row.forward_panel, first, last);
+  } else if (row.winograd_rows > 0) {
     pack_winograd_forward(row.map, weights, panels + row.forward_panel, first, last);
   } else {
     pack_forward(row.map, weights, panels + row.forward_panel, first, last, panel_block);
@@ -20835,7 +21174,7 @@ void pack_panels(const detail::thread_pool& pool, const Network& network, typena
     const index last = std::min(outputs, first + outputs_per_task(row));
     const bool for_dx = backward && row.input_gradient;
     if constexpr (table.winograd.sample > 0) {
-      if (row.winograd_rows > 0 || row.winograd_dx_rows > 0) {
+      if (row.winograd_rows > 0 || row.winograd_dx_rows > 0 || row.in_pairs) {
         pack_filtered(row, parameters + row.parameters, panels, first, last, for_dx);
         return;
       }
@@ -21615,6 +21954,12 @@ class passes : public tile_values<Network> {
         return;
       }
     }
+    if constexpr (table.any_in_pairs) {
+      if (row.in_pairs) {
+        filter_in_pairs(row, panels_, end - begin, x, y, bias_of(row), at(table.winograd, 0));
+        return;
+      }
+    }
     if constexpr (table.winograd.sample > 0) {
       if (row.winograd_rows > 0) {
         filter_windows(row, panels_, end - begin, x, y, bias_of(row), at(table.winograd, 0));
@@ -21847,7 +22192,7 @@ struct outer_way {
       for (std::size_t k = first; k < last; ++k) {
         if (table.outer[k].deferred) continue;
         const kernel_type kernel{table.outer[k], tile.workspace, begin};
-        kernel.add_sum(end - begin, sums + table.outer[k].native, tile.room);
+        add_unweighted(tile, kernel, end - begin, sums + table.outer[k].native);
       }
     }
   }
@@ -21918,7 +22263,7 @@ struct outer_way {
           }
           break;
         default: {
-          const double squared = form(kernel, b, tile.gradient(b, leaf), tile.room);
+          const double squared = form(tile, kernel, b, tile.gradient(b, leaf));
           if (leaf.use.first) to.squared += squared;
           if constexpr (table.deferred_count > 0) {
             if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
@@ -21939,12 +22284,31 @@ struct outer_way {
     return false;
   }
   /// Forms a block's gradient; that of shared parameters is added to that of later uses. Returns its squared norm.
-  /// `room` holds a gradient.
-  static double form(const kernel_type& kernel, index sample, scalar* gradient, [[maybe_unused]] scalar* room) {
+  static double form(const state& tile, const kernel_type& kernel, index sample, scalar* gradient) {
     if constexpr (any([](const outer_leaf& leaf) { return leaf.use.shared(); })) {
-      if (!kernel.leaf.use.last) return kernel.instantiate_onto(sample, gradient, room);
+      if (!kernel.leaf.use.last) return kernel.instantiate_onto(sample, gradient, tile.room);
+    }
+    if constexpr (table.any_in_pairs) {
+      if (kernel.leaf.in_pairs) {
+        form_in_pairs(tile, kernel, sample, gradient, false);
+        return squares(static_cast<const scalar*>(gradient), kernel.leaf.size());
+      }
     }
     return kernel.instantiate(sample, gradient);
+  }
+  static void form_in_pairs(const state& tile, const kernel_type& kernel, index sample, scalar* to, bool onto) {
+    gradient_in_pairs(kernel.leaf, kernel.x(sample, 0), kernel.delta(sample, 0), to, onto,
+                      tile.workspace + table.winograd.offset);
+  }
+  /// Adds the gradients of a few samples, from the kernel's first one on.
+  static void add_unweighted(const state& tile, const kernel_type& kernel, index samples, scalar* to) {
+    if constexpr (table.any_in_pairs) {
+      if (kernel.leaf.in_pairs) {
+        for (index b = 0; b < samples; ++b) form_in_pairs(tile, kernel, b, to, true);
+        return;
+      }
+    }
+    kernel.add_sum(samples, to, tile.room);
   }
 
   static bool is_kept(const state& tile, std::size_t sum, const outer_leaf& leaf) {
@@ -21965,7 +22329,7 @@ struct outer_way {
         tile.add_rounded(asked, weight[b], tile.room, leaf.size(), to + leaf.native);
       }
     } else if (asked.is_plain) {
-      kernel.add_sum(end - begin, to + leaf.native, tile.room);
+      add_unweighted(tile, kernel, end - begin, to + leaf.native);
     } else {
       for (index b = begin; b < end; ++b) {
         if (weight[b] == 0 && !tile.finite(b)) tile.pass.erase(leaf.node, b);

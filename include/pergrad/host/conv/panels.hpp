@@ -8,6 +8,7 @@
 #include <pergrad/detail/thread_pool.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/graph/layout.hpp>
+#include <pergrad/host/conv/pairs.hpp>
 #include <pergrad/host/conv/winograd.hpp>
 #include <pergrad/host/gemm/transpose.hpp>
 #include <pergrad/host/plan/program.hpp>
@@ -125,7 +126,9 @@ inline void pack_matrices(const node_row& row, const Scalar* weights, Scalar* pa
 template <class Scalar>
 inline void pack_filtered(const node_row& row, const Scalar* weights, Scalar* panels, index first, index last,
                           bool for_dx) {
-  if (row.winograd_rows > 0) {
+  if (row.in_pairs) {
+    pack_pairs(row.map, weights, panels + row.forward_panel, first, last);
+  } else if (row.winograd_rows > 0) {
     pack_winograd_forward(row.map, weights, panels + row.forward_panel, first, last);
   } else {
     pack_forward(row.map, weights, panels + row.forward_panel, first, last, panel_block);
@@ -156,7 +159,7 @@ void pack_panels(const detail::thread_pool& pool, const Network& network, typena
     const index last = std::min(outputs, first + outputs_per_task(row));
     const bool for_dx = backward && row.input_gradient;
     if constexpr (table.winograd.sample > 0) {
-      if (row.winograd_rows > 0 || row.winograd_dx_rows > 0) {
+      if (row.winograd_rows > 0 || row.winograd_dx_rows > 0 || row.in_pairs) {
         pack_filtered(row, parameters + row.parameters, panels, first, last, for_dx);
         return;
       }

@@ -55,6 +55,26 @@ struct winograd_task {
   bool accumulate = false;
 };
 
+/// `count` stretches of `values` elements, from where they lie to where they go, in pairs (pairs.hpp).
+template <class Scalar>
+struct pair_task {
+  index count = 0;
+  index values = 0;
+  const Scalar* from = nullptr;
+  index from_step = 0;
+  Scalar* to = nullptr;
+  index to_step = 0;
+  Scalar sign = 1;               ///< of what joins a value
+  index row = 0;                 ///< to the value below that joins it; 0: none does
+  index column = 0;              ///< on the right
+  bool onto = false;             ///< it joins what is there
+  const Scalar* bias = nullptr;  ///< added
+};
+
+template <class Scalar>
+struct pair_kernels {
+  void (*combine)(const pair_task<Scalar>&) noexcept;
+};
 template <class Scalar>
 struct winograd_kernels {
   void (*spread)(const winograd_task<Scalar>&) noexcept;
@@ -72,6 +92,11 @@ namespace pergrad::inline v0_1::on_host {
 template <class Scalar>
 [[nodiscard]] inline const winograd_kernels<Scalar>& winograd_of(kernel_target target) noexcept {
   return PERGRAD_OF_TARGET(target, winograd::kernels<Scalar>);
+}
+
+template <class Scalar>
+[[nodiscard]] inline const pair_kernels<Scalar>& pairs_of(kernel_target target) noexcept {
+  return PERGRAD_OF_TARGET(target, winograd::in_pairs<Scalar>);
 }
 
 /// U = G g G^T of `count` <= line kernels, of which `taps` holds [9][line]: `to[16][count]`, the 16 `to_step` apart.

@@ -104,6 +104,30 @@ void gather(const winograd_task<Scalar>& task) noexcept {
   }
 }
 
+/// A stretch of values, and what lies below and on the right of it, times 1 or -1; see host/conv/pairs.hpp.
+template <class Scalar>
+void combine(const pair_task<Scalar>& given) noexcept {
+  const pair_task<Scalar> task = given;  // a copy: what is stored might be the task
+  const vector<Scalar> sign = splat(task.sign);
+  const Scalar* from = task.from;
+  Scalar* to = task.to;
+  for (index i = 0; i < task.count; ++i, from += task.from_step, to += task.to_step) {
+    for_each_vector<Scalar>(task.values, [&](index n, const auto& lanes) {
+      const auto with_right = [&](const Scalar* at) {
+        const vector<Scalar> value = lanes.load(at);
+        return task.column == 0 ? value : value + sign * lanes.load(at + task.column);
+      };
+      vector<Scalar> value = with_right(from + n);
+      if (task.row != 0) value = value + sign * with_right(from + n + task.row);
+      if (task.onto) value = lanes.load(to + n) + sign * value;
+      if (task.bias != nullptr) value = value + lanes.load(task.bias + n);
+      lanes.store(to + n, value);
+    });
+  }
+}
+
+template <class Scalar>
+inline constexpr pair_kernels<Scalar> in_pairs{&combine<Scalar>};
 template <class Scalar>
 inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scalar>};
 

@@ -57,7 +57,7 @@ constexpr void reserve_values(slot& here, bool has_gradient, bool lasts, bool la
 /// has one for all samples, in the first `room` elements of the workspace if it is not taken there.
 template <class Tables>
 constexpr void place_kept_gradients(Tables& t, index room) {
-  index in_workspace = 0;
+  index in_workspace = t.any_in_pairs ? t.winograd.sample : 0;  // where they are filtered
   index in_memory = 0;
   const auto place = [&](auto& leaves, std::size_t count, std::size_t k, bool late) {
     kept_place& kept = leaves[k].kept;

@@ -72,6 +72,7 @@ struct leaf_tables {
           leaf.view[2] = {static_cast<index>(map.in_channels / map.groups), 1, taps};
           set_positions(leaf, map.out_size);
           leaf.parameter_group = leaf.outputs * leaf.parameter_output;
+          leaf.in_pairs = row.in_pairs && !leaf.use.shared();
         } else {
           leaf.view[2] = {static_cast<index>(what.columns), static_cast<index>(what.other.stride), 1};
           leaf.delta_stride = static_cast<index>(what.delta.stride);

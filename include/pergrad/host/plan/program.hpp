@@ -74,6 +74,7 @@ struct program {
     index workspace = 0;          ///< elements of one worker's slots
     place scratch;                ///< what a tiled layer has for the time of one call
     bool input_in_place = false;  ///< the batch's values are read where they lie, slot 0 has no room: input_place.hpp
+    bool any_in_pairs = false;
     place winograd;  ///< a worker's space for the convolutions that are filtered; 0 elements: there are none
     place plain_output, plain_output_gradient;
     bool output_in_slot = false;  ///< they are the slot itself, which is stored in PyTorch's order
@@ -215,7 +216,7 @@ struct program {
           continue;
         }
         row.forward_panel = t.panel_size;
-        t.panel_size += panel_elements(row, row.winograd_rows);
+        t.panel_size += panel_elements(row, row.winograd_rows, row.in_pairs);
         row.backward_panel = t.panel_size;
         if (row.input_gradient || row.map.adjoint) t.panel_size += panel_elements(row, row.winograd_dx_rows);
       } else if (row.kind == node_kind::general || row.kind == node_kind::tiled) {

@@ -76,8 +76,53 @@ inline constexpr index fewest_outputs_to_filter = 64;
   return of.height * of.width >= fewest_outputs_to_filter && 10 * filtered <= 7 * direct;
 }
 
+/// Extents of a convolution with an even kernel that is filtered in pairs (pairs.hpp).
+struct pair_extents {
+  index channels = 0;
+  index outputs = 0;
+  index height = 0;  ///< of the output
+  index width = 0;
+  index kernel_rows = 0;  ///< pairs of the kernel's rows
+  index kernel_columns = 0;
+
+  [[nodiscard]] constexpr index output_rows() const noexcept { return (height + 1) / 2; }
+  [[nodiscard]] constexpr index output_columns() const noexcept { return (width + 1) / 2; }
+  [[nodiscard]] constexpr index input_rows() const noexcept { return output_rows() + kernel_rows - 1; }
+  [[nodiscard]] constexpr index input_columns() const noexcept { return output_columns() + kernel_columns - 1; }
+  /// Elements of one of the nine transforms of the input, of the output or its gradient, and of the kernels.
+  [[nodiscard]] constexpr index of_input() const noexcept { return step(input_rows() * input_columns() * channels); }
+  [[nodiscard]] constexpr index of_output() const noexcept { return step(output_rows() * output_columns() * outputs); }
+  [[nodiscard]] constexpr index of_kernels() const noexcept {
+    return step(kernel_rows * kernel_columns * channels * outputs);
+  }
+  /// Elements that forward, or a sample's gradient, needs.
+  [[nodiscard]] constexpr index room() const noexcept { return of_input() + of_output() + of_kernels(); }
+
+ private:
+  [[nodiscard]] static constexpr index step(index count) noexcept { return winograd_extents::step(count); }
+};
+[[nodiscard]] constexpr pair_extents extents_in_pairs(const affine_map& map) noexcept {
+  return {static_cast<index>(map.in_channels),       static_cast<index>(map.out_channels),
+          static_cast<index>(map.out_size.height),   static_cast<index>(map.out_size.width),
+          static_cast<index>(map.kernel.height / 2), static_cast<index>(map.kernel.width / 2)};
+}
+[[nodiscard]] constexpr bool fits_in_pairs(const affine_map& map) noexcept {
+  return map.kernel.depth == 1 && map.kernel.height % 2 == 0 && map.kernel.width % 2 == 0 && map.stride == extent{1} &&
+         map.dilation == extent{1} && map.groups == 1 && !map.adjoint && map.in_size.depth == 1 &&
+         map.padding.depth == 0;
+}
+/// Is it faster so? As above.
+[[nodiscard]] constexpr bool pays_in_pairs(const pair_extents& of) noexcept {
+  const index products = of.kernel_rows * of.kernel_columns * of.channels * of.outputs;
+  const index filtered = 9 * products + 134 * (of.channels + of.outputs);
+  const index direct = 16 * products * (of.height * of.width) / (4 * of.output_rows() * of.output_columns());
+  return of.height * of.width >= fewest_outputs_to_filter && of.kernel_rows * of.kernel_columns >= 4 &&
+         10 * filtered <= 7 * direct;
+}
+
 /// Decides for both directions of an affine node whose `input_gradient` is known.
 constexpr void choose_winograd(node_row& row) noexcept {
+  row.in_pairs = fits_in_pairs(row.map) && pays_in_pairs(extents_in_pairs(row.map));
   if (!winograd_fits(row.map)) return;
   const winograd_extents forward = winograd_forward(row.map);
   const winograd_extents backward = winograd_backward(row.map);
@@ -86,31 +131,34 @@ constexpr void choose_winograd(node_row& row) noexcept {
 }
 
 /// Elements for the weights that one direction reads.
-[[nodiscard]] constexpr index panel_elements(const node_row& row, index winograd_rows) noexcept {
+[[nodiscard]] constexpr index panel_elements(const node_row& row, index winograd_rows, bool in_pairs = false) noexcept {
+  if (in_pairs) return 9 * extents_in_pairs(row.map).of_kernels();
   return winograd_rows > 0 ? 16 * winograd_forward(row.map).panel_step()
                            : round_up(static_cast<index>(row.map.weight_count()));
 }
 
 /// The last patches reach one pixel further than the outputs' windows where an extent is odd.
-[[nodiscard]] constexpr halo with_whole_patches(halo around, const winograd_extents& of) noexcept {
+[[nodiscard]] constexpr halo with_whole_patches(halo around, const auto& of) noexcept {
   around.bottom += of.height % 2;
   around.right += of.width % 2;
   return around;
 }
+constexpr void widen(halo& around, halo by) { around = around.with(by); }
+
 /// Zeros that an affine node reads around its input, and around the gradient of its output.
 [[nodiscard]] constexpr halo halo_of_input(const node_row& row) {
   if (row.map.adjoint) return backward_halo(row.map);
   const halo around = forward_halo(row.map);
+  if (row.in_pairs) return with_whole_patches(around, extents_in_pairs(row.map));
   return row.winograd_rows > 0 ? with_whole_patches(around, winograd_forward(row.map)) : around;
 }
 [[nodiscard]] constexpr halo halo_of_delta(const node_row& row) {
   if (row.map.adjoint) return forward_halo(row.map);
-  if (!row.input_gradient || row.whole_view) return {};
-  const halo around = backward_halo(row.map);
+  halo around = row.input_gradient && !row.whole_view ? backward_halo(row.map) : halo{};
+  if (row.in_pairs) widen(around, with_whole_patches({}, extents_in_pairs(row.map)));
+  if (!row.input_gradient || row.whole_view) return around;
   return row.winograd_dx_rows > 0 ? with_whole_patches(around, winograd_backward(row.map)) : around;
 }
-
-constexpr void widen(halo& around, halo by) { around = around.with(by); }
 
 /// Elements that a worker needs for V and M, of the node that needs most; a tile may have fewer rows than go together.
 template <class Tables>
@@ -122,6 +170,8 @@ constexpr index choose_winograd_rooms(Tables& t) noexcept {
     most = std::max(most, of.room(rows_together));
   };
   for (node_row& row : t.nodes) {
+    t.any_in_pairs = t.any_in_pairs || row.in_pairs;
+    if (row.in_pairs) most = std::max(most, extents_in_pairs(row.map).room());
     room_of(row.winograd_rows, winograd_forward(row.map));
     room_of(row.winograd_dx_rows, winograd_backward(row.map));
   }

@@ -10,6 +10,7 @@
 
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/graph/layout.hpp>
+#include <pergrad/host/conv/pairs.hpp>
 #include <pergrad/host/norms/leaves.hpp>
 #include <pergrad/host/norms/request.hpp>
 #include <pergrad/host/plan/program.hpp>
@@ -43,7 +44,7 @@ struct outer_way {
       for (std::size_t k = first; k < last; ++k) {
         if (table.outer[k].deferred) continue;
         const kernel_type kernel{table.outer[k], tile.workspace, begin};
-        kernel.add_sum(end - begin, sums + table.outer[k].native, tile.room);
+        add_unweighted(tile, kernel, end - begin, sums + table.outer[k].native);
       }
     }
   }
@@ -114,7 +115,7 @@ struct outer_way {
           }
           break;
         default: {
-          const double squared = form(kernel, b, tile.gradient(b, leaf), tile.room);
+          const double squared = form(tile, kernel, b, tile.gradient(b, leaf));
           if (leaf.use.first) to.squared += squared;
           if constexpr (table.deferred_count > 0) {
             if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
@@ -135,12 +136,31 @@ struct outer_way {
     return false;
   }
   /// Forms a block's gradient; that of shared parameters is added to that of later uses. Returns its squared norm.
-  /// `room` holds a gradient.
-  static double form(const kernel_type& kernel, index sample, scalar* gradient, [[maybe_unused]] scalar* room) {
+  static double form(const state& tile, const kernel_type& kernel, index sample, scalar* gradient) {
     if constexpr (any([](const outer_leaf& leaf) { return leaf.use.shared(); })) {
-      if (!kernel.leaf.use.last) return kernel.instantiate_onto(sample, gradient, room);
+      if (!kernel.leaf.use.last) return kernel.instantiate_onto(sample, gradient, tile.room);
+    }
+    if constexpr (table.any_in_pairs) {
+      if (kernel.leaf.in_pairs) {
+        form_in_pairs(tile, kernel, sample, gradient, false);
+        return squares(static_cast<const scalar*>(gradient), kernel.leaf.size());
+      }
     }
     return kernel.instantiate(sample, gradient);
+  }
+  static void form_in_pairs(const state& tile, const kernel_type& kernel, index sample, scalar* to, bool onto) {
+    gradient_in_pairs(kernel.leaf, kernel.x(sample, 0), kernel.delta(sample, 0), to, onto,
+                      tile.workspace + table.winograd.offset);
+  }
+  /// Adds the gradients of a few samples, from the kernel's first one on.
+  static void add_unweighted(const state& tile, const kernel_type& kernel, index samples, scalar* to) {
+    if constexpr (table.any_in_pairs) {
+      if (kernel.leaf.in_pairs) {
+        for (index b = 0; b < samples; ++b) form_in_pairs(tile, kernel, b, to, true);
+        return;
+      }
+    }
+    kernel.add_sum(samples, to, tile.room);
   }
 
   static bool is_kept(const state& tile, std::size_t sum, const outer_leaf& leaf) {
@@ -161,7 +181,7 @@ struct outer_way {
         tile.add_rounded(asked, weight[b], tile.room, leaf.size(), to + leaf.native);
       }
     } else if (asked.is_plain) {
-      kernel.add_sum(end - begin, to + leaf.native, tile.room);
+      add_unweighted(tile, kernel, end - begin, to + leaf.native);
     } else {
       for (index b = begin; b < end; ++b) {
         if (weight[b] == 0 && !tile.finite(b)) tile.pass.erase(leaf.node, b);

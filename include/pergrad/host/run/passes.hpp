@@ -14,6 +14,7 @@
 #include <pergrad/graph/layout.hpp>
 #include <pergrad/host/conv/affine.hpp>
 #include <pergrad/host/conv/kernels.hpp>
+#include <pergrad/host/conv/pairs.hpp>
 #include <pergrad/host/conv/winograd.hpp>
 #include <pergrad/host/plan/program.hpp>
 #include <pergrad/host/plan/tables.hpp>
@@ -348,6 +349,12 @@ class passes : public tile_values<Network> {
       if (row.deferred) {
         through_weights(row, weights(row).data(), end - begin, x, y, bias_of(row), rows_.from(begin),
                         at(table.scratch, 0), base::inputs_of(row, begin));
+        return;
+      }
+    }
+    if constexpr (table.any_in_pairs) {
+      if (row.in_pairs) {
+        filter_in_pairs(row, panels_, end - begin, x, y, bias_of(row), at(table.winograd, 0));
         return;
       }
     }
