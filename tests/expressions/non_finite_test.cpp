@@ -37,6 +37,12 @@ using filtered_problem = problem<pg::network<pg::shape{32, 8, 8}, pg::conv2d<32,
 constexpr const auto& filtered_nodes = pg::on_host::program<filtered_problem::network_type>::table.nodes;
 static_assert(filtered_nodes[0].winograd_rows > 0 && filtered_nodes[2].winograd_dx_rows > 0);
 
+/// A convolution in pairs and its weights' gradient.
+using paired_problem =
+    problem<pg::network<pg::shape{32, 11, 11}, pg::conv2d<32, 4>, pg::relu, pg::flatten, pg::linear<3>>,
+            pg::mean_squared_error>;
+static_assert(pg::on_host::program<paired_problem::network_type>::table.outer[0].in_pairs);
+
 constexpr std::size_t count = 21;
 constexpr std::array<std::size_t, 3> bad{2, 9, 20};
 
@@ -135,6 +141,10 @@ BOOST_AUTO_TEST_CASE(dense_layers) { check_problem<dense_problem>(); }
 BOOST_AUTO_TEST_CASE(deferred_layers) { check_problem<deferred_problem>(); }
 BOOST_AUTO_TEST_CASE(convolutions_by_minimal_filtering) {
   compare_with_zero_gradients<filtered_problem>(
+      [](const auto& g) { return pg::sum(pg::clip(g, pg::l2_clip_norm{0.05})); });
+}
+BOOST_AUTO_TEST_CASE(convolutions_in_pairs) {
+  compare_with_zero_gradients<paired_problem>(
       [](const auto& g) { return pg::sum(pg::clip(g, pg::l2_clip_norm{0.05})); });
 }
 

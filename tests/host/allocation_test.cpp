@@ -33,6 +33,9 @@ using filtered =
                 pg::residual<pg::conv2d<32, 3, pg::padding<1>>>, pg::avg_pool2d<4>, pg::flatten, pg::linear<2>>;
 static_assert(pg::on_host::program<filtered>::table.nodes[2].winograd_dx_rows > 0);
 
+using in_pairs = pg::network<pg::shape{32, 11, 11}, pg::conv2d<32, 4>, pg::relu, pg::flatten, pg::linear<2>>;
+static_assert(pg::on_host::program<in_pairs>::table.outer[0].in_pairs);
+
 template <class Network>
 void a_step_allocates_nothing(std::size_t threads) {
   constexpr std::size_t count = 300;
@@ -80,6 +83,9 @@ BOOST_AUTO_TEST_CASE(with_images) {
 }
 BOOST_AUTO_TEST_CASE(with_filtered_convolutions) {
   for (const std::size_t threads : {1U, 3U}) a_step_allocates_nothing<filtered>(threads);
+}
+BOOST_AUTO_TEST_CASE(with_convolutions_in_pairs) {
+  for (const std::size_t threads : {1U, 3U}) a_step_allocates_nothing<in_pairs>(threads);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
