@@ -1791,7 +1791,7 @@ inline void append(std::span<const std::uint8_t> bytes, std::string_view name, c
 // pergrad/data/sequences.hpp - labelled sequences of ids of different lengths, and the rectangle that a network takes
 //
 // In files they are text, which every tokenizer can write: a line a sequence, its label and then its ids, whole numbers
-// with one space between them. examples/imdb_sequences.py makes it of Keras' IMDb reviews.
+// with one space between them. examples/imdb_sequences.py makes it of IMDb reviews.
 
 namespace pergrad::inline v0_1 {
 

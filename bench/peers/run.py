@@ -58,10 +58,10 @@ def write_problem(task, folder):
     return initial
 
 
-def build_ours(folder):
+def build_ours(folder, level="-O2"):
     """Compiles ours.cpp with the task's network, unless neither what it is made of nor the command has changed."""
     program, made_by, source = folder / "ours", folder / "ours.command", HERE / "ours.cpp"
-    command = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++20", "-O2", "-DNDEBUG", "-march=native",
+    command = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++20", level, "-DNDEBUG", "-march=native",
                f"-I{ROOT / 'include'}", f"-I{folder}", str(source), "-o", str(folder / "ours.new"), "-pthread"]
     text = shlex.join(command) + "\n"
     parts = [source, folder / "network.hpp", *(ROOT / "include").rglob("*.hpp")]

@@ -194,7 +194,8 @@ def wrong_words(folder):
     check(good.returncode == 0, "words said twice are no mistake")
 
 
-def main():
+def need_numpy():
+    """Goes on as another Python where this one has no NumPy."""
     try:
         import numpy  # noqa: F401
     except ImportError:
@@ -202,8 +203,12 @@ def main():
             if pathlib.Path(other).exists() and not subprocess.run([other, "-c", "import numpy"], check=False,
                                                                    stderr=subprocess.DEVNULL).returncode:
                 os.execv(other, [str(other), *sys.argv])
-        print("smoke.py: no Python with NumPy here")
+        print(f"{pathlib.Path(sys.argv[0]).name}: no Python with NumPy here")
         sys.exit(77)
+
+
+def main():
+    need_numpy()
     folder = pathlib.Path(sys.argv[1]).resolve()
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "frameworks").mkdir(parents=True)

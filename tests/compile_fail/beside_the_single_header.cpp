@@ -1,4 +1,4 @@
-// expect-error: pergrad: laws, models and the IMDb reader are not in the single header: compile with -I pergrad/include
+// expect-error: pergrad: laws and models are not in the single header: compile with -I pergrad/include
 // SPDX-License-Identifier: Apache-2.0
 #ifndef COMPILE_FAIL_FIXED
 #define PERGRAD_SINGLE_HEADER_INCLUDED  // what the single header defines

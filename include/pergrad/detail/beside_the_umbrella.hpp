@@ -7,5 +7,5 @@
 
 #define PERGRAD_FOLDER_INCLUDED
 #ifdef PERGRAD_SINGLE_HEADER_INCLUDED
-#include "pergrad: laws, models and the IMDb reader are not in the single header: compile with -I pergrad/include instead of it"
+#include "pergrad: laws and models are not in the single header: compile with -I pergrad/include instead of it"
 #endif
