@@ -1661,16 +1661,11 @@ namespace detail::idx {
 }
 
 }  // namespace pergrad::inline v0_1
-// pergrad/data/part.hpp - which half of a published data set is meant
 
 namespace pergrad::inline v0_1 {
 
 /// The halves that published data sets come in. Only `train` is what differential privacy protects in a training run.
 enum class data_part { train, test };
-
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1 {
 
 /// Images of CIFAR-10 with their labels, ready for `dataset{set.images, set.labels, shape{3, 32, 32}}`.
 /// Invariant: `images.size()` is 3 * 32 * 32 * `labels.size()`.
@@ -3989,21 +3984,14 @@ class aligned_memory {
  public:
   aligned_memory() = default;
   [[gnu::noinline]] aligned_memory(std::size_t count, std::size_t size, std::size_t together, const char* what)
-      : alignment_{is_large(count * size, together * size) ? huge_page : 64},
-        data_{count == 0 ? nullptr : reserve(count, size, alignment_, what)},
-        count_{count} {}
-  aligned_memory(const aligned_memory&) = delete;
-  aligned_memory& operator=(const aligned_memory&) = delete;
-  aligned_memory(aligned_memory&& other) noexcept { swap(other); }
-  aligned_memory& operator=(aligned_memory&& other) noexcept {
-    aligned_memory old{std::move(other)};
-    swap(old);
-    return *this;
+      : count_{count} {
+    if (count == 0) return;
+    const std::align_val_t alignment{is_large(count * size, together * size) ? huge_page : 64};
+    data_ = {reserve(count, size, alignment, what), release{alignment}};
   }
-  [[gnu::noinline]] ~aligned_memory() { ::operator delete(data_, alignment_); }
-
-  [[nodiscard]] void* data() const noexcept { return data_; }
-  [[nodiscard]] std::size_t count() const noexcept { return count_; }
+  [[nodiscard]] void* data() const noexcept { return data_.get(); }
+  /// What was moved from is empty.
+  [[nodiscard]] std::size_t count() const noexcept { return data_ == nullptr ? 0 : count_; }
 
  private:
   /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch
@@ -4011,14 +3999,11 @@ class aligned_memory {
   [[nodiscard]] static constexpr bool is_large(std::size_t bytes, std::size_t together) {
     return bytes >= 32 * huge_page || together >= huge_page;
   }
-  [[gnu::noinline]] void swap(aligned_memory& other) noexcept {
-    std::swap(alignment_, other.alignment_);
-    std::swap(data_, other.data_);
-    std::swap(count_, other.count_);
-  }
-
-  std::align_val_t alignment_{64};
-  void* data_ = nullptr;
+  struct release {
+    std::align_val_t alignment{64};
+    void operator()(void* memory) const noexcept { ::operator delete(memory, alignment); }
+  };
+  std::unique_ptr<void, release> data_;
   std::size_t count_ = 0;
 };
 
@@ -4034,7 +4019,6 @@ class aligned_buffer {
   aligned_buffer(std::size_t count, const char* what, uninitialised_t, std::size_t together = 1)
       : memory_{count, sizeof(Scalar), together, what} {}
 
-  // What was moved from is empty: its span says so.
   [[nodiscard]] Scalar* data() noexcept { return static_cast<Scalar*>(memory_.data()); }
   [[nodiscard]] const Scalar* data() const noexcept { return static_cast<const Scalar*>(memory_.data()); }
   [[nodiscard]] std::size_t size() const noexcept { return memory_.count(); }
@@ -8985,6 +8969,7 @@ class total_state {
 template <class Network, bool IsPrivate>
 class released_gradient {
  public:
+  using network_type = Network;
   using scalar = typename Network::scalar;
   template <class Executor>
   explicit released_gradient(const Executor& /*executor*/) : released_gradient{} {
@@ -9033,6 +9018,7 @@ class gradient {
 template <class Network>
 class bounded_total : public detail::expression_tag {
  public:
+  using network_type = Network;
   using scalar = typename Network::scalar;
   template <class Executor>
   explicit bounded_total(const Executor& /*executor*/, record_capacity capacity = {})
@@ -9286,6 +9272,7 @@ class noised_sum final : public detail::expression_tag {
 /// A total of chunks with noise. Refers to the total.
 template <class Network, class Generator>
 struct noised_total {
+  using network_type = Network;
   using generator_type = Generator;
   const bounded_total<Network>* total = nullptr;
   detail::noise_of<Generator> noise;
@@ -9332,6 +9319,10 @@ inline constexpr bool is_noised<noised_sum<Sum, Generator>> = true;
 template <class Network, class Generator>
 inline constexpr bool is_noised<noised_total<Network, Generator>> = true;
 
+/// What is said of these arguments: nothing if one of them stands for a mistake that was explained.
+template <class Explanation, class... Given>
+using complaint = std::conditional_t<any_explained<Given...>, char, Explanation>;
+
 }  // namespace detail
 
 template <class Network, class Loss, detail::algorithms Which, random_generator Generator>
@@ -9344,9 +9335,8 @@ template <detail::expression Given, class... Bound>
 requires(!detail::is_leaf<Given>::value ||
          !(std::is_convertible_v<Bound, l2_clip_norm> && ... && (sizeof...(Bound) == 1))) [[nodiscard]] error::explained
     clip(const Given& /*given*/, const Bound&... /*bound*/) {
-  if constexpr (!detail::any_explained<Given, Bound...>) {
-    static_cast<void>(error::cannot_be_clipped<error::function::clip, Given, Bound...>{});
-  }
+  static_cast<void>(
+      detail::complaint<error::cannot_be_clipped<error::function::clip, Given, Bound...>, Given, Bound...>{});
   return {};
 }
 template <detail::expression Given, class... Bound>
@@ -9354,38 +9344,32 @@ requires(!detail::is_leaf<Given>::value || !((std::is_convertible_v<Bound, l2_cl
                                               std::is_convertible_v<Bound, std::span<const l2_clip_norm>>)&&... &&
                                              (sizeof...(Bound) == 1))) [[nodiscard]] error::explained
     clip_per_layer(const Given& /*given*/, const Bound&... /*bound*/) {
-  if constexpr (!detail::any_explained<Given, Bound...>) {
-    static_cast<void>(error::cannot_be_clipped<error::function::clip_per_layer, Given, Bound...>{});
-  }
+  static_cast<void>(
+      detail::complaint<error::cannot_be_clipped<error::function::clip_per_layer, Given, Bound...>, Given, Bound...>{});
   return {};
 }
 template <detail::expression_but_no_leaf Given, class... Bound>
 [[nodiscard]] error::explained clip_per_group(const Given& /*given*/, const Bound&... /*bound*/) {
-  if constexpr (!detail::any_explained<Given, Bound...>) {
-    static_cast<void>(error::cannot_be_clipped<error::function::clip_per_group, Given, Bound...>{});
-  }
+  static_cast<void>(
+      detail::complaint<error::cannot_be_clipped<error::function::clip_per_group, Given, Bound...>, Given, Bound...>{});
   return {};
 }
 template <detail::expression_but_no_leaf Given, class... Rest>
 [[nodiscard]] error::explained normalise(const Given& /*given*/, const Rest&... /*rest*/) {
-  if constexpr (!detail::any_explained<Given, Rest...>) {
-    static_cast<void>(error::cannot_be_clipped<error::function::normalise, Given, Rest...>{});
-  }
+  static_cast<void>(
+      detail::complaint<error::cannot_be_clipped<error::function::normalise, Given, Rest...>, Given, Rest...>{});
   return {};
 }
 
 template <detail::expression_but_no_leaf Given, class... Rest>
 requires(!detail::is_clipped<Given>::value) [[nodiscard]] error::explained
     sum(const Given& /*given*/, const Rest&... /*rest*/) {
-  if constexpr (!detail::any_explained<Given, Rest...>) {
-    static_cast<void>(error::cannot_be_summed<error::function::sum, Given, Rest...>{});
-  }
+  static_cast<void>(detail::complaint<error::cannot_be_summed<error::function::sum, Given, Rest...>, Given, Rest...>{});
   return {};
 }
 template <detail::expression_but_no_leaf Given>
 [[nodiscard]] error::explained mean(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>)
-    static_cast<void>(error::cannot_be_summed<error::function::mean, Given>{});
+  static_cast<void>(detail::complaint<error::cannot_be_summed<error::function::mean, Given>, Given>{});
   return {};
 }
 template <class Noised, class Number>
@@ -9689,64 +9673,50 @@ concept is_destination = is_private_gradient<Destination>::value || is_bounded_t
 
 /// The network whose sums a destination holds, or of an expression.
 template <class Type>
-struct network_of {
-  using type = typename std::remove_cvref_t<decltype(std::declval<const Type&>().leaf())>::network_type;
-};
-template <class Network, bool IsPrivate>
-struct network_of<released_gradient<Network, IsPrivate>> : std::type_identity<Network> {};
-template <class Network>
-struct network_of<bounded_total<Network>> : std::type_identity<Network> {};
-template <class Network, class Generator>
-struct network_of<noised_total<Network, Generator>> : std::type_identity<Network> {};
-template <class Loop>
-struct network_of<private_step<Loop>> : std::type_identity<typename Loop::network_type> {};
-template <class Destination, class Expression>
-inline constexpr bool same_network =
-    std::is_same_v<typename network_of<Destination>::type, typename network_of<Expression>::type>;
+[[nodiscard]] constexpr auto network_of() {
+  if constexpr (requires { typename Type::network_type; }) {
+    return std::type_identity<typename Type::network_type>{};
+  } else {
+    return std::type_identity<typename decltype(std::declval<const Type&>().leaf())::network_type>{};
+  }
+}
 
 /// What is wrong with `destination = expression`, as a class whose body says so; `char` if nothing is.
 template <class Function, class Destination, class Expression>
 [[nodiscard]] constexpr auto explanation_of_assignment() {
+  constexpr bool adds = std::is_same_v<Function, error::function::accumulate>;
+  constexpr bool takes_release = is_private_gradient<Destination>::value;
+  constexpr bool takes_sum = is_private_step<Destination> || is_bounded_total<Destination>::value;
   if constexpr (any_explained<Destination, Expression>) {
     return std::type_identity<char>{};
-  } else if constexpr (is_private_gradient<Destination>::value &&
-                       (!is_noised<Expression> || std::is_same_v<Function, error::function::accumulate>)) {
+  } else if constexpr (takes_release && (!is_noised<Expression> || adds)) {
     return std::type_identity<error::private_step_needs_a_noised_sum<Expression>>{};
-  } else if constexpr (is_private_gradient<Destination>::value) {
-    if constexpr (is_private_gradient<Destination>::is_private != Expression::generator_type::is_private) {
-      return std::type_identity<error::noise_from_a_seed<Destination, typename Expression::generator_type>>{};
-    } else if constexpr (!same_network<Destination, Expression>) {
-      return std::type_identity<error::sum_of_another_network<Destination, Expression>>{};
-    } else {
-      return std::type_identity<char>{};
-    }
-  } else if constexpr (is_noised<Expression>) {
+  } else if constexpr (!takes_release && is_noised<Expression>) {
     return std::type_identity<error::release_needs_a_private_gradient<Destination>>{};
-  } else if constexpr (is_private_step<Destination>) {
-    if constexpr (!is_bounded_sum<Expression>::value || std::is_same_v<Function, error::function::assign>) {
-      return std::type_identity<error::step_accumulates_clipped_sums<Expression>>{};
-    } else if constexpr (!same_network<Destination, Expression>) {
-      return std::type_identity<error::sum_of_another_network<Destination, Expression>>{};
-    } else if constexpr (Expression::exchanged != 1) {
+  } else if constexpr (is_private_step<Destination> && !(is_bounded_sum<Expression>::value && adds)) {
+    return std::type_identity<error::step_accumulates_clipped_sums<Expression>>{};
+  } else if constexpr (takes_sum && !is_bounded_sum<Expression>::value) {
+    return std::type_identity<error::total_needs_a_clipped_sum<Expression>>{};
+  } else if constexpr (takes_release || takes_sum) {
+    constexpr bool same = std::is_same_v<decltype(network_of<Destination>()), decltype(network_of<Expression>())>;
+    if constexpr (takes_release) {
+      using generator = typename Expression::generator_type;
+      if constexpr (is_private_gradient<Destination>::is_private != generator::is_private) {
+        return std::type_identity<error::noise_from_a_seed<Destination, generator>>{};
+      } else {
+        return std::conditional<same, char, error::sum_of_another_network<Destination, Expression>>{};
+      }
+    } else if constexpr (same && is_private_step<Destination> && Expression::exchanged != 1) {
       return std::type_identity<error::step_counts_records_added_or_removed<Expression>>{};
     } else {
-      return std::type_identity<char>{};
-    }
-  } else if constexpr (is_bounded_total<Destination>::value) {
-    if constexpr (!is_bounded_sum<Expression>::value) {
-      return std::type_identity<error::total_needs_a_clipped_sum<Expression>>{};
-    } else if constexpr (!same_network<Destination, Expression>) {
-      return std::type_identity<error::sum_of_another_network<Destination, Expression>>{};
-    } else {
-      return std::type_identity<char>{};
+      return std::conditional<same, char, error::sum_of_another_network<Destination, Expression>>{};
     }
   } else if constexpr (!evaluable<Expression>) {
     return std::type_identity<error::has_no_meaning<Function, Expression>>{};
-  } else if constexpr (!is_destination<Destination, typename Expression::value_type>) {
-    return std::type_identity<
-        error::destination_does_not_fit<Destination, std::span<typename Expression::value_type>, Expression>>{};
   } else {
-    return std::type_identity<char>{};
+    using values = std::span<typename Expression::value_type>;
+    return std::conditional<is_destination<Destination, typename Expression::value_type>, char,
+                            error::destination_does_not_fit<Destination, values, Expression>>{};
   }
 }
 template <class Function, class Destination, class Expression>
@@ -16860,16 +16830,17 @@ struct pair_extents {
   [[nodiscard]] constexpr index input_rows() const noexcept { return output_rows() + kernel_rows - 1; }
   [[nodiscard]] constexpr index input_columns() const noexcept { return output_columns() + kernel_columns - 1; }
   /// Elements of one of the nine transforms of the input, of the output or its gradient, and of the kernels.
-  [[nodiscard]] constexpr index of_input() const noexcept { return step(input_rows() * input_columns() * channels); }
-  [[nodiscard]] constexpr index of_output() const noexcept { return step(output_rows() * output_columns() * outputs); }
+  [[nodiscard]] constexpr index of_input() const noexcept {
+    return winograd_extents::step(input_rows() * input_columns() * channels);
+  }
+  [[nodiscard]] constexpr index of_output() const noexcept {
+    return winograd_extents::step(output_rows() * output_columns() * outputs);
+  }
   [[nodiscard]] constexpr index of_kernels() const noexcept {
-    return step(kernel_rows * kernel_columns * channels * outputs);
+    return winograd_extents::step(kernel_rows * kernel_columns * channels * outputs);
   }
   /// Elements that forward, or a sample's gradient, needs.
   [[nodiscard]] constexpr index room() const noexcept { return of_input() + of_output() + of_kernels(); }
-
- private:
-  [[nodiscard]] static constexpr index step(index count) noexcept { return winograd_extents::step(count); }
 };
 [[nodiscard]] constexpr pair_extents extents_in_pairs(const affine_map& map) noexcept {
   return {static_cast<index>(map.in_channels),       static_cast<index>(map.out_channels),
@@ -20919,21 +20890,16 @@ struct pair_filter {
   void forward(const image& x, const Scalar* panel, Scalar* y, index y_row, index y_column, const Scalar* bias,
                Scalar* room) const noexcept {
     Scalar* const sums = room + of.of_input();
-    const index line_values = of.input_columns() * of.channels;
+    const index view = of.kernel_columns * of.channels;
     for (index part = 0; part < 9; ++part) {
       spread(x, false, part / 3, part % 3, room);
       for (index block = 0; block < of.outputs; block += panel_block) {
         const index columns = columns_of_block(of.outputs, block);
-        const product_shape shape = coalesce({{{},
-                                               {of.output_rows(), line_values, of.output_columns() * of.outputs},
-                                               {of.output_columns(), of.channels, of.outputs}},
-                                              {{},
-                                               {of.kernel_rows, line_values, of.kernel_columns * of.channels * columns},
-                                               {of.kernel_columns * of.channels, 1, columns}},
-                                              columns});
-        product(shape, static_cast<const Scalar*>(room),
-                panel + part * of.of_kernels() + block * of.kernel_rows * of.kernel_columns * of.channels, sums + block,
-                epilogue::store{});
+        const rows down[] = {{of.output_rows(), line_values(), of.output_columns() * of.outputs},
+                             {of.output_columns(), of.channels, of.outputs}};
+        const loop terms[] = {{of.kernel_rows, line_values(), view * columns}, {view, 1, columns}};
+        multiply(down, terms, columns, room, panel + part * of.of_kernels() + block * of.kernel_rows * view,
+                 sums + block);
       }
       pair_task<Scalar> task;
       task.values = task.from_step = of.outputs;
@@ -20956,20 +20922,15 @@ struct pair_filter {
     Scalar* const deltas = room + of.of_input();
     Scalar* const sums = deltas + of.of_output();
     const index tap = of.channels * of.outputs;
-    const index line_values = of.input_columns() * of.channels;
     for (index part = 0; part < 9; ++part) {
       spread(x, false, part / 3, part % 3, room);
       spread(delta, true, part / 3, part % 3, deltas);
       for (index block = 0; block < of.outputs; block += panel_block) {
-        const product_shape shape = coalesce({{{},
-                                               {of.kernel_rows, line_values, of.kernel_columns * tap},
-                                               {of.kernel_columns * of.channels, 1, of.outputs}},
-                                              {{},
-                                               {of.output_rows(), line_values, of.output_columns() * of.outputs},
-                                               {of.output_columns(), of.channels, of.outputs}},
-                                              columns_of_block(of.outputs, block)});
-        product(shape, static_cast<const Scalar*>(room), static_cast<const Scalar*>(deltas + block), sums + block,
-                epilogue::store{});
+        const rows down[] = {{of.kernel_rows, line_values(), of.kernel_columns * tap},
+                             {of.kernel_columns * of.channels, 1, of.outputs}};
+        const loop terms[] = {{of.output_rows(), line_values(), of.output_columns() * of.outputs},
+                              {of.output_columns(), of.channels, of.outputs}};
+        multiply(down, terms, columns_of_block(of.outputs, block), room, deltas + block, sums + block);
       }
       pair_task<Scalar> task;
       task.count = of.kernel_columns;
@@ -20983,6 +20944,13 @@ struct pair_filter {
         }
       });
     }
+  }
+
+ private:
+  [[nodiscard]] index line_values() const noexcept { return of.input_columns() * of.channels; }
+  static void multiply(const rows (&down)[2], const loop (&terms)[2], index columns, const Scalar* left,
+                       const Scalar* right, Scalar* out) noexcept {
+    product(coalesce({{{}, down[0], down[1]}, {{}, terms[0], terms[1]}, columns}), left, right, out, epilogue::store{});
   }
 };
 

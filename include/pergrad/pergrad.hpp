@@ -18,7 +18,6 @@
 #include <pergrad/concepts.hpp>
 #include <pergrad/data/cifar.hpp>
 #include <pergrad/data/idx.hpp>
-#include <pergrad/data/part.hpp>
 #include <pergrad/data/sequences.hpp>
 #include <pergrad/expressions/clip.hpp>
 #include <pergrad/expressions/evaluate.hpp>

@@ -24,10 +24,12 @@
 #include <vector>
 
 #include <pergrad/data/idx.hpp>
-#include <pergrad/data/part.hpp>
 #include <pergrad/detail/file.hpp>
 
 namespace pergrad::inline v0_1 {
+
+/// The halves that published data sets come in. Only `train` is what differential privacy protects in a training run.
+enum class data_part { train, test };
 
 /// Images of CIFAR-10 with their labels, ready for `dataset{set.images, set.labels, shape{3, 32, 32}}`.
 /// Invariant: `images.size()` is 3 * 32 * 32 * `labels.size()`.

@@ -46,21 +46,14 @@ class aligned_memory {
  public:
   aligned_memory() = default;
   [[gnu::noinline]] aligned_memory(std::size_t count, std::size_t size, std::size_t together, const char* what)
-      : alignment_{is_large(count * size, together * size) ? huge_page : 64},
-        data_{count == 0 ? nullptr : reserve(count, size, alignment_, what)},
-        count_{count} {}
-  aligned_memory(const aligned_memory&) = delete;
-  aligned_memory& operator=(const aligned_memory&) = delete;
-  aligned_memory(aligned_memory&& other) noexcept { swap(other); }
-  aligned_memory& operator=(aligned_memory&& other) noexcept {
-    aligned_memory old{std::move(other)};
-    swap(old);
-    return *this;
+      : count_{count} {
+    if (count == 0) return;
+    const std::align_val_t alignment{is_large(count * size, together * size) ? huge_page : 64};
+    data_ = {reserve(count, size, alignment, what), release{alignment}};
   }
-  [[gnu::noinline]] ~aligned_memory() { ::operator delete(data_, alignment_); }
-
-  [[nodiscard]] void* data() const noexcept { return data_; }
-  [[nodiscard]] std::size_t count() const noexcept { return count_; }
+  [[nodiscard]] void* data() const noexcept { return data_.get(); }
+  /// What was moved from is empty.
+  [[nodiscard]] std::size_t count() const noexcept { return data_ == nullptr ? 0 : count_; }
 
  private:
   /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch
@@ -68,14 +61,11 @@ class aligned_memory {
   [[nodiscard]] static constexpr bool is_large(std::size_t bytes, std::size_t together) {
     return bytes >= 32 * huge_page || together >= huge_page;
   }
-  [[gnu::noinline]] void swap(aligned_memory& other) noexcept {
-    std::swap(alignment_, other.alignment_);
-    std::swap(data_, other.data_);
-    std::swap(count_, other.count_);
-  }
-
-  std::align_val_t alignment_{64};
-  void* data_ = nullptr;
+  struct release {
+    std::align_val_t alignment{64};
+    void operator()(void* memory) const noexcept { ::operator delete(memory, alignment); }
+  };
+  std::unique_ptr<void, release> data_;
   std::size_t count_ = 0;
 };
 
@@ -91,7 +81,6 @@ class aligned_buffer {
   aligned_buffer(std::size_t count, const char* what, uninitialised_t, std::size_t together = 1)
       : memory_{count, sizeof(Scalar), together, what} {}
 
-  // What was moved from is empty: its span says so.
   [[nodiscard]] Scalar* data() noexcept { return static_cast<Scalar*>(memory_.data()); }
   [[nodiscard]] const Scalar* data() const noexcept { return static_cast<const Scalar*>(memory_.data()); }
   [[nodiscard]] std::size_t size() const noexcept { return memory_.count(); }

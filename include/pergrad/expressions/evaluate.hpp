@@ -290,64 +290,50 @@ concept is_destination = is_private_gradient<Destination>::value || is_bounded_t
 
 /// The network whose sums a destination holds, or of an expression.
 template <class Type>
-struct network_of {
-  using type = typename std::remove_cvref_t<decltype(std::declval<const Type&>().leaf())>::network_type;
-};
-template <class Network, bool IsPrivate>
-struct network_of<released_gradient<Network, IsPrivate>> : std::type_identity<Network> {};
-template <class Network>
-struct network_of<bounded_total<Network>> : std::type_identity<Network> {};
-template <class Network, class Generator>
-struct network_of<noised_total<Network, Generator>> : std::type_identity<Network> {};
-template <class Loop>
-struct network_of<private_step<Loop>> : std::type_identity<typename Loop::network_type> {};
-template <class Destination, class Expression>
-inline constexpr bool same_network =
-    std::is_same_v<typename network_of<Destination>::type, typename network_of<Expression>::type>;
+[[nodiscard]] constexpr auto network_of() {
+  if constexpr (requires { typename Type::network_type; }) {
+    return std::type_identity<typename Type::network_type>{};
+  } else {
+    return std::type_identity<typename decltype(std::declval<const Type&>().leaf())::network_type>{};
+  }
+}
 
 /// What is wrong with `destination = expression`, as a class whose body says so; `char` if nothing is.
 template <class Function, class Destination, class Expression>
 [[nodiscard]] constexpr auto explanation_of_assignment() {
+  constexpr bool adds = std::is_same_v<Function, error::function::accumulate>;
+  constexpr bool takes_release = is_private_gradient<Destination>::value;
+  constexpr bool takes_sum = is_private_step<Destination> || is_bounded_total<Destination>::value;
   if constexpr (any_explained<Destination, Expression>) {
     return std::type_identity<char>{};
-  } else if constexpr (is_private_gradient<Destination>::value &&
-                       (!is_noised<Expression> || std::is_same_v<Function, error::function::accumulate>)) {
+  } else if constexpr (takes_release && (!is_noised<Expression> || adds)) {
     return std::type_identity<error::private_step_needs_a_noised_sum<Expression>>{};
-  } else if constexpr (is_private_gradient<Destination>::value) {
-    if constexpr (is_private_gradient<Destination>::is_private != Expression::generator_type::is_private) {
-      return std::type_identity<error::noise_from_a_seed<Destination, typename Expression::generator_type>>{};
-    } else if constexpr (!same_network<Destination, Expression>) {
-      return std::type_identity<error::sum_of_another_network<Destination, Expression>>{};
-    } else {
-      return std::type_identity<char>{};
-    }
-  } else if constexpr (is_noised<Expression>) {
+  } else if constexpr (!takes_release && is_noised<Expression>) {
     return std::type_identity<error::release_needs_a_private_gradient<Destination>>{};
-  } else if constexpr (is_private_step<Destination>) {
-    if constexpr (!is_bounded_sum<Expression>::value || std::is_same_v<Function, error::function::assign>) {
-      return std::type_identity<error::step_accumulates_clipped_sums<Expression>>{};
-    } else if constexpr (!same_network<Destination, Expression>) {
-      return std::type_identity<error::sum_of_another_network<Destination, Expression>>{};
-    } else if constexpr (Expression::exchanged != 1) {
+  } else if constexpr (is_private_step<Destination> && !(is_bounded_sum<Expression>::value && adds)) {
+    return std::type_identity<error::step_accumulates_clipped_sums<Expression>>{};
+  } else if constexpr (takes_sum && !is_bounded_sum<Expression>::value) {
+    return std::type_identity<error::total_needs_a_clipped_sum<Expression>>{};
+  } else if constexpr (takes_release || takes_sum) {
+    constexpr bool same = std::is_same_v<decltype(network_of<Destination>()), decltype(network_of<Expression>())>;
+    if constexpr (takes_release) {
+      using generator = typename Expression::generator_type;
+      if constexpr (is_private_gradient<Destination>::is_private != generator::is_private) {
+        return std::type_identity<error::noise_from_a_seed<Destination, generator>>{};
+      } else {
+        return std::conditional<same, char, error::sum_of_another_network<Destination, Expression>>{};
+      }
+    } else if constexpr (same && is_private_step<Destination> && Expression::exchanged != 1) {
       return std::type_identity<error::step_counts_records_added_or_removed<Expression>>{};
     } else {
-      return std::type_identity<char>{};
-    }
-  } else if constexpr (is_bounded_total<Destination>::value) {
-    if constexpr (!is_bounded_sum<Expression>::value) {
-      return std::type_identity<error::total_needs_a_clipped_sum<Expression>>{};
-    } else if constexpr (!same_network<Destination, Expression>) {
-      return std::type_identity<error::sum_of_another_network<Destination, Expression>>{};
-    } else {
-      return std::type_identity<char>{};
+      return std::conditional<same, char, error::sum_of_another_network<Destination, Expression>>{};
     }
   } else if constexpr (!evaluable<Expression>) {
     return std::type_identity<error::has_no_meaning<Function, Expression>>{};
-  } else if constexpr (!is_destination<Destination, typename Expression::value_type>) {
-    return std::type_identity<
-        error::destination_does_not_fit<Destination, std::span<typename Expression::value_type>, Expression>>{};
   } else {
-    return std::type_identity<char>{};
+    using values = std::span<typename Expression::value_type>;
+    return std::conditional<is_destination<Destination, typename Expression::value_type>, char,
+                            error::destination_does_not_fit<Destination, values, Expression>>{};
   }
 }
 template <class Function, class Destination, class Expression>

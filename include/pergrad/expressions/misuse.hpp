@@ -45,6 +45,10 @@ inline constexpr bool is_noised<noised_sum<Sum, Generator>> = true;
 template <class Network, class Generator>
 inline constexpr bool is_noised<noised_total<Network, Generator>> = true;
 
+/// What is said of these arguments: nothing if one of them stands for a mistake that was explained.
+template <class Explanation, class... Given>
+using complaint = std::conditional_t<any_explained<Given...>, char, Explanation>;
+
 }  // namespace detail
 
 template <class Network, class Loss, detail::algorithms Which, random_generator Generator>
@@ -57,9 +61,8 @@ template <detail::expression Given, class... Bound>
 requires(!detail::is_leaf<Given>::value ||
          !(std::is_convertible_v<Bound, l2_clip_norm> && ... && (sizeof...(Bound) == 1))) [[nodiscard]] error::explained
     clip(const Given& /*given*/, const Bound&... /*bound*/) {
-  if constexpr (!detail::any_explained<Given, Bound...>) {
-    static_cast<void>(error::cannot_be_clipped<error::function::clip, Given, Bound...>{});
-  }
+  static_cast<void>(
+      detail::complaint<error::cannot_be_clipped<error::function::clip, Given, Bound...>, Given, Bound...>{});
   return {};
 }
 template <detail::expression Given, class... Bound>
@@ -67,38 +70,32 @@ requires(!detail::is_leaf<Given>::value || !((std::is_convertible_v<Bound, l2_cl
                                               std::is_convertible_v<Bound, std::span<const l2_clip_norm>>)&&... &&
                                              (sizeof...(Bound) == 1))) [[nodiscard]] error::explained
     clip_per_layer(const Given& /*given*/, const Bound&... /*bound*/) {
-  if constexpr (!detail::any_explained<Given, Bound...>) {
-    static_cast<void>(error::cannot_be_clipped<error::function::clip_per_layer, Given, Bound...>{});
-  }
+  static_cast<void>(
+      detail::complaint<error::cannot_be_clipped<error::function::clip_per_layer, Given, Bound...>, Given, Bound...>{});
   return {};
 }
 template <detail::expression_but_no_leaf Given, class... Bound>
 [[nodiscard]] error::explained clip_per_group(const Given& /*given*/, const Bound&... /*bound*/) {
-  if constexpr (!detail::any_explained<Given, Bound...>) {
-    static_cast<void>(error::cannot_be_clipped<error::function::clip_per_group, Given, Bound...>{});
-  }
+  static_cast<void>(
+      detail::complaint<error::cannot_be_clipped<error::function::clip_per_group, Given, Bound...>, Given, Bound...>{});
   return {};
 }
 template <detail::expression_but_no_leaf Given, class... Rest>
 [[nodiscard]] error::explained normalise(const Given& /*given*/, const Rest&... /*rest*/) {
-  if constexpr (!detail::any_explained<Given, Rest...>) {
-    static_cast<void>(error::cannot_be_clipped<error::function::normalise, Given, Rest...>{});
-  }
+  static_cast<void>(
+      detail::complaint<error::cannot_be_clipped<error::function::normalise, Given, Rest...>, Given, Rest...>{});
   return {};
 }
 
 template <detail::expression_but_no_leaf Given, class... Rest>
 requires(!detail::is_clipped<Given>::value) [[nodiscard]] error::explained
     sum(const Given& /*given*/, const Rest&... /*rest*/) {
-  if constexpr (!detail::any_explained<Given, Rest...>) {
-    static_cast<void>(error::cannot_be_summed<error::function::sum, Given, Rest...>{});
-  }
+  static_cast<void>(detail::complaint<error::cannot_be_summed<error::function::sum, Given, Rest...>, Given, Rest...>{});
   return {};
 }
 template <detail::expression_but_no_leaf Given>
 [[nodiscard]] error::explained mean(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>)
-    static_cast<void>(error::cannot_be_summed<error::function::mean, Given>{});
+  static_cast<void>(detail::complaint<error::cannot_be_summed<error::function::mean, Given>, Given>{});
   return {};
 }
 template <class Noised, class Number>

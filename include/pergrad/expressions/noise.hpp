@@ -173,6 +173,7 @@ class noised_sum final : public detail::expression_tag {
 /// A total of chunks with noise. Refers to the total.
 template <class Network, class Generator>
 struct noised_total {
+  using network_type = Network;
   using generator_type = Generator;
   const bounded_total<Network>* total = nullptr;
   detail::noise_of<Generator> noise;

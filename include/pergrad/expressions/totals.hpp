@@ -174,6 +174,7 @@ class total_state {
 template <class Network, bool IsPrivate>
 class released_gradient {
  public:
+  using network_type = Network;
   using scalar = typename Network::scalar;
   template <class Executor>
   explicit released_gradient(const Executor& /*executor*/) : released_gradient{} {
@@ -222,6 +223,7 @@ class gradient {
 template <class Network>
 class bounded_total : public detail::expression_tag {
  public:
+  using network_type = Network;
   using scalar = typename Network::scalar;
   template <class Executor>
   explicit bounded_total(const Executor& /*executor*/, record_capacity capacity = {})

@@ -79,21 +79,16 @@ struct pair_filter {
   void forward(const image& x, const Scalar* panel, Scalar* y, index y_row, index y_column, const Scalar* bias,
                Scalar* room) const noexcept {
     Scalar* const sums = room + of.of_input();
-    const index line_values = of.input_columns() * of.channels;
+    const index view = of.kernel_columns * of.channels;
     for (index part = 0; part < 9; ++part) {
       spread(x, false, part / 3, part % 3, room);
       for (index block = 0; block < of.outputs; block += panel_block) {
         const index columns = columns_of_block(of.outputs, block);
-        const product_shape shape = coalesce({{{},
-                                               {of.output_rows(), line_values, of.output_columns() * of.outputs},
-                                               {of.output_columns(), of.channels, of.outputs}},
-                                              {{},
-                                               {of.kernel_rows, line_values, of.kernel_columns * of.channels * columns},
-                                               {of.kernel_columns * of.channels, 1, columns}},
-                                              columns});
-        product(shape, static_cast<const Scalar*>(room),
-                panel + part * of.of_kernels() + block * of.kernel_rows * of.kernel_columns * of.channels, sums + block,
-                epilogue::store{});
+        const rows down[] = {{of.output_rows(), line_values(), of.output_columns() * of.outputs},
+                             {of.output_columns(), of.channels, of.outputs}};
+        const loop terms[] = {{of.kernel_rows, line_values(), view * columns}, {view, 1, columns}};
+        multiply(down, terms, columns, room, panel + part * of.of_kernels() + block * of.kernel_rows * view,
+                 sums + block);
       }
       pair_task<Scalar> task;
       task.values = task.from_step = of.outputs;
@@ -116,20 +111,15 @@ struct pair_filter {
     Scalar* const deltas = room + of.of_input();
     Scalar* const sums = deltas + of.of_output();
     const index tap = of.channels * of.outputs;
-    const index line_values = of.input_columns() * of.channels;
     for (index part = 0; part < 9; ++part) {
       spread(x, false, part / 3, part % 3, room);
       spread(delta, true, part / 3, part % 3, deltas);
       for (index block = 0; block < of.outputs; block += panel_block) {
-        const product_shape shape = coalesce({{{},
-                                               {of.kernel_rows, line_values, of.kernel_columns * tap},
-                                               {of.kernel_columns * of.channels, 1, of.outputs}},
-                                              {{},
-                                               {of.output_rows(), line_values, of.output_columns() * of.outputs},
-                                               {of.output_columns(), of.channels, of.outputs}},
-                                              columns_of_block(of.outputs, block)});
-        product(shape, static_cast<const Scalar*>(room), static_cast<const Scalar*>(deltas + block), sums + block,
-                epilogue::store{});
+        const rows down[] = {{of.kernel_rows, line_values(), of.kernel_columns * tap},
+                             {of.kernel_columns * of.channels, 1, of.outputs}};
+        const loop terms[] = {{of.output_rows(), line_values(), of.output_columns() * of.outputs},
+                              {of.output_columns(), of.channels, of.outputs}};
+        multiply(down, terms, columns_of_block(of.outputs, block), room, deltas + block, sums + block);
       }
       pair_task<Scalar> task;
       task.count = of.kernel_columns;
@@ -143,6 +133,13 @@ struct pair_filter {
         }
       });
     }
+  }
+
+ private:
+  [[nodiscard]] index line_values() const noexcept { return of.input_columns() * of.channels; }
+  static void multiply(const rows (&down)[2], const loop (&terms)[2], index columns, const Scalar* left,
+                       const Scalar* right, Scalar* out) noexcept {
+    product(coalesce({{{}, down[0], down[1]}, {{}, terms[0], terms[1]}, columns}), left, right, out, epilogue::store{});
   }
 };
 

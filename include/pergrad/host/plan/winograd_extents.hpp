@@ -90,16 +90,17 @@ struct pair_extents {
   [[nodiscard]] constexpr index input_rows() const noexcept { return output_rows() + kernel_rows - 1; }
   [[nodiscard]] constexpr index input_columns() const noexcept { return output_columns() + kernel_columns - 1; }
   /// Elements of one of the nine transforms of the input, of the output or its gradient, and of the kernels.
-  [[nodiscard]] constexpr index of_input() const noexcept { return step(input_rows() * input_columns() * channels); }
-  [[nodiscard]] constexpr index of_output() const noexcept { return step(output_rows() * output_columns() * outputs); }
+  [[nodiscard]] constexpr index of_input() const noexcept {
+    return winograd_extents::step(input_rows() * input_columns() * channels);
+  }
+  [[nodiscard]] constexpr index of_output() const noexcept {
+    return winograd_extents::step(output_rows() * output_columns() * outputs);
+  }
   [[nodiscard]] constexpr index of_kernels() const noexcept {
-    return step(kernel_rows * kernel_columns * channels * outputs);
+    return winograd_extents::step(kernel_rows * kernel_columns * channels * outputs);
   }
   /// Elements that forward, or a sample's gradient, needs.
   [[nodiscard]] constexpr index room() const noexcept { return of_input() + of_output() + of_kernels(); }
-
- private:
-  [[nodiscard]] static constexpr index step(index count) noexcept { return winograd_extents::step(count); }
 };
 [[nodiscard]] constexpr pair_extents extents_in_pairs(const affine_map& map) noexcept {
   return {static_cast<index>(map.in_channels),       static_cast<index>(map.out_channels),
