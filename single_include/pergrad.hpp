@@ -3979,6 +3979,11 @@ inline constexpr std::size_t huge_page = std::size_t{1} << 21U;
   return memory;
 }
 
+struct give_back {
+  std::align_val_t alignment{64};
+  void operator()(void* memory) const noexcept { ::operator delete(memory, alignment); }
+};
+
 /// The memory of an aligned_buffer, whatever lies in it: one piece of code for all types.
 class aligned_memory {
  public:
@@ -3987,7 +3992,7 @@ class aligned_memory {
       : count_{count} {
     if (count == 0) return;
     const std::align_val_t alignment{is_large(count * size, together * size) ? huge_page : 64};
-    data_ = {reserve(count, size, alignment, what), release{alignment}};
+    data_ = {reserve(count, size, alignment, what), give_back{alignment}};
   }
   [[nodiscard]] void* data() const noexcept { return data_.get(); }
   /// What was moved from is empty.
@@ -3999,11 +4004,7 @@ class aligned_memory {
   [[nodiscard]] static constexpr bool is_large(std::size_t bytes, std::size_t together) {
     return bytes >= 32 * huge_page || together >= huge_page;
   }
-  struct release {
-    std::align_val_t alignment{64};
-    void operator()(void* memory) const noexcept { ::operator delete(memory, alignment); }
-  };
-  std::unique_ptr<void, release> data_;
+  std::unique_ptr<void, give_back> data_;
   std::size_t count_ = 0;
 };
 
@@ -8394,6 +8395,18 @@ template <class Scalar, class Integer>
   for (index i = 0; i < count; ++i) {
     to[i] += static_cast<Integer>(nearest_integer(factor * static_cast<double>(from[i])));
   }
+}
+/// to (=|+=) from, rounded
+template <class Scalar>
+[[gnu::noinline]] void round_to(Scalar* to, const double* from, bool onto, index count) {
+  constexpr auto lanes = static_cast<index>(vector_lanes<double>);
+  index i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    auto value = __builtin_convertvector(load(from + i), narrow<Scalar>);
+    if (onto) value += load_narrow(to + i);
+    std::memcpy(to + i, &value, sizeof value);
+  }
+  for (; i < count; ++i) to[i] = (onto ? to[i] : Scalar{0}) + static_cast<Scalar>(from[i]);
 }
 /// to += weight * from^2
 template <class Scalar>
@@ -22751,8 +22764,7 @@ struct table_way {
       add_all(to);
       if (!is_last) return;
       for_each_stretch_of_bucket(leaf, bucket, [&](index at, index size) {
-        for (index i = at; i < at + size; ++i)
-          out[i] = (sum.accumulate ? out[i] : scalar{0}) + static_cast<scalar>(to[i]);
+        round_to(out + at, static_cast<const double*>(to + at), sum.accumulate, size);
       });
     });
   }

@@ -41,6 +41,11 @@ inline constexpr std::size_t huge_page = std::size_t{1} << 21U;
   return memory;
 }
 
+struct give_back {
+  std::align_val_t alignment{64};
+  void operator()(void* memory) const noexcept { ::operator delete(memory, alignment); }
+};
+
 /// The memory of an aligned_buffer, whatever lies in it: one piece of code for all types.
 class aligned_memory {
  public:
@@ -49,7 +54,7 @@ class aligned_memory {
       : count_{count} {
     if (count == 0) return;
     const std::align_val_t alignment{is_large(count * size, together * size) ? huge_page : 64};
-    data_ = {reserve(count, size, alignment, what), release{alignment}};
+    data_ = {reserve(count, size, alignment, what), give_back{alignment}};
   }
   [[nodiscard]] void* data() const noexcept { return data_.get(); }
   /// What was moved from is empty.
@@ -61,11 +66,7 @@ class aligned_memory {
   [[nodiscard]] static constexpr bool is_large(std::size_t bytes, std::size_t together) {
     return bytes >= 32 * huge_page || together >= huge_page;
   }
-  struct release {
-    std::align_val_t alignment{64};
-    void operator()(void* memory) const noexcept { ::operator delete(memory, alignment); }
-  };
-  std::unique_ptr<void, release> data_;
+  std::unique_ptr<void, give_back> data_;
   std::size_t count_ = 0;
 };
 

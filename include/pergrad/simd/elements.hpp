@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -134,6 +135,18 @@ template <class Scalar, class Integer>
   for (index i = 0; i < count; ++i) {
     to[i] += static_cast<Integer>(nearest_integer(factor * static_cast<double>(from[i])));
   }
+}
+/// to (=|+=) from, rounded
+template <class Scalar>
+[[gnu::noinline]] void round_to(Scalar* to, const double* from, bool onto, index count) {
+  constexpr auto lanes = static_cast<index>(vector_lanes<double>);
+  index i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    auto value = __builtin_convertvector(load(from + i), narrow<Scalar>);
+    if (onto) value += load_narrow(to + i);
+    std::memcpy(to + i, &value, sizeof value);
+  }
+  for (; i < count; ++i) to[i] = (onto ? to[i] : Scalar{0}) + static_cast<Scalar>(from[i]);
 }
 /// to += weight * from^2
 template <class Scalar>

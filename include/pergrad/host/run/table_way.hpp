@@ -110,8 +110,7 @@ struct table_way {
       add_all(to);
       if (!is_last) return;
       for_each_stretch_of_bucket(leaf, bucket, [&](index at, index size) {
-        for (index i = at; i < at + size; ++i)
-          out[i] = (sum.accumulate ? out[i] : scalar{0}) + static_cast<scalar>(to[i]);
+        round_to(out + at, static_cast<const double*>(to + at), sum.accumulate, size);
       });
     });
   }
