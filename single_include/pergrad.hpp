@@ -6132,31 +6132,6 @@ inline constexpr double error_of_gaussian = 0x1p-47;
 /// Is the rounding of a pair with this margin not proven?
 [[nodiscard]] PERGRAD_HD inline bool is_open(double margin) noexcept { return !(margin >= 0); }
 
-/// Arrays that are read at a block's elements as soon as its noise is made: what of them is not in the cache comes in
-/// meanwhile. Making noise waits for no memory, so nothing else would ask for it before (docs/internals/tricks.md).
-struct block_arrays {
-  static constexpr std::size_t most = 4;
-  const void* first[most]{};  ///< at the block's first element
-  std::size_t count = 0;
-  std::size_t bytes = 0;  ///< of a block's elements; 0: nothing is to be fetched
-
-  template <class Scalar>
-  void add(const Scalar* at) noexcept {
-    first[count++] = at;
-    bytes = gaussian_block * sizeof(Scalar);
-  }
-  /// Fetches one of `parts` even parts of each.
-  void fetch(std::size_t part, std::size_t parts) const noexcept {
-    constexpr std::size_t cache_line = 64;
-    const std::size_t lines = bytes / cache_line;
-    for (std::size_t k = 0; k < count; ++k) {
-      for (std::size_t line = part * lines / parts; line < (part + 1) * lines / parts; ++line) {
-        __builtin_prefetch(static_cast<const char*>(first[k]) + line * cache_line);
-      }
-    }
-  }
-};
-
 /// How sums and released values lie to the grid: sum * to_grid is a place in grid steps, integer * grid a value.
 struct release_scale {
   double to_grid = 1;
@@ -6193,8 +6168,7 @@ template <class Scalar>
 template <class Scalar>
 struct release_kernels {
   bool (*fill_block)(const chacha_key&, const chacha_nonce&, std::uint64_t block, double twice_variance,
-                     const block_arrays& wanted, double (&k)[gaussian_block],
-                     double (&margins)[gaussian_block / 2]) noexcept;
+                     double (&k)[gaussian_block], double (&margins)[gaussian_block / 2]) noexcept;
   void (*release)(const double* k, const Scalar* sum, const release_scale&, Scalar* out, int count) noexcept;
 };
 
@@ -6426,7 +6400,7 @@ template <int Lanes>
 /// All 512 rounded Gaussians of one block; whether the margin of any pair is negative.
 template <int Lanes>
 inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t block,
-                               double twice_variance, const block_arrays& wanted, double (&k)[gaussian_block],
+                               double twice_variance, double (&k)[gaussian_block],
                                double (&margins)[gaussian_block / 2]) noexcept {
   using u32 = typename lanes<Lanes>::u32;
   using u64 = typename wide<Lanes>::u64;
@@ -6437,7 +6411,6 @@ inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce,
     u32 word[16];
     chacha_lanes<Lanes>(key, nonce, counter, word);
     for (std::size_t p = 0; p < 4; ++p) {
-      wanted.fetch(4 * (column / width) + p, 4 * (64 / width));
       pair_words<Lanes> words[2];
       words[0] = widened<0, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
       if constexpr (Lanes > 1) {
@@ -6730,7 +6703,7 @@ template <int Lanes>
 /// All 512 rounded Gaussians of one block; whether the margin of any pair is negative.
 template <int Lanes>
 inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t block,
-                               double twice_variance, const block_arrays& wanted, double (&k)[gaussian_block],
+                               double twice_variance, double (&k)[gaussian_block],
                                double (&margins)[gaussian_block / 2]) noexcept {
   using u32 = typename lanes<Lanes>::u32;
   using u64 = typename wide<Lanes>::u64;
@@ -6741,7 +6714,6 @@ inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce,
     u32 word[16];
     chacha_lanes<Lanes>(key, nonce, counter, word);
     for (std::size_t p = 0; p < 4; ++p) {
-      wanted.fetch(4 * (column / width) + p, 4 * (64 / width));
       pair_words<Lanes> words[2];
       words[0] = widened<0, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
       if constexpr (Lanes > 1) {
@@ -7035,7 +7007,7 @@ template <int Lanes>
 /// All 512 rounded Gaussians of one block; whether the margin of any pair is negative.
 template <int Lanes>
 inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t block,
-                               double twice_variance, const block_arrays& wanted, double (&k)[gaussian_block],
+                               double twice_variance, double (&k)[gaussian_block],
                                double (&margins)[gaussian_block / 2]) noexcept {
   using u32 = typename lanes<Lanes>::u32;
   using u64 = typename wide<Lanes>::u64;
@@ -7046,7 +7018,6 @@ inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce,
     u32 word[16];
     chacha_lanes<Lanes>(key, nonce, counter, word);
     for (std::size_t p = 0; p < 4; ++p) {
-      wanted.fetch(4 * (column / width) + p, 4 * (64 / width));
       pair_words<Lanes> words[2];
       words[0] = widened<0, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
       if constexpr (Lanes > 1) {
@@ -7175,14 +7146,14 @@ inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
 /// many lanes of the flags' vectors. `Scalar`: of what is released. Precondition: least_sigma <= sigma <= most_sigma.
 template <int Lanes = native_lanes, class Scalar = float>
 void fill_rounded_gaussians(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t block, double sigma,
-                            const block_arrays& wanted, double (&k)[gaussian_block]) noexcept {
+                            double (&k)[gaussian_block]) noexcept {
   alignas(64) double margins[gaussian_block / 2];
   const double twice_variance = 2 * sigma * sigma;
   bool is_open = false;
   if constexpr (Lanes == native_lanes) {
-    is_open = release_kernels_in_use<Scalar>().fill_block(key, nonce, block, twice_variance, wanted, k, margins);
+    is_open = release_kernels_in_use<Scalar>().fill_block(key, nonce, block, twice_variance, k, margins);
   } else {
-    is_open = fill_rounded_block<Lanes>(key, nonce, block, twice_variance, wanted, k, margins);
+    is_open = fill_rounded_block<Lanes>(key, nonce, block, twice_variance, k, margins);
   }
   if (is_open) settle_roundings(key, nonce, block, sigma, margins, k);
   wipe(margins, sizeof margins);
@@ -7287,12 +7258,11 @@ struct unreleased_sum {
 };
 
 /// What becomes of released values: apply(context, first, values, count) gets every short stretch of them once, on any
-/// thread, and may change it. `reads`: arrays that it reads beside them, element by element; null stands for none.
+/// thread, and may change it.
 template <class Scalar>
 struct element_update {
   void* context = nullptr;
   void (*apply)(void* context, std::size_t first, Scalar* values, std::size_t count) = nullptr;
-  std::array<const Scalar*, block_arrays::most - 1> reads{};
 };
 
 /// Throws std::invalid_argument for noise that the grid cannot carry; `sigma`: in steps of the grid.
@@ -7327,7 +7297,7 @@ class release_gate {
       const std::size_t count = std::min(gaussian_block, end - first);
       const Scalar* const floating = sum.floating == nullptr ? zeros.data() : sum.floating + first;
       alignas(64) double k[gaussian_block];
-      draw(first, count, sum, update, k);
+      draw(first, k);
       alignas(64) Scalar passing[gaussian_block];
       Scalar* const to = out == nullptr ? passing : out + first;
       {
@@ -7379,21 +7349,12 @@ class release_gate {
   static constexpr std::size_t stretch = 4 * gaussian_block;
   alignas(64) static constexpr std::array<Scalar, gaussian_block> zeros{};
 
-  void draw(std::size_t first, std::size_t count, const unreleased_sum<Scalar>& sum,
-            const element_update<Scalar>& update, double (&k)[gaussian_block]) const noexcept {
+  void draw(std::size_t first, double (&k)[gaussian_block]) const noexcept {
     if (sigma_ == 0) {
       std::fill_n(k, gaussian_block, 0.0);
-      return;
+    } else {
+      fill_rounded_gaussians<native_lanes, Scalar>(stream_.key(), stream_.nonce(), first / gaussian_block, sigma_, k);
     }
-    block_arrays wanted;
-    if (count == gaussian_block) {
-      if (sum.floating != nullptr) wanted.add(sum.floating + first);
-      for (const Scalar* each : update.reads) {
-        if (each != nullptr) wanted.add(each + first);
-      }
-    }
-    fill_rounded_gaussians<native_lanes, Scalar>(stream_.key(), stream_.nonce(), first / gaussian_block, sigma_, wanted,
-                                                 k);
   }
   void store(const double* k, const Scalar* sum, Scalar* out, std::size_t count) const noexcept {
     release_kernels_in_use<Scalar>().release(k, sum, scale_, out, static_cast<int>(count));
@@ -9148,12 +9109,6 @@ struct noise_of {
   Generator* generator = nullptr;
 };
 
-/// What uses released values, and the arrays that it reads beside them, element by element; null stands for none.
-template <class Use, class Scalar>
-struct use_with_arrays : Use {
-  std::array<const Scalar*, block_arrays::most - 1> arrays{};
-};
-
 /// Released values that nobody uses on the way.
 struct unused {
   struct nothing {};
@@ -9165,11 +9120,9 @@ template <class Scalar, class Use>
   if constexpr (std::is_same_v<Use, unused::nothing>) {
     return {};
   } else {
-    return {&use,
-            [](void* context, std::size_t first, Scalar* values, std::size_t count) {
+    return {&use, [](void* context, std::size_t first, Scalar* values, std::size_t count) {
               (*static_cast<Use*>(context))(first, values, count);
-            },
-            use.arrays};
+            }};
   }
 }
 
@@ -9690,7 +9643,8 @@ template <class Type>
   if constexpr (requires { typename Type::network_type; }) {
     return std::type_identity<typename Type::network_type>{};
   } else {
-    return std::type_identity<typename decltype(std::declval<const Type&>().leaf())::network_type>{};
+    using leaf = std::remove_cvref_t<decltype(std::declval<const Type&>().leaf())>;
+    return std::type_identity<typename leaf::network_type>{};
   }
 }
 
@@ -11852,7 +11806,7 @@ template <class Network, class Update>
   if constexpr (held_parameters<Network>.empty()) {
     return update;
   } else {
-    auto others = [update](std::size_t first, auto* values, std::size_t count) {
+    return [update](std::size_t first, auto* values, std::size_t count) {
       const std::size_t end = first + count;
       for (const parameter_range& held : held_parameters<Network>) {
         if (held.end <= first || held.first >= end) continue;
@@ -11863,7 +11817,6 @@ template <class Network, class Update>
       }
       if (first < end) update(first, values, end - first);
     };
-    return use_with_arrays<decltype(others), typename Network::scalar>{others, update.arrays};
   }
 }
 
@@ -11878,7 +11831,7 @@ struct checkpoint_access;
 /// An update by a rule of optim/rules.hpp over parameters and an optimizer's arrays, a vector at a time.
 template <class Rule, class Scalar, class... State>
 [[nodiscard]] auto update_by(const Rule& rule, Scalar* parameters, State*... arrays) {
-  auto update = [=](std::size_t first, const Scalar* gradient, std::size_t size) {
+  return [=](std::size_t first, const Scalar* gradient, std::size_t size) {
     // By value: what is stored might lie over anything else, and would be read again each time.
     const auto step = [=](on_host::index i, const auto& lanes) {
       const auto apply = [&](on_host::pack<Scalar> parameter, auto... state) {
@@ -11890,7 +11843,6 @@ template <class Rule, class Scalar, class... State>
     };
     on_host::for_each_pack<Scalar>(static_cast<on_host::index>(size), step);
   };
-  return use_with_arrays<decltype(update), Scalar>{update, {parameters, arrays...}};
 }
 
 }  // namespace detail
@@ -12467,11 +12419,10 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
     const rules::sgd_rule<scalar> plain{static_cast<scalar>(rate_ * scale)};
     const rules::momentum_rule<scalar> heavy{static_cast<scalar>(scale), static_cast<scalar>(rate_),
                                              static_cast<scalar>(momentum_)};
-    auto update = [with = detail::update_by(heavy, w, velocity_.data()), without = detail::update_by(plain, w),
-                   is_heavy = momentum_ > 0](std::size_t first, const scalar* gradient, std::size_t size) {
+    return [with = detail::update_by(heavy, w, velocity_.data()), without = detail::update_by(plain, w),
+            is_heavy = momentum_ > 0](std::size_t first, const scalar* gradient, std::size_t size) {
       is_heavy ? with(first, gradient, size) : without(first, gradient, size);
     };
-    return detail::use_with_arrays<decltype(update), scalar>{update, {w, velocity_.data()}};
   }
 
   double rate_;

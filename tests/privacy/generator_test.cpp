@@ -188,8 +188,7 @@ BOOST_AUTO_TEST_CASE(seed_gives_known_keys) {
   const double sigma = pergrad::sensitivity_in_steps(grid, {}, 1);
   alignas(64) double k[pergrad::detail::gaussian_block];
   pergrad::detail::fill_rounded_gaussians(key_of_seed(20261124, pergrad::detail::randomness::noise),
-                                          pergrad::make_nonce(pergrad::random_purpose::gradient_noise, 0), 0, sigma, {},
-                                          k);
+                                          pergrad::make_nonce(pergrad::random_purpose::gradient_noise, 0), 0, sigma, k);
   for (std::size_t i = 0; i < 64; ++i) {
     BOOST_TEST(static_cast<double>(released[i]) == std::ldexp(k[i], grid.unit - grid.steps));
   }

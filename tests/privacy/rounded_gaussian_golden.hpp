@@ -74,7 +74,7 @@ std::uint64_t noise_hash() {
   alignas(64) double k[pergrad::detail::gaussian_block];
   const auto add_tiles = [&](std::uint64_t first, std::uint64_t count, double sigma) {
     for (std::uint64_t tile = first; tile < first + count; ++tile) {
-      pergrad::detail::fill_rounded_gaussians<Lanes>(key, nonce, tile, sigma, {}, k);
+      pergrad::detail::fill_rounded_gaussians<Lanes>(key, nonce, tile, sigma, k);
       for (const double each : k) hash.add(static_cast<std::int64_t>(each));
     }
   };

@@ -32,8 +32,7 @@ void draw_into(std::uint64_t step, std::uint64_t first_tile, std::span<double> z
   alignas(64) double k[pergrad::detail::gaussian_block];
   const auto nonce = pergrad::make_nonce(what, step);
   for (std::size_t at = 0; at < z.size(); at += pergrad::detail::gaussian_block) {
-    pergrad::detail::fill_rounded_gaussians(key, nonce, first_tile + at / pergrad::detail::gaussian_block, sigma, {},
-                                            k);
+    pergrad::detail::fill_rounded_gaussians(key, nonce, first_tile + at / pergrad::detail::gaussian_block, sigma, k);
     const std::size_t count = std::min(z.size() - at, pergrad::detail::gaussian_block);
     for (std::size_t i = 0; i < count; ++i) z[at + i] = k[i] / sigma;
   }

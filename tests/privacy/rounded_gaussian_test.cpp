@@ -110,10 +110,10 @@ BOOST_AUTO_TEST_CASE(every_rounding_that_is_kept_is_right) {
   for (const double sigma : {16.0, 0x1p20, 0x1.7p24, 0x1p32, 0x1p38}) {
     for (std::uint64_t number = 0; number < 40; ++number) {
       tile fast{};
-      static_cast<void>(detail::fill_rounded_block<detail::native_lanes>(key, nonce, number, 2 * sigma * sigma, {},
-                                                                         fast.k, fast.margins));
+      static_cast<void>(detail::fill_rounded_block<detail::native_lanes>(key, nonce, number, 2 * sigma * sigma, fast.k,
+                                                                         fast.margins));
       tile settled{};
-      detail::fill_rounded_gaussians(key, nonce, number, sigma, {}, settled.k);
+      detail::fill_rounded_gaussians(key, nonce, number, sigma, settled.k);
       std::size_t wrong = 0;
       for (std::uint32_t pair = 0; pair < 256; ++pair) {
         std::int64_t exact[2];
@@ -141,8 +141,8 @@ BOOST_AUTO_TEST_CASE(worse_arithmetic_is_found_out) {
     for (std::uint64_t number = 0; number < 60; ++number) {
       tile fast{};
       const double twice_variance = 2 * sigma * sigma * (1 + 2 * error);
-      static_cast<void>(detail::fill_rounded_block<detail::native_lanes>(key, nonce, number, twice_variance, {}, fast.k,
-                                                                         fast.margins));
+      static_cast<void>(
+          detail::fill_rounded_block<detail::native_lanes>(key, nonce, number, twice_variance, fast.k, fast.margins));
       for (std::uint32_t pair = 0; pair < 256; ++pair) {
         std::int64_t exact[2];
         detail::exact_pair(detail::bits_of_pair(key, nonce, number, pair), sigma, exact);
@@ -162,10 +162,10 @@ BOOST_AUTO_TEST_CASE(worse_arithmetic_is_found_out) {
 
 BOOST_AUTO_TEST_CASE(keys_purposes_steps_and_tiles_give_different_noise) {
   tile one{};
-  detail::fill_rounded_gaussians(key, nonce, 3, 0x1p20, {}, one.k);
+  detail::fill_rounded_gaussians(key, nonce, 3, 0x1p20, one.k);
   const auto agreeing = [&](const pergrad::chacha_key& of, const pergrad::chacha_nonce& under, std::uint64_t number) {
     tile other{};
-    detail::fill_rounded_gaussians(of, under, number, 0x1p20, {}, other.k);
+    detail::fill_rounded_gaussians(of, under, number, 0x1p20, other.k);
     std::size_t same = 0;
     for (std::size_t i = 0; i < detail::gaussian_block; ++i) same += one.k[i] == other.k[i] ? 1U : 0U;
     return same;

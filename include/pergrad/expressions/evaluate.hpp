@@ -294,7 +294,8 @@ template <class Type>
   if constexpr (requires { typename Type::network_type; }) {
     return std::type_identity<typename Type::network_type>{};
   } else {
-    return std::type_identity<typename decltype(std::declval<const Type&>().leaf())::network_type>{};
+    using leaf = std::remove_cvref_t<decltype(std::declval<const Type&>().leaf())>;
+    return std::type_identity<typename leaf::network_type>{};
   }
 }
 

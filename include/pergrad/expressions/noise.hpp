@@ -10,7 +10,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <stdexcept>
 #include <type_traits>
@@ -36,12 +35,6 @@ struct noise_of {
   Generator* generator = nullptr;
 };
 
-/// What uses released values, and the arrays that it reads beside them, element by element; null stands for none.
-template <class Use, class Scalar>
-struct use_with_arrays : Use {
-  std::array<const Scalar*, block_arrays::most - 1> arrays{};
-};
-
 /// Released values that nobody uses on the way.
 struct unused {
   struct nothing {};
@@ -53,11 +46,9 @@ template <class Scalar, class Use>
   if constexpr (std::is_same_v<Use, unused::nothing>) {
     return {};
   } else {
-    return {&use,
-            [](void* context, std::size_t first, Scalar* values, std::size_t count) {
+    return {&use, [](void* context, std::size_t first, Scalar* values, std::size_t count) {
               (*static_cast<Use*>(context))(first, values, count);
-            },
-            use.arrays};
+            }};
   }
 }
 

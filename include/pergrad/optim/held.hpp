@@ -60,7 +60,7 @@ template <class Network, class Update>
   if constexpr (held_parameters<Network>.empty()) {
     return update;
   } else {
-    auto others = [update](std::size_t first, auto* values, std::size_t count) {
+    return [update](std::size_t first, auto* values, std::size_t count) {
       const std::size_t end = first + count;
       for (const parameter_range& held : held_parameters<Network>) {
         if (held.end <= first || held.first >= end) continue;
@@ -71,7 +71,6 @@ template <class Network, class Update>
       }
       if (first < end) update(first, values, end - first);
     };
-    return use_with_arrays<decltype(others), typename Network::scalar>{others, update.arrays};
   }
 }
 

@@ -31,7 +31,7 @@ struct checkpoint_access;
 /// An update by a rule of optim/rules.hpp over parameters and an optimizer's arrays, a vector at a time.
 template <class Rule, class Scalar, class... State>
 [[nodiscard]] auto update_by(const Rule& rule, Scalar* parameters, State*... arrays) {
-  auto update = [=](std::size_t first, const Scalar* gradient, std::size_t size) {
+  return [=](std::size_t first, const Scalar* gradient, std::size_t size) {
     // By value: what is stored might lie over anything else, and would be read again each time.
     const auto step = [=](on_host::index i, const auto& lanes) {
       const auto apply = [&](on_host::pack<Scalar> parameter, auto... state) {
@@ -43,7 +43,6 @@ template <class Rule, class Scalar, class... State>
     };
     on_host::for_each_pack<Scalar>(static_cast<on_host::index>(size), step);
   };
-  return use_with_arrays<decltype(update), Scalar>{update, {parameters, arrays...}};
 }
 
 }  // namespace detail

@@ -52,11 +52,10 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
     const rules::sgd_rule<scalar> plain{static_cast<scalar>(rate_ * scale)};
     const rules::momentum_rule<scalar> heavy{static_cast<scalar>(scale), static_cast<scalar>(rate_),
                                              static_cast<scalar>(momentum_)};
-    auto update = [with = detail::update_by(heavy, w, velocity_.data()), without = detail::update_by(plain, w),
-                   is_heavy = momentum_ > 0](std::size_t first, const scalar* gradient, std::size_t size) {
+    return [with = detail::update_by(heavy, w, velocity_.data()), without = detail::update_by(plain, w),
+            is_heavy = momentum_ > 0](std::size_t first, const scalar* gradient, std::size_t size) {
       is_heavy ? with(first, gradient, size) : without(first, gradient, size);
     };
-    return detail::use_with_arrays<decltype(update), scalar>{update, {w, velocity_.data()}};
   }
 
   double rate_;

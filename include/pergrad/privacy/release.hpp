@@ -42,12 +42,11 @@ struct unreleased_sum {
 };
 
 /// What becomes of released values: apply(context, first, values, count) gets every short stretch of them once, on any
-/// thread, and may change it. `reads`: arrays that it reads beside them, element by element; null stands for none.
+/// thread, and may change it.
 template <class Scalar>
 struct element_update {
   void* context = nullptr;
   void (*apply)(void* context, std::size_t first, Scalar* values, std::size_t count) = nullptr;
-  std::array<const Scalar*, block_arrays::most - 1> reads{};
 };
 
 /// Throws std::invalid_argument for noise that the grid cannot carry; `sigma`: in steps of the grid.
@@ -82,7 +81,7 @@ class release_gate {
       const std::size_t count = std::min(gaussian_block, end - first);
       const Scalar* const floating = sum.floating == nullptr ? zeros.data() : sum.floating + first;
       alignas(64) double k[gaussian_block];
-      draw(first, count, sum, update, k);
+      draw(first, k);
       alignas(64) Scalar passing[gaussian_block];
       Scalar* const to = out == nullptr ? passing : out + first;
       {
@@ -134,21 +133,12 @@ class release_gate {
   static constexpr std::size_t stretch = 4 * gaussian_block;
   alignas(64) static constexpr std::array<Scalar, gaussian_block> zeros{};
 
-  void draw(std::size_t first, std::size_t count, const unreleased_sum<Scalar>& sum,
-            const element_update<Scalar>& update, double (&k)[gaussian_block]) const noexcept {
+  void draw(std::size_t first, double (&k)[gaussian_block]) const noexcept {
     if (sigma_ == 0) {
       std::fill_n(k, gaussian_block, 0.0);
-      return;
+    } else {
+      fill_rounded_gaussians<native_lanes, Scalar>(stream_.key(), stream_.nonce(), first / gaussian_block, sigma_, k);
     }
-    block_arrays wanted;
-    if (count == gaussian_block) {
-      if (sum.floating != nullptr) wanted.add(sum.floating + first);
-      for (const Scalar* each : update.reads) {
-        if (each != nullptr) wanted.add(each + first);
-      }
-    }
-    fill_rounded_gaussians<native_lanes, Scalar>(stream_.key(), stream_.nonce(), first / gaussian_block, sigma_, wanted,
-                                                 k);
   }
   void store(const double* k, const Scalar* sum, Scalar* out, std::size_t count) const noexcept {
     release_kernels_in_use<Scalar>().release(k, sum, scale_, out, static_cast<int>(count));

@@ -68,31 +68,6 @@ inline constexpr double error_of_gaussian = 0x1p-47;
 /// Is the rounding of a pair with this margin not proven?
 [[nodiscard]] PERGRAD_HD inline bool is_open(double margin) noexcept { return !(margin >= 0); }
 
-/// Arrays that are read at a block's elements as soon as its noise is made: what of them is not in the cache comes in
-/// meanwhile. Making noise waits for no memory, so nothing else would ask for it before (docs/internals/tricks.md).
-struct block_arrays {
-  static constexpr std::size_t most = 4;
-  const void* first[most]{};  ///< at the block's first element
-  std::size_t count = 0;
-  std::size_t bytes = 0;  ///< of a block's elements; 0: nothing is to be fetched
-
-  template <class Scalar>
-  void add(const Scalar* at) noexcept {
-    first[count++] = at;
-    bytes = gaussian_block * sizeof(Scalar);
-  }
-  /// Fetches one of `parts` even parts of each.
-  void fetch(std::size_t part, std::size_t parts) const noexcept {
-    constexpr std::size_t cache_line = 64;
-    const std::size_t lines = bytes / cache_line;
-    for (std::size_t k = 0; k < count; ++k) {
-      for (std::size_t line = part * lines / parts; line < (part + 1) * lines / parts; ++line) {
-        __builtin_prefetch(static_cast<const char*>(first[k]) + line * cache_line);
-      }
-    }
-  }
-};
-
 /// How sums and released values lie to the grid: sum * to_grid is a place in grid steps, integer * grid a value.
 struct release_scale {
   double to_grid = 1;
@@ -129,8 +104,7 @@ template <class Scalar>
 template <class Scalar>
 struct release_kernels {
   bool (*fill_block)(const chacha_key&, const chacha_nonce&, std::uint64_t block, double twice_variance,
-                     const block_arrays& wanted, double (&k)[gaussian_block],
-                     double (&margins)[gaussian_block / 2]) noexcept;
+                     double (&k)[gaussian_block], double (&margins)[gaussian_block / 2]) noexcept;
   void (*release)(const double* k, const Scalar* sum, const release_scale&, Scalar* out, int count) noexcept;
 };
 
@@ -191,14 +165,14 @@ inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
 /// many lanes of the flags' vectors. `Scalar`: of what is released. Precondition: least_sigma <= sigma <= most_sigma.
 template <int Lanes = native_lanes, class Scalar = float>
 void fill_rounded_gaussians(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t block, double sigma,
-                            const block_arrays& wanted, double (&k)[gaussian_block]) noexcept {
+                            double (&k)[gaussian_block]) noexcept {
   alignas(64) double margins[gaussian_block / 2];
   const double twice_variance = 2 * sigma * sigma;
   bool is_open = false;
   if constexpr (Lanes == native_lanes) {
-    is_open = release_kernels_in_use<Scalar>().fill_block(key, nonce, block, twice_variance, wanted, k, margins);
+    is_open = release_kernels_in_use<Scalar>().fill_block(key, nonce, block, twice_variance, k, margins);
   } else {
-    is_open = fill_rounded_block<Lanes>(key, nonce, block, twice_variance, wanted, k, margins);
+    is_open = fill_rounded_block<Lanes>(key, nonce, block, twice_variance, k, margins);
   }
   if (is_open) settle_roundings(key, nonce, block, sigma, margins, k);
   wipe(margins, sizeof margins);

@@ -181,7 +181,7 @@ template <int Lanes>
 /// All 512 rounded Gaussians of one block; whether the margin of any pair is negative.
 template <int Lanes>
 inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t block,
-                               double twice_variance, const block_arrays& wanted, double (&k)[gaussian_block],
+                               double twice_variance, double (&k)[gaussian_block],
                                double (&margins)[gaussian_block / 2]) noexcept {
   using u32 = typename lanes<Lanes>::u32;
   using u64 = typename wide<Lanes>::u64;
@@ -192,7 +192,6 @@ inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce,
     u32 word[16];
     chacha_lanes<Lanes>(key, nonce, counter, word);
     for (std::size_t p = 0; p < 4; ++p) {
-      wanted.fetch(4 * (column / width) + p, 4 * (64 / width));
       pair_words<Lanes> words[2];
       words[0] = widened<0, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
       if constexpr (Lanes > 1) {
