@@ -3229,10 +3229,11 @@ class key_page {
   static_assert(sizeof(content) <= bytes);
 
   void require() const {
-    if (content_ == nullptr) throw std::logic_error("pergrad: os_keyed_generator was used after it was moved from");
+    if (content_ == nullptr)
+      detail::throw_logic_error({"pergrad: os_keyed_generator was used after it was moved from"});
     if (content_->process != ::getpid()) {  // 0 where the kernel has wiped the page
-      throw std::logic_error(
-          "pergrad: os_keyed_generator was used in a forked process, which would repeat its noise: make one there");
+      detail::throw_logic_error(
+          {"pergrad: os_keyed_generator was used in a forked process, which would repeat its noise: make one there"});
     }
   }
   void give_back() noexcept {
@@ -4802,8 +4803,8 @@ class tape {
   template <executor Executor>
   tape(const Executor& executor, max_batch batch, max_sums sums = {Executor::template usual_sums<Network>})
       : max_batch_{batch.count}, max_sums_{sums.count} {
-    if (batch.count == 0) throw std::invalid_argument("pergrad: tape: max_batch must be at least 1");
-    if (sums.count == 0) throw std::invalid_argument("pergrad: tape: max_sums must be at least 1");
+    if (batch.count == 0) detail::throw_invalid_argument({"pergrad: tape: max_batch must be at least 1"});
+    if (sums.count == 0) detail::throw_invalid_argument({"pergrad: tape: max_sums must be at least 1"});
     static_assert(sizeof(typename Executor::template explanation<Network>) != 0);
     if constexpr (std::is_same_v<typename Executor::template explanation<Network>, char>) {
       memory_ = executor.template make_tape<Network>(batch.count, sums.count);
@@ -5450,7 +5451,7 @@ class thread_pool {
   explicit thread_pool(threads wanted) : state_{std::make_unique<shared_state>()} {
     std::size_t count = wanted.count == 0 ? std::thread::hardware_concurrency() : wanted.count;
     count = count == 0 ? 1 : count;
-    if (count > most_threads) throw std::invalid_argument("pergrad: threads must be at most 1024");
+    if (count > most_threads) detail::throw_invalid_argument({"pergrad: threads must be at most 1024"});
     state_->members.reserve(count - 1);
     for (std::size_t worker = 1; worker < count; ++worker) {
       state_->members.emplace_back([shared = state_.get(), worker] { serve(*shared, worker); });
@@ -5479,7 +5480,7 @@ class thread_pool {
   void run(std::size_t count, void* context, task_function call) const {
     if (count == 0) return;
     if (state_at_work() == state_.get()) {
-      throw std::logic_error("pergrad: a task cannot start tasks on its own executor, it would wait for itself");
+      detail::throw_logic_error({"pergrad: a task cannot start tasks on its own executor, it would wait for itself"});
     }
     const std::lock_guard lock{state_->one_job_at_a_time};
     shared_state& shared = *state_;
@@ -8576,7 +8577,7 @@ class variance_of : public detail::over_gradients<Leaf> {
   using scalar = typename Leaf::scalar;
   explicit variance_of(const Leaf& leaf) : detail::over_gradients<Leaf>{leaf} {}
   void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
-    if (accumulate) throw std::invalid_argument("pergrad: a variance cannot be accumulated over chunks");
+    if (accumulate) detail::throw_invalid_argument({"pergrad: a variance cannot be accumulated over chunks"});
     mean_.resize(out.size());
     const double scale = 1 / static_cast<double>(this->leaf().size());
     plain_sum{this->leaf(), scale}.attach(request, mean_, false);
@@ -8612,7 +8613,7 @@ class materialised_gradients : public detail::expression_tag {
   }
   void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
     if (accumulate || request.rows != nullptr) {
-      throw std::invalid_argument("pergrad: one evaluation materialises gradients once, and never adds to them");
+      detail::throw_invalid_argument({"pergrad: one evaluation materialises gradients once, and never adds to them"});
     }
     request.backward = true;
     request.norms = true;
@@ -8654,7 +8655,7 @@ class outputs_of : public detail::over_gradients<Leaf> {
   static constexpr bool needs_backward = false;
   [[nodiscard]] static std::size_t value_count(const Leaf& leaf) { return leaf.size() * width; }
   void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
-    if (accumulate) throw std::invalid_argument("pergrad: outputs cannot be accumulated");
+    if (accumulate) detail::throw_invalid_argument({"pergrad: outputs cannot be accumulated"});
     out_ = out.data();
     detail::new_observer(request) = {this, [](void* self, const detail::sample_facts<scalar>& facts) {
                                        std::copy(facts.output.begin(), facts.output.end(),
@@ -8678,8 +8679,9 @@ class gram_of : public detail::over_gradients<Leaf> {
   static constexpr bool needs_rows = true;
   [[nodiscard]] static std::size_t value_count(const Leaf& leaf) { return leaf.size() * leaf.size(); }
   void attach(detail::run_request<scalar>& request, std::span<double> /*out*/, bool accumulate) {
-    if (accumulate) throw std::invalid_argument("pergrad: a Gram matrix cannot be accumulated over chunks");
-    if (request.rows != nullptr) throw std::invalid_argument("pergrad: one evaluation materialises gradients once");
+    if (accumulate) detail::throw_invalid_argument({"pergrad: a Gram matrix cannot be accumulated over chunks"});
+    if (request.rows != nullptr)
+      detail::throw_invalid_argument({"pergrad: one evaluation materialises gradients once"});
     rows_.resize(this->leaf().size() * Leaf::network_type::parameter_count);
     request.backward = true;
     request.norms = true;
@@ -8720,7 +8722,7 @@ template <class Network, class Loss, detail::algorithms Which>
 /// (1/B) sum_b g_b: the ordinary gradient of the mean loss. B is the size of this batch, so never private.
 template <class Network, class Loss, detail::algorithms Which>
 [[nodiscard]] auto mean(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
-  if (gradients.size() == 0) throw std::invalid_argument("pergrad: mean: an empty batch has none");
+  if (gradients.size() == 0) detail::throw_invalid_argument({"pergrad: mean: an empty batch has none"});
   const detail::float_environment proven;
   return plain_sum{gradients, 1 / static_cast<double>(gradients.size())};
 }
@@ -8734,7 +8736,7 @@ template <class Network, class Loss, detail::algorithms Which, per_sample_scalar
 [[nodiscard]] auto weighted_sum(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
                                 const Weights& weights) {
   if (!detail::leaf_of(weights).same_as(gradients)) {
-    throw std::invalid_argument("pergrad: weighted_sum: the weights belong to other per-sample gradients");
+    detail::throw_invalid_argument({"pergrad: weighted_sum: the weights belong to other per-sample gradients"});
   }
   return weighted_gradient_sum<per_sample_gradient_leaf<Network, Loss, Which>, Weights>{gradients, weights};
 }
@@ -8752,13 +8754,13 @@ template <class Network, class Loss, detail::algorithms Which>
 /// (1/B) sum_b g_b² (BackPACK's second moment).
 template <class Network, class Loss, detail::algorithms Which>
 [[nodiscard]] auto second_moment(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
-  if (gradients.size() == 0) throw std::invalid_argument("pergrad: second_moment: an empty batch has none");
+  if (gradients.size() == 0) detail::throw_invalid_argument({"pergrad: second_moment: an empty batch has none"});
   return plain_sum{gradients, 1 / static_cast<double>(gradients.size()), true};
 }
 /// Population variance over the batch, element by element (BackPACK's variance).
 template <class Network, class Loss, detail::algorithms Which>
 [[nodiscard]] auto variance(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
-  if (gradients.size() == 0) throw std::invalid_argument("pergrad: variance: an empty batch has none");
+  if (gradients.size() == 0) detail::throw_invalid_argument({"pergrad: variance: an empty batch has none"});
   return variance_of{gradients};
 }
 /// All gradients as rows: batch times `parameter_count` values.
@@ -8858,7 +8860,8 @@ class total_state {
     require_whole();
     if (count == 0) return;
     if (data_ != nullptr && data_ != data) {
-      throw std::logic_error("pergrad: chunks of one sum must be of one data set, as their records could be the same");
+      detail::throw_logic_error(
+          {"pergrad: chunks of one sum must be of one data set, as their records could be the same"});
     }
     std::uint64_t next = next_record_;
     for (std::size_t i = 0; i < count; ++i) {
@@ -8896,7 +8899,8 @@ class total_state {
   /// Throws std::logic_error while an evaluation writes to the total.
   void require_nobody_writes() const {
     if (condition_ == condition::being_written) {
-      throw std::logic_error("pergrad: an evaluation is under way into this total: one evaluation has one sum for it");
+      detail::throw_logic_error(
+          {"pergrad: an evaluation is under way into this total: one evaluation has one sum for it"});
     }
   }
 
@@ -8906,8 +8910,8 @@ class total_state {
   [[nodiscard]] const release_grid& grid() const {
     require_whole();
     if (!grid_) {
-      throw std::logic_error(
-          "pergrad: noise on a bounded_total that knows no bound: add a clipped sum to it first, or expect(bound)");
+      detail::throw_logic_error(
+          {"pergrad: noise on a bounded_total that knows no bound: add a clipped sum to it first, or expect(bound)"});
     }
     return *grid_;
   }
@@ -8919,7 +8923,7 @@ class total_state {
   void require_whole() const {
     require_nobody_writes();
     if (condition_ == condition::broken) {
-      throw std::logic_error("pergrad: an evaluation into this total has failed: clear() it first");
+      detail::throw_logic_error({"pergrad: an evaluation into this total has failed: clear() it first"});
     }
   }
 
@@ -9082,8 +9086,8 @@ struct total_access {
   static void borrow(bounded_total<Network>& total, released_gradient<Network, IsPrivate>& gradient,
                      record_capacity capacity) {
     if (gradient.sum_.floating.size() == 0) {
-      throw std::invalid_argument(
-          "pergrad: a private gradient that was moved from, or that gets another sum of this evaluation, takes none");
+      detail::throw_invalid_argument(
+          {"pergrad: a private gradient that was moved from, or that gets another sum of this evaluation, takes none"});
     }
     total.state_ = total_state{summation::of<typename Network::scalar>(capacity.count)};
     std::swap(total.memory_, gradient.sum_);
@@ -9167,7 +9171,7 @@ struct total_release {
     const float_environment proven;
     const total_state& state = total_access::state(total);
     if (total_access::floating(total).size() != Network::parameter_count) {
-      throw std::invalid_argument("pergrad: a bounded_total that was moved from has no sum to release");
+      detail::throw_invalid_argument({"pergrad: a bounded_total that was moved from has no sum to release"});
     }
     const gate_type gate{typename gate_type::of_any_generator{},
                          state.grid(),
@@ -9465,7 +9469,7 @@ class chunk_of_total : public usual_needs {
 
   void attach(detail::run_request<scalar>& request) {
     if (total_access::floating(*total_).size() != Network::parameter_count) {
-      throw std::invalid_argument("pergrad: a total or private gradient that was moved from cannot take a sum");
+      detail::throw_invalid_argument({"pergrad: a total or private gradient that was moved from cannot take a sum"});
     }
     total_state& state = total_access::state(*total_);
     state.require_nobody_writes();
@@ -9607,10 +9611,11 @@ struct evaluation {
     // Here and not where it runs: a short way back to the user's line.
     static_assert(sizeof(typename Executor::template loss_explanation<typename decltype(leaf)::loss_type>) != 0);
     if ((!leaf.same_as(rest.leaf()) || ...)) {
-      throw std::invalid_argument("pergrad: expressions evaluated together must be over the same per-sample gradients");
+      detail::throw_invalid_argument(
+          {"pergrad: expressions evaluated together must be over the same per-sample gradients"});
     }
     if (sizeof...(Rest) > 0 && !(First::whole_batch && (Rest::whole_batch && ...))) {
-      throw std::invalid_argument("pergrad: one sample's gradient g[b] is evaluated on its own");
+      detail::throw_invalid_argument({"pergrad: one sample's gradient g[b] is evaluated on its own"});
     }
     try {
       run_request<typename decltype(leaf)::scalar> request;
@@ -9731,7 +9736,7 @@ void total_release::into(const Executor& executor, released_gradient<Network, Is
   static_assert(IsPrivate == Generator::is_private);
   const auto out = total_access::values(update);
   if (out.size() != Network::parameter_count) {
-    throw std::invalid_argument("pergrad: a private_gradient that was moved from cannot take a noised sum");
+    detail::throw_invalid_argument({"pergrad: a private_gradient that was moved from cannot take a noised sum"});
   }
   of_total(executor.pool(), *noised.total, noised.noise, 1, out.data(), begin);
 }
@@ -23143,7 +23148,8 @@ class host {
            const detail::run_request<typename Network::scalar>& request) const {
     auto* const memory = tape.template memory<on_host::working_memory<Network>>();
     if (memory == nullptr) {
-      throw std::invalid_argument("pergrad: the tape was made for another executor than the one it is evaluated by");
+      detail::throw_invalid_argument(
+          {"pergrad: the tape was made for another executor than the one it is evaluated by"});
     }
     using scalar = typename Network::scalar;
     struct source_type {
