@@ -3176,7 +3176,7 @@ inline std::uint64_t take_step(std::atomic<std::uint64_t>& next) {
 class key_page {
  public:
   /// Draws the keys. Throws std::runtime_error when the operating system gives none or no memory.
-  key_page() {
+  [[gnu::cold]] key_page() {
     void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw_runtime_error({"pergrad: no memory for a key, errno ", errno});
     content_ = new (memory) content;
@@ -4801,7 +4801,8 @@ class tape {
   /// Reserves everything. Throws std::invalid_argument for an empty batch, std::runtime_error if there is no memory,
   /// and what the executor throws.
   template <executor Executor>
-  tape(const Executor& executor, max_batch batch, max_sums sums = {Executor::template usual_sums<Network>})
+  [[gnu::cold]] tape(const Executor& executor, max_batch batch,
+                     max_sums sums = {Executor::template usual_sums<Network>})
       : max_batch_{batch.count}, max_sums_{sums.count} {
     if (batch.count == 0) detail::throw_invalid_argument({"pergrad: tape: max_batch must be at least 1"});
     if (sums.count == 0) detail::throw_invalid_argument({"pergrad: tape: max_sums must be at least 1"});
@@ -5448,13 +5449,13 @@ namespace detail {
 class thread_pool {
  public:
   /// Throws std::invalid_argument for more than 1024 threads.
-  explicit thread_pool(threads wanted) : state_{std::make_unique<shared_state>()} {
+  [[gnu::cold]] explicit thread_pool(threads wanted) : state_{std::make_unique<shared_state>()} {
     std::size_t count = wanted.count == 0 ? std::thread::hardware_concurrency() : wanted.count;
     count = count == 0 ? 1 : count;
     if (count > most_threads) detail::throw_invalid_argument({"pergrad: threads must be at most 1024"});
-    state_->members.reserve(count - 1);
+    state_->members = std::vector<std::thread>(count - 1);
     for (std::size_t worker = 1; worker < count; ++worker) {
-      state_->members.emplace_back([shared = state_.get(), worker] { serve(*shared, worker); });
+      state_->members[worker - 1] = std::thread{[shared = state_.get(), worker] { serve(*shared, worker); }};
     }
   }
 
@@ -5530,7 +5531,9 @@ class thread_pool {
       stop.store(true, std::memory_order_relaxed);
       job.fetch_add(1, std::memory_order_release);
       job.notify_all();
-      for (std::thread& member : members) member.join();
+      for (std::thread& member : members) {
+        if (member.joinable()) member.join();  // all, unless one could not be started
+      }
     }
   };
 
@@ -7296,7 +7299,9 @@ class release_gate {
     const std::size_t end = std::min(elements_, (number + 1) * stretch);
     for (std::size_t first = number * stretch; first < end; first += gaussian_block) {
       const std::size_t count = std::min(gaussian_block, end - first);
-      const Scalar* const floating = sum.floating == nullptr ? zeros.data() : sum.floating + first;
+      alignas(64) Scalar zeros[gaussian_block];
+      if (sum.floating == nullptr || sum.integers != nullptr) std::fill_n(zeros, gaussian_block, Scalar{0});
+      const Scalar* const floating = sum.floating == nullptr ? zeros : sum.floating + first;
       alignas(64) double k[gaussian_block];
       draw(first, k);
       alignas(64) Scalar passing[gaussian_block];
@@ -7310,7 +7315,7 @@ class release_gate {
             const auto place = static_cast<std::int64_t>(on_grid(floating[i], scale_)) + sum.integers[first + i];
             k[i] += static_cast<double>(within_grid(place));
           }
-          store(k, zeros.data(), to, count);
+          store(k, zeros, to, count);
         }
       }
       wipe(k, sizeof k);
@@ -7348,7 +7353,6 @@ class release_gate {
   }
 
   static constexpr std::size_t stretch = 4 * gaussian_block;
-  alignas(64) static constexpr std::array<Scalar, gaussian_block> zeros{};
 
   void draw(std::size_t first, double (&k)[gaussian_block]) const noexcept {
     if (sigma_ == 0) {
@@ -8950,7 +8954,7 @@ class released_gradient {
   using network_type = Network;
   using scalar = typename Network::scalar;
   template <class Executor>
-  explicit released_gradient(const Executor& /*executor*/) : released_gradient{} {
+  [[gnu::cold]] explicit released_gradient(const Executor& /*executor*/) : released_gradient{} {
     sum_.floating = {Network::parameter_count, "a clipped sum", detail::uninitialised};
   }
 
@@ -18366,7 +18370,7 @@ struct working_memory {
       round_up(table.tile * static_cast<index>(std::max<std::size_t>(1, table.layer_groups)));
 
   /// Reserves everything. Throws std::runtime_error if there is no memory.
-  [[gnu::noinline]] working_memory(std::size_t of_threads, std::size_t of_batch, std::size_t of_sums)
+  [[gnu::cold, gnu::noinline]] working_memory(std::size_t of_threads, std::size_t of_batch, std::size_t of_sums)
       : threads{of_threads}, max_batch{of_batch}, max_sums{of_sums} {}
 
   std::size_t threads;    ///< that there are workspaces for

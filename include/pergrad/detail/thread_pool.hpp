@@ -32,13 +32,13 @@ namespace detail {
 class thread_pool {
  public:
   /// Throws std::invalid_argument for more than 1024 threads.
-  explicit thread_pool(threads wanted) : state_{std::make_unique<shared_state>()} {
+  [[gnu::cold]] explicit thread_pool(threads wanted) : state_{std::make_unique<shared_state>()} {
     std::size_t count = wanted.count == 0 ? std::thread::hardware_concurrency() : wanted.count;
     count = count == 0 ? 1 : count;
     if (count > most_threads) detail::throw_invalid_argument({"pergrad: threads must be at most 1024"});
-    state_->members.reserve(count - 1);
+    state_->members = std::vector<std::thread>(count - 1);
     for (std::size_t worker = 1; worker < count; ++worker) {
-      state_->members.emplace_back([shared = state_.get(), worker] { serve(*shared, worker); });
+      state_->members[worker - 1] = std::thread{[shared = state_.get(), worker] { serve(*shared, worker); }};
     }
   }
 
@@ -114,7 +114,9 @@ class thread_pool {
       stop.store(true, std::memory_order_relaxed);
       job.fetch_add(1, std::memory_order_release);
       job.notify_all();
-      for (std::thread& member : members) member.join();
+      for (std::thread& member : members) {
+        if (member.joinable()) member.join();  // all, unless one could not be started
+      }
     }
   };
 
