@@ -3176,7 +3176,7 @@ inline std::uint64_t take_step(std::atomic<std::uint64_t>& next) {
 class key_page {
  public:
   /// Draws the keys. Throws std::runtime_error when the operating system gives none or no memory.
-  [[gnu::cold]] key_page() {
+  key_page() {
     void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw_runtime_error({"pergrad: no memory for a key, errno ", errno});
     content_ = new (memory) content;
@@ -4801,8 +4801,7 @@ class tape {
   /// Reserves everything. Throws std::invalid_argument for an empty batch, std::runtime_error if there is no memory,
   /// and what the executor throws.
   template <executor Executor>
-  [[gnu::cold]] tape(const Executor& executor, max_batch batch,
-                     max_sums sums = {Executor::template usual_sums<Network>})
+  tape(const Executor& executor, max_batch batch, max_sums sums = {Executor::template usual_sums<Network>})
       : max_batch_{batch.count}, max_sums_{sums.count} {
     if (batch.count == 0) detail::throw_invalid_argument({"pergrad: tape: max_batch must be at least 1"});
     if (sums.count == 0) detail::throw_invalid_argument({"pergrad: tape: max_sums must be at least 1"});
@@ -5449,7 +5448,7 @@ namespace detail {
 class thread_pool {
  public:
   /// Throws std::invalid_argument for more than 1024 threads.
-  [[gnu::cold]] explicit thread_pool(threads wanted) : state_{std::make_unique<shared_state>()} {
+  explicit thread_pool(threads wanted) : state_{std::make_unique<shared_state>()} {
     std::size_t count = wanted.count == 0 ? std::thread::hardware_concurrency() : wanted.count;
     count = count == 0 ? 1 : count;
     if (count > most_threads) detail::throw_invalid_argument({"pergrad: threads must be at most 1024"});
@@ -7103,7 +7102,7 @@ inline constexpr release_kernels<Scalar> releases{&fill_rounded_block<native_lan
 namespace pergrad::inline v0_1::detail {
 
 template <class Scalar>
-[[nodiscard]] const release_kernels<Scalar>& release_kernels_in_use() noexcept {
+[[nodiscard, gnu::noinline]] const release_kernels<Scalar>& release_kernels_in_use() noexcept {
   return PERGRAD_OF_TARGET(on_host::kernel_target_in_use(), releases<Scalar>);
 }
 
@@ -8954,7 +8953,7 @@ class released_gradient {
   using network_type = Network;
   using scalar = typename Network::scalar;
   template <class Executor>
-  [[gnu::cold]] explicit released_gradient(const Executor& /*executor*/) : released_gradient{} {
+  explicit released_gradient(const Executor& /*executor*/) : released_gradient{} {
     sum_.floating = {Network::parameter_count, "a clipped sum", detail::uninitialised};
   }
 
@@ -18370,7 +18369,7 @@ struct working_memory {
       round_up(table.tile * static_cast<index>(std::max<std::size_t>(1, table.layer_groups)));
 
   /// Reserves everything. Throws std::runtime_error if there is no memory.
-  [[gnu::cold, gnu::noinline]] working_memory(std::size_t of_threads, std::size_t of_batch, std::size_t of_sums)
+  [[gnu::noinline]] working_memory(std::size_t of_threads, std::size_t of_batch, std::size_t of_sums)
       : threads{of_threads}, max_batch{of_batch}, max_sums{of_sums} {}
 
   std::size_t threads;    ///< that there are workspaces for

@@ -32,8 +32,7 @@ class tape {
   /// Reserves everything. Throws std::invalid_argument for an empty batch, std::runtime_error if there is no memory,
   /// and what the executor throws.
   template <executor Executor>
-  [[gnu::cold]] tape(const Executor& executor, max_batch batch,
-                     max_sums sums = {Executor::template usual_sums<Network>})
+  tape(const Executor& executor, max_batch batch, max_sums sums = {Executor::template usual_sums<Network>})
       : max_batch_{batch.count}, max_sums_{sums.count} {
     if (batch.count == 0) detail::throw_invalid_argument({"pergrad: tape: max_batch must be at least 1"});
     if (sums.count == 0) detail::throw_invalid_argument({"pergrad: tape: max_sums must be at least 1"});

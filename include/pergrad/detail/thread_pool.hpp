@@ -32,7 +32,7 @@ namespace detail {
 class thread_pool {
  public:
   /// Throws std::invalid_argument for more than 1024 threads.
-  [[gnu::cold]] explicit thread_pool(threads wanted) : state_{std::make_unique<shared_state>()} {
+  explicit thread_pool(threads wanted) : state_{std::make_unique<shared_state>()} {
     std::size_t count = wanted.count == 0 ? std::thread::hardware_concurrency() : wanted.count;
     count = count == 0 ? 1 : count;
     if (count > most_threads) detail::throw_invalid_argument({"pergrad: threads must be at most 1024"});

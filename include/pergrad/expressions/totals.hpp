@@ -178,7 +178,7 @@ class released_gradient {
   using network_type = Network;
   using scalar = typename Network::scalar;
   template <class Executor>
-  [[gnu::cold]] explicit released_gradient(const Executor& /*executor*/) : released_gradient{} {
+  explicit released_gradient(const Executor& /*executor*/) : released_gradient{} {
     sum_.floating = {Network::parameter_count, "a clipped sum", detail::uninitialised};
   }
 

@@ -130,7 +130,7 @@ inline std::uint64_t take_step(std::atomic<std::uint64_t>& next) {
 class key_page {
  public:
   /// Draws the keys. Throws std::runtime_error when the operating system gives none or no memory.
-  [[gnu::cold]] key_page() {
+  key_page() {
     void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw_runtime_error({"pergrad: no memory for a key, errno ", errno});
     content_ = new (memory) content;

@@ -141,7 +141,7 @@ struct working_memory {
       round_up(table.tile * static_cast<index>(std::max<std::size_t>(1, table.layer_groups)));
 
   /// Reserves everything. Throws std::runtime_error if there is no memory.
-  [[gnu::cold, gnu::noinline]] working_memory(std::size_t of_threads, std::size_t of_batch, std::size_t of_sums)
+  [[gnu::noinline]] working_memory(std::size_t of_threads, std::size_t of_batch, std::size_t of_sums)
       : threads{of_threads}, max_batch{of_batch}, max_sums{of_sums} {}
 
   std::size_t threads;    ///< that there are workspaces for
