@@ -5451,7 +5451,7 @@ class thread_pool {
   explicit thread_pool(threads wanted) : state_{std::make_unique<shared_state>()} {
     std::size_t count = wanted.count == 0 ? std::thread::hardware_concurrency() : wanted.count;
     count = count == 0 ? 1 : count;
-    if (count > most_threads) detail::throw_invalid_argument({"pergrad: threads must be at most 1024"});
+    if (count > most_threads) throw_invalid_argument({"pergrad: threads must be at most 1024"});
     state_->members = std::vector<std::thread>(count - 1);
     for (std::size_t worker = 1; worker < count; ++worker) {
       state_->members[worker - 1] = std::thread{[shared = state_.get(), worker] { serve(*shared, worker); }};
@@ -5480,7 +5480,7 @@ class thread_pool {
   void run(std::size_t count, void* context, task_function call) const {
     if (count == 0) return;
     if (state_at_work() == state_.get()) {
-      detail::throw_logic_error({"pergrad: a task cannot start tasks on its own executor, it would wait for itself"});
+      throw_logic_error({"pergrad: a task cannot start tasks on its own executor, it would wait for itself"});
     }
     const std::lock_guard lock{state_->one_job_at_a_time};
     shared_state& shared = *state_;
@@ -7296,10 +7296,10 @@ class release_gate {
   void release(std::size_t number, const unreleased_sum<Scalar>& sum, Scalar* out,
                const element_update<Scalar>& update) const noexcept {
     const std::size_t end = std::min(elements_, (number + 1) * stretch);
+    alignas(64) Scalar zeros[gaussian_block];
+    if (sum.floating == nullptr || sum.integers != nullptr) std::fill_n(zeros, gaussian_block, Scalar{0});
     for (std::size_t first = number * stretch; first < end; first += gaussian_block) {
       const std::size_t count = std::min(gaussian_block, end - first);
-      alignas(64) Scalar zeros[gaussian_block];
-      if (sum.floating == nullptr || sum.integers != nullptr) std::fill_n(zeros, gaussian_block, Scalar{0});
       const Scalar* const floating = sum.floating == nullptr ? zeros : sum.floating + first;
       alignas(64) double k[gaussian_block];
       draw(first, k);
@@ -8863,8 +8863,7 @@ class total_state {
     require_whole();
     if (count == 0) return;
     if (data_ != nullptr && data_ != data) {
-      detail::throw_logic_error(
-          {"pergrad: chunks of one sum must be of one data set, as their records could be the same"});
+      throw_logic_error({"pergrad: chunks of one sum must be of one data set, as their records could be the same"});
     }
     std::uint64_t next = next_record_;
     for (std::size_t i = 0; i < count; ++i) {
@@ -8902,8 +8901,7 @@ class total_state {
   /// Throws std::logic_error while an evaluation writes to the total.
   void require_nobody_writes() const {
     if (condition_ == condition::being_written) {
-      detail::throw_logic_error(
-          {"pergrad: an evaluation is under way into this total: one evaluation has one sum for it"});
+      throw_logic_error({"pergrad: an evaluation is under way into this total: one evaluation has one sum for it"});
     }
   }
 
@@ -8913,7 +8911,7 @@ class total_state {
   [[nodiscard]] const release_grid& grid() const {
     require_whole();
     if (!grid_) {
-      detail::throw_logic_error(
+      throw_logic_error(
           {"pergrad: noise on a bounded_total that knows no bound: add a clipped sum to it first, or expect(bound)"});
     }
     return *grid_;
@@ -8926,7 +8924,7 @@ class total_state {
   void require_whole() const {
     require_nobody_writes();
     if (condition_ == condition::broken) {
-      detail::throw_logic_error({"pergrad: an evaluation into this total has failed: clear() it first"});
+      throw_logic_error({"pergrad: an evaluation into this total has failed: clear() it first"});
     }
   }
 
@@ -9089,7 +9087,7 @@ struct total_access {
   static void borrow(bounded_total<Network>& total, released_gradient<Network, IsPrivate>& gradient,
                      record_capacity capacity) {
     if (gradient.sum_.floating.size() == 0) {
-      detail::throw_invalid_argument(
+      throw_invalid_argument(
           {"pergrad: a private gradient that was moved from, or that gets another sum of this evaluation, takes none"});
     }
     total.state_ = total_state{summation::of<typename Network::scalar>(capacity.count)};
@@ -9174,7 +9172,7 @@ struct total_release {
     const float_environment proven;
     const total_state& state = total_access::state(total);
     if (total_access::floating(total).size() != Network::parameter_count) {
-      detail::throw_invalid_argument({"pergrad: a bounded_total that was moved from has no sum to release"});
+      throw_invalid_argument({"pergrad: a bounded_total that was moved from has no sum to release"});
     }
     const gate_type gate{typename gate_type::of_any_generator{},
                          state.grid(),
@@ -9472,7 +9470,7 @@ class chunk_of_total : public usual_needs {
 
   void attach(detail::run_request<scalar>& request) {
     if (total_access::floating(*total_).size() != Network::parameter_count) {
-      detail::throw_invalid_argument({"pergrad: a total or private gradient that was moved from cannot take a sum"});
+      throw_invalid_argument({"pergrad: a total or private gradient that was moved from cannot take a sum"});
     }
     total_state& state = total_access::state(*total_);
     state.require_nobody_writes();
@@ -9614,11 +9612,10 @@ struct evaluation {
     // Here and not where it runs: a short way back to the user's line.
     static_assert(sizeof(typename Executor::template loss_explanation<typename decltype(leaf)::loss_type>) != 0);
     if ((!leaf.same_as(rest.leaf()) || ...)) {
-      detail::throw_invalid_argument(
-          {"pergrad: expressions evaluated together must be over the same per-sample gradients"});
+      throw_invalid_argument({"pergrad: expressions evaluated together must be over the same per-sample gradients"});
     }
     if (sizeof...(Rest) > 0 && !(First::whole_batch && (Rest::whole_batch && ...))) {
-      detail::throw_invalid_argument({"pergrad: one sample's gradient g[b] is evaluated on its own"});
+      throw_invalid_argument({"pergrad: one sample's gradient g[b] is evaluated on its own"});
     }
     try {
       run_request<typename decltype(leaf)::scalar> request;
@@ -9739,7 +9736,7 @@ void total_release::into(const Executor& executor, released_gradient<Network, Is
   static_assert(IsPrivate == Generator::is_private);
   const auto out = total_access::values(update);
   if (out.size() != Network::parameter_count) {
-    detail::throw_invalid_argument({"pergrad: a private_gradient that was moved from cannot take a noised sum"});
+    throw_invalid_argument({"pergrad: a private_gradient that was moved from cannot take a noised sum"});
   }
   of_total(executor.pool(), *noised.total, noised.noise, 1, out.data(), begin);
 }

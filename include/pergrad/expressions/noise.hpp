@@ -93,7 +93,7 @@ struct total_release {
     const float_environment proven;
     const total_state& state = total_access::state(total);
     if (total_access::floating(total).size() != Network::parameter_count) {
-      detail::throw_invalid_argument({"pergrad: a bounded_total that was moved from has no sum to release"});
+      throw_invalid_argument({"pergrad: a bounded_total that was moved from has no sum to release"});
     }
     const gate_type gate{typename gate_type::of_any_generator{},
                          state.grid(),

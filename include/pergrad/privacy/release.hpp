@@ -76,10 +76,10 @@ class release_gate {
   void release(std::size_t number, const unreleased_sum<Scalar>& sum, Scalar* out,
                const element_update<Scalar>& update) const noexcept {
     const std::size_t end = std::min(elements_, (number + 1) * stretch);
+    alignas(64) Scalar zeros[gaussian_block];
+    if (sum.floating == nullptr || sum.integers != nullptr) std::fill_n(zeros, gaussian_block, Scalar{0});
     for (std::size_t first = number * stretch; first < end; first += gaussian_block) {
       const std::size_t count = std::min(gaussian_block, end - first);
-      alignas(64) Scalar zeros[gaussian_block];
-      if (sum.floating == nullptr || sum.integers != nullptr) std::fill_n(zeros, gaussian_block, Scalar{0});
       const Scalar* const floating = sum.floating == nullptr ? zeros : sum.floating + first;
       alignas(64) double k[gaussian_block];
       draw(first, k);
