@@ -8361,6 +8361,21 @@ template <class Scalar, class Integer>
     to[i] += static_cast<Integer>(nearest_integer(factor * static_cast<double>(from[i])));
   }
 }
+/// to += weight * v, or weight * v^2, with v = scale * from, rounded to Scalar
+template <class Scalar>
+[[gnu::noinline]] void add_widened_to(double* to, double weight, Scalar scale, const Scalar* from, bool squared,
+                                      index count) {
+  constexpr auto lanes = static_cast<index>(vector_lanes<double>);
+  index i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const vector<double> value = widen(scale * load_narrow(from + i));
+    store(to + i, load(to + i) + splat(weight) * (squared ? value * value : value));
+  }
+  for (; i < count; ++i) {
+    const auto value = static_cast<double>(static_cast<Scalar>(scale * from[i]));
+    to[i] += weight * (squared ? value * value : value);
+  }
+}
 /// to (=|+=) from, rounded
 template <class Scalar>
 [[gnu::noinline]] void round_to(Scalar* to, const double* from, bool onto, index count) {
@@ -16082,17 +16097,7 @@ inline void add_segments(const sparse_leaf& leaf, const segments<Scalar>& of, in
   for_each_segment(leaf, of, first, last, [&](index place, const Scalar* row, Scalar count) {
     Sum* to = table + place;
     if constexpr (!std::is_same_v<Sum, Scalar>) {
-      constexpr auto lanes = static_cast<index>(vector_lanes<Sum>);
-      const auto factor = static_cast<Sum>(weight);
-      index i = 0;
-      for (; i + lanes <= leaf.width; i += lanes) {
-        const vector<Sum> value = widen(count * load_narrow(row + i));
-        store(to + i, load(to + i) + splat(factor) * (squared ? value * value : value));
-      }
-      for (; i < leaf.width; ++i) {
-        const auto value = static_cast<Sum>(static_cast<Scalar>(count * row[i]));
-        to[i] += factor * (squared ? value * value : value);
-      }
+      add_widened_to(to, static_cast<Sum>(weight), count, row, squared, leaf.width);
     } else if (squared) {
       for_each_vector<Scalar>(leaf.width, [&](index i, const auto& lanes) {
         const vector<Scalar> value = splat(count) * lanes.load(row + i);
