@@ -31,7 +31,7 @@ struct shape {
   constexpr shape() noexcept = default;
   // Implicit, so that a layer can return {channels, height, width}.
   // NOLINTNEXTLINE(google-explicit-constructor)
-  constexpr shape(std::size_t first, std::size_t second = 0, std::size_t third = 0, std::size_t fourth = 0) noexcept
+  PERGRAD_HD constexpr shape(std::size_t first, std::size_t second = 0, std::size_t third = 0, std::size_t fourth = 0) noexcept
       : e0{first}, e1{second}, e2{third}, e3{fourth} {}
 #if PERGRAD_WRITES_MEMBERS
   constexpr shape(std::size_t length_bits, std::size_t first, std::size_t second, std::size_t third, std::size_t fourth,
@@ -40,20 +40,20 @@ struct shape {
 #endif
 
   /// 1 or 2: along this axis, samples have a length of their own; 0: all samples are whole.
-  [[nodiscard]] constexpr std::size_t varying_axis() const noexcept { return lengths & 3U; }
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t varying_axis() const noexcept { return lengths & 3U; }
   constexpr void set_varying_axis(std::size_t axis) noexcept {
     lengths = axis == 0 ? 0 : std::size_t{1} << 31U | axis;  // a number that no extent has
   }
   /// Number of extents, 0 to 4.
-  [[nodiscard]] constexpr std::size_t rank() const noexcept {
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t rank() const noexcept {
     return e0 == 0 ? 0U : e1 == 0 ? 1U : e2 == 0 ? 2U : e3 == 0 ? 3U : 4U;
   }
   /// Number of values in a sample: the product of the extents (0 for `shape{}`).
-  [[nodiscard]] constexpr std::size_t size() const noexcept {
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t size() const noexcept {
     return e0 * (e1 == 0 ? 1U : e1) * (e2 == 0 ? 1U : e2) * (e3 == 0 ? 1U : e3);
   }
   /// Extent `axis`, counted from the outermost; 1 beyond the rank.
-  [[nodiscard]] constexpr std::size_t operator[](std::size_t axis) const noexcept {
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t operator[](std::size_t axis) const noexcept {
     const std::size_t extent = axis == 0 ? e0 : axis == 1 ? e1 : axis == 2 ? e2 : e3;
     return extent == 0 ? 1U : extent;
   }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/graph/sequential.hpp>
@@ -83,43 +84,48 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
     initialise_attention(lay_out(in, second), options.bias, initialiser, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const attention_layout at = lay_out(tile.in, tile.in2);
-    const scalar* bias = options.bias ? tile.parameters + at.bias : nullptr;
-    project(tile, of_queries(tile, at), tile.x, tile.transposed(0), bias);
-    project(tile, of_memory(tile, at), tile.x2, tile.transposed(1), bias == nullptr ? nullptr : bias + at.features);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      set_learned_key(tile, at, b);
-      attend(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const attention_layout at = lay_out(team.in, team.in2);
+    const scalar* bias = has_bias ? team.parameters + at.bias : nullptr;
+    project(team, of_queries(team, at), team.x, team.transposed(0, 0, at.features, at.features), bias);
+    project(team, of_memory(team, at), team.x2,
+            team.transposed(1, at.features * at.features, 2 * at.features, at.memory_features),
+            bias == nullptr ? nullptr : bias + at.features);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      set_learned_key(team, at, b);
+      attend(team, at, b, team.length(b), team.length2(b) + at.extra);
     }
-    project_context(tile, at, tile.transposed(2), options.bias);
+    project_context(team, at, team.transposed(2, at.out_weight, at.features, at.features), has_bias);
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const attention_layout at = lay_out(tile.in, tile.in2);
-    project_context_backward(tile, at);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      attend_backward(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    const attention_layout at = lay_out(team.in, team.in2);
+    project_context_backward(team, at);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      attend_backward(team, at, b, team.length(b), team.length2(b) + at.extra);
     }
-    if (tile.wants_dx) project_backward(tile, of_queries(tile, at), tile.parameters, tile.dx);
-    if (tile.wants_dx2) {
-      project_backward(tile, of_memory(tile, at), tile.parameters + at.features * at.features, tile.dx2);
+    if (team.wants_dx) project_backward(team, of_queries(team, at), team.matrix(0, at.features, at.features), team.dx);
+    if (team.wants_dx2) {
+      project_backward(team, of_memory(team, at),
+                       team.matrix(at.features * at.features, 2 * at.features, at.memory_features), team.dx2);
     }
   }
 
  private:
-  [[nodiscard]] static constexpr attention_layout lay_out(shape in, shape second) noexcept {
-    return lay_out_attention(in, second, Heads, false, options);
+  static constexpr bool has_bias = options.bias;
+  [[nodiscard]] PERGRAD_HD static constexpr attention_layout lay_out(shape in, shape second) noexcept {
+    constexpr attention_options chosen = options;
+    return lay_out_attention(in, second, Heads, false, chosen);
   }
-  template <class Tile>
-  [[nodiscard]] static projected_rows of_queries(const Tile& tile, const attention_layout& at) noexcept {
-    return {tile.lengths, at.queries, at.features, at.query, at.query_step};
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static projected_rows of_queries(const Team& team, const attention_layout& at) noexcept {
+    return {team.lengths, at.queries, at.features, at.query, at.query_step};
   }
-  template <class Tile>
-  [[nodiscard]] static projected_rows of_memory(const Tile& tile, const attention_layout& at) noexcept {
-    return {tile.lengths2, at.positions, at.memory_features, at.key + at.extra * at.memory_step, at.memory_step};
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static projected_rows of_memory(const Team& team, const attention_layout& at) noexcept {
+    return {team.lengths2, at.positions, at.memory_features, at.key + at.extra * at.memory_step, at.memory_step};
   }
 };
 

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <span>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/layers/shared/attention.hpp>
 #include <pergrad/layers/shared/attention_layout.hpp>
@@ -63,35 +64,39 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
     detail::initialise_attention(lay_out(in), options.bias, initialiser, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const detail::attention_layout at = lay_out(tile.in);
-    detail::project(tile, inputs(tile, at), tile.x, tile.transposed(0),
-                    options.bias ? tile.parameters + at.bias : nullptr);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      detail::set_learned_key(tile, at, b);
-      detail::attend(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const detail::attention_layout at = lay_out(team.in);
+    detail::project(team, inputs(team, at), team.x, team.transposed(0, 0, 3 * at.features, at.features),
+                    has_bias ? team.parameters + at.bias : nullptr);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      detail::set_learned_key(team, at, b);
+      detail::attend(team, at, b, team.length(b), team.length(b) + at.extra);
     }
-    detail::project_context(tile, at, tile.transposed(1), options.bias);
+    detail::project_context(team, at, team.transposed(1, at.out_weight, at.features, at.features), has_bias);
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const detail::attention_layout at = lay_out(tile.in);
-    detail::project_context_backward(tile, at);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      detail::attend_backward(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    const detail::attention_layout at = lay_out(team.in);
+    detail::project_context_backward(team, at);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      detail::attend_backward(team, at, b, team.length(b), team.length(b) + at.extra);
     }
-    if (tile.wants_dx) detail::project_backward(tile, inputs(tile, at), tile.parameters, tile.dx);
+    if (team.wants_dx)
+      detail::project_backward(team, inputs(team, at), team.matrix(0, 3 * at.features, at.features), team.dx);
   }
 
  private:
-  [[nodiscard]] static constexpr detail::attention_layout lay_out(shape in) noexcept {
-    return detail::lay_out_attention(in, in, Heads, true, options);
+  static constexpr bool has_bias = options.bias;
+  [[nodiscard]] PERGRAD_HD static constexpr detail::attention_layout lay_out(shape in) noexcept {
+    constexpr detail::attention_options chosen = options;
+    return detail::lay_out_attention(in, in, Heads, true, chosen);
   }
   /// Of queries, keys and values at once.
-  template <class Tile>
-  [[nodiscard]] static detail::projected_rows inputs(const Tile& tile, const detail::attention_layout& at) noexcept {
-    return {tile.lengths, at.queries, at.features, at.query, at.query_step};
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static detail::projected_rows inputs(const Team& team,
+                                                                const detail::attention_layout& at) noexcept {
+    return {team.lengths, at.queries, at.features, at.query, at.query_step};
   }
 };
 

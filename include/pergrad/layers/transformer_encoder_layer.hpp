@@ -8,7 +8,6 @@
 // both with dropout on the attention's probabilities, on its output, behind f and on what W2 gives.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +15,7 @@
 #include <span>
 #include <type_traits>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/graph/graph.hpp>
 #include <pergrad/graph/mistakes.hpp>
@@ -28,7 +28,6 @@
 #include <pergrad/layers/multihead_attention.hpp>
 #include <pergrad/layers/shared/attention.hpp>
 #include <pergrad/shape.hpp>
-#include <pergrad/simd/elements.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -84,49 +83,48 @@ struct feed_forward_end {
     initialise_block(initialiser, fan, in.e1 * second.e1, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const auto hidden = static_cast<std::ptrdiff_t>(tile.in.e1);
-    const auto features = static_cast<std::ptrdiff_t>(tile.in2.e1);
-    multiply_positions(tile, tile.lengths, static_cast<std::ptrdiff_t>(tile.in.e0), {tile.x.first, tile.x.step, hidden},
-                       tile.transposed(0), tile.parameters + features * hidden, {tile.y.first, tile.y.step, features});
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t count = tile.length(b) * features;
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const auto hidden = static_cast<std::ptrdiff_t>(team.in.e1);
+    const auto features = static_cast<std::ptrdiff_t>(team.in2.e1);
+    multiply_positions(team, team.lengths, static_cast<std::ptrdiff_t>(team.in.e0), {team.x.first, team.x.step, hidden},
+                       team.transposed(0, 0, features, hidden), team.parameters + features * hidden,
+                       {team.y.first, team.y.step, features});
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::ptrdiff_t count = team.length(b) * features;
+      auto* y = team.y(b);
+      const auto* x2 = team.x2(b);
       if constexpr (drops) {
-        dropout<Probability>::draw_mask(tile, b, static_cast<std::size_t>(count), tile.saved(b));
-        scale_by(tile.y(b), tile.saved(b), count);
-      }
-      on_host::add_to(tile.y(b), tile.x2(b), count);
-    }
-  }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto positions = static_cast<std::ptrdiff_t>(tile.in.e0);
-    const auto hidden = static_cast<std::ptrdiff_t>(tile.in.e1);
-    const auto features = static_cast<std::ptrdiff_t>(tile.in2.e1);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      if (tile.wants_dx2) std::copy_n(tile.dy(b), positions * features, tile.dx2(b));
-      if constexpr (drops) {
-        const std::ptrdiff_t count = tile.length(b) * features;
-        scale_by(tile.saved(b), tile.dy(b), count);
-        std::fill(tile.saved(b) + count, tile.saved(b) + positions * features, scalar{0});
+        auto* mask = team.saved(b);
+        dropout<Probability>::draw_mask(team, b, count, mask);
+        team.map(count, [&](const auto& at) { at.put(y, at(y) * at(mask) + at(x2)); });
+      } else {
+        team.map(count, [&](const auto& at) { at.put(y, at(y) + at(x2)); });
       }
     }
-    if (!tile.wants_dx) return;
-    const position_rows<const scalar> delta{drops ? tile.saved.first : tile.dy.first,
-                                            drops ? tile.saved.step : tile.dy.step, features};
-    multiply_positions(tile, tile.lengths, positions, delta, tile.parameters, nullptr,
-                       {tile.dx.first, tile.dx.step, hidden});
-    clear_beyond(tile.dx, tile.samples, tile.lengths, positions, hidden);
   }
-
- private:
-  template <class Scalar>
-  static void scale_by(Scalar* values, const Scalar* factors, std::ptrdiff_t count) {
-    on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t i, const auto& lanes) {
-      lanes.store(values + i, lanes.load(values + i) * lanes.load(factors + i));
-    });
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto positions = static_cast<std::ptrdiff_t>(team.in.e0);
+    const auto hidden = static_cast<std::ptrdiff_t>(team.in.e1);
+    const auto features = static_cast<std::ptrdiff_t>(team.in2.e1);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const auto* dy = team.dy(b);
+      if (team.wants_dx2) team.copy(positions * features, dy, team.dx2(b));
+      if constexpr (drops) {
+        const std::ptrdiff_t count = team.length(b) * features;
+        auto* delta = team.saved(b);
+        team.map(count, [&](const auto& at) { at.put(delta, at(delta) * at(dy)); });
+        team.fill(positions * features - count, delta + count, scalar{0});
+      }
+    }
+    if (!team.wants_dx) return;
+    const position_rows<const scalar> delta{drops ? team.saved.first : team.dy.first,
+                                            drops ? team.saved.step : team.dy.step, features};
+    multiply_positions(team, team.lengths, positions, delta, team.matrix(0, features, hidden), nullptr,
+                       {team.dx.first, team.dx.step, hidden});
+    clear_beyond(team, team.dx, team.lengths, positions, hidden);
   }
 };
 

@@ -3,7 +3,6 @@
 // first values
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,10 +10,12 @@
 #include <span>
 #include <type_traits>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/simd/rounded.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -94,20 +95,31 @@ struct attention_layout {
   std::size_t parameter_count = 0;
 
   /// Keys that query i sees, of `keys` that are there.
-  [[nodiscard]] constexpr std::ptrdiff_t seen(std::ptrdiff_t i, std::ptrdiff_t keys) const noexcept {
-    return causal ? std::min(keys, i + 1 + extra) : keys;
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t seen(std::ptrdiff_t i, std::ptrdiff_t keys) const noexcept {
+    return causal && i + 1 + extra < keys ? i + 1 + extra : keys;
   }
   /// First query that sees key k.
-  [[nodiscard]] constexpr std::ptrdiff_t first_to_see(std::ptrdiff_t k) const noexcept {
-    return causal ? std::max<std::ptrdiff_t>(0, k - extra) : 0;
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t first_to_see(std::ptrdiff_t k) const noexcept {
+    return causal && k > extra ? k - extra : 0;
   }
   /// Queries (and keys) that share a product: few where later ones see more.
-  [[nodiscard]] constexpr std::ptrdiff_t together() const noexcept { return causal ? 32 : queries + positions + 1; }
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t together() const noexcept {
+    return causal ? 32 : queries + positions + 1;
+  }
+  /// As many of them from `first` on, of `count`.
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t at_once(std::ptrdiff_t first, std::ptrdiff_t count) const noexcept {
+    return count - first < together() ? count - first : together();
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Scalar scale() const noexcept {
+    return static_cast<Scalar>(1 / rounded::square_root(static_cast<double>(width)));
+  }
 };
 
 /// `own`: attention of a sequence to itself; `memory` is then the same shape as `in`.
-[[nodiscard]] constexpr attention_layout lay_out_attention(shape in, shape memory, std::size_t heads, bool own,
-                                                           const attention_options& options) noexcept {
+[[nodiscard]] PERGRAD_HD constexpr attention_layout lay_out_attention(shape in, shape memory, std::size_t heads,
+                                                                      bool own,
+                                                                      const attention_options& options) noexcept {
   constexpr auto whole_lines = [](std::ptrdiff_t count) { return (count + 15) / 16 * 16; };
   attention_layout at;
   at.queries = static_cast<std::ptrdiff_t>(in.e0);
