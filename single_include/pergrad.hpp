@@ -40,6 +40,8 @@
 
 #ifdef __CUDACC__
 #define PERGRAD_HD __host__ __device__
+/// Before a marked function that calls functions of the host, and that only the host calls: nvcc would warn of it.
+#define PERGRAD_ONLY_HOST_CALLS _Pragma("nv_exec_check_disable")
 /// nvcc's front end drops the dots behind a pack among the arguments of a built-in function.
 #define PERGRAD_PACKS_IN_BUILTINS 0
 /// nvcc refuses vectors of the compiler's extension in functions that are marked, even where only the host calls them.
@@ -48,6 +50,7 @@
 #define PERGRAD_WRITES_MEMBERS 1
 #else
 #define PERGRAD_HD
+#define PERGRAD_ONLY_HOST_CALLS
 #define PERGRAD_PACKS_IN_BUILTINS 1
 #define PERGRAD_VECTORS_ON_DEVICE 1
 #define PERGRAD_WRITES_MEMBERS 0
@@ -74,7 +77,7 @@ struct shape {
   constexpr shape() noexcept = default;
   // Implicit, so that a layer can return {channels, height, width}.
   // NOLINTNEXTLINE(google-explicit-constructor)
-  constexpr shape(std::size_t first, std::size_t second = 0, std::size_t third = 0, std::size_t fourth = 0) noexcept
+  PERGRAD_HD constexpr shape(std::size_t first, std::size_t second = 0, std::size_t third = 0, std::size_t fourth = 0) noexcept
       : e0{first}, e1{second}, e2{third}, e3{fourth} {}
 #if PERGRAD_WRITES_MEMBERS
   constexpr shape(std::size_t length_bits, std::size_t first, std::size_t second, std::size_t third, std::size_t fourth,
@@ -83,20 +86,20 @@ struct shape {
 #endif
 
   /// 1 or 2: along this axis, samples have a length of their own; 0: all samples are whole.
-  [[nodiscard]] constexpr std::size_t varying_axis() const noexcept { return lengths & 3U; }
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t varying_axis() const noexcept { return lengths & 3U; }
   constexpr void set_varying_axis(std::size_t axis) noexcept {
     lengths = axis == 0 ? 0 : std::size_t{1} << 31U | axis;  // a number that no extent has
   }
   /// Number of extents, 0 to 4.
-  [[nodiscard]] constexpr std::size_t rank() const noexcept {
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t rank() const noexcept {
     return e0 == 0 ? 0U : e1 == 0 ? 1U : e2 == 0 ? 2U : e3 == 0 ? 3U : 4U;
   }
   /// Number of values in a sample: the product of the extents (0 for `shape{}`).
-  [[nodiscard]] constexpr std::size_t size() const noexcept {
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t size() const noexcept {
     return e0 * (e1 == 0 ? 1U : e1) * (e2 == 0 ? 1U : e2) * (e3 == 0 ? 1U : e3);
   }
   /// Extent `axis`, counted from the outermost; 1 beyond the rank.
-  [[nodiscard]] constexpr std::size_t operator[](std::size_t axis) const noexcept {
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t operator[](std::size_t axis) const noexcept {
     const std::size_t extent = axis == 0 ? e0 : axis == 1 ? e1 : axis == 2 ? e2 : e3;
     return extent == 0 ? 1U : extent;
   }
@@ -980,9 +983,9 @@ class batch {
 //   pooling      rows(in, i), combine, share   one window rule: which inputs an output sees, how it shares its gradient
 //   reshape      is_reshape                    the same values under another shape
 //   general      forward/backward/factors      anything else, one sample at a time; the kind that users write
-//   tiled        on_tiles, forward(tile)       anything else, on the samples of a tile together: recurrent layers and
-//                                              attention share their matrix products, and see lengths, ids, a second
-//                                              input and randomness (host/run/tile_view.hpp lists what a tile offers)
+//   tiled        on_tiles, forward(team)       anything else, in the words of a team (pergrad/team.hpp), which every
+//                                              executor speaks: products over all samples of a tile, lengths, ids, a
+//                                              second input and randomness
 
 #include <utility>
 
@@ -1184,13 +1187,13 @@ concept has_factors = requires(shape in) {
   Layer::factors(in).size();
 }
 || requires(shape in) { Layer::factors(in, in).size(); };
-/// Stands for any tile where only the signature of a layer's function is asked for.
-struct any_tile;
+/// Stands for any team where only the signature of a layer's function is asked for.
+struct any_team;
 template <class Layer>
-concept is_tiled = requires(const any_tile& tile) {
+concept is_tiled = requires(const any_team& team) {
   requires Layer::on_tiles;
-  Layer::forward(tile);
-  Layer::backward(tile);
+  Layer::forward(team);
+  Layer::backward(team);
 };
 /// A tiled layer that reads and writes values as the executor stores them (channels last), not in PyTorch's order.
 template <class Layer>
@@ -1202,7 +1205,7 @@ template <class Layer>
 concept takes_ids = requires {
   requires Layer::takes_ids;
 };
-/// Weight matrices `[rows][columns]` among a layer's parameters, of which a tile also offers the transposes.
+/// Weight matrices `[rows][columns]` among a layer's parameters, of which a team also offers the transposes.
 template <class Layer>
 concept has_matrices = requires(shape in) {
   Layer::matrices(in).size();
@@ -8239,6 +8242,109 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 #endif
 #undef PERGRAD_TARGET_SOURCE
 #endif  // PERGRAD_TARGET_SOURCE
+// pergrad/team.hpp - the words in which a tiled layer is written, once for every executor
+//
+// A *team* is whoever computes a layer on some samples: a thread of the host with its tile, a block of a device with
+// its sample. A layer's forward and backward are templates over it. All its verbs are collective: outside of the
+// functions that a layer hands to them, code must be the same for everybody, and may write to no array. Behind a verb,
+// all that it has written may be read.
+//
+//   samples, in, in2, out      samples 0 .. samples - 1, and shapes
+//   x(b), x2(b), y(b)          arrays of sample b, in PyTorch's order; x.step etc. is the distance to the next sample's
+//   dy(b), dx(b), dx2(b)       backward: dx and dx2 are to be written whole, if wants_dx, wants_dx2
+//   saved(b), scratch(b)       saved lives from forward to the factors, scratch for one call
+//   length(b), length2(b)      positions of an input that are there; lengths_vary()
+//   ids(b)                     of an input of integer ids
+//   is_random()                are there random bits? In training only.
+//   parameters                 all of the layer, in PyTorch's order
+//   matrix(offset, rows, columns), transposed(k, offset, rows, columns)
+//                              one of the layer's matrices and its transpose, where k counts the layer's `matrices`
+//
+//   map(n, f)                  f(at) for elements 0 .. n - 1, some of them at once: at(p) is what array p has there,
+//   and
+//                              at.put(q, v) writes it; v is made of such values, constants, and functions of math::
+//   map(rows, n, f)            f(r, at) the same, for every row
+//   each(n, f)                 f(i) for elements one by one: gathers and permutations
+//   fill(n, q, value), copy(n, p, q)
+//   reduce<K>(n, f)            K sums over elements, in double and in a fixed order; f(at) returns `values{a, b, ...}`
+//   sum(n, f)                  one sum, as precise as the scalar; f(at) may write, too
+//   largest(n, p)              the largest of n >= 1 elements
+//   count(n, f)                of how many elements f(i) is true
+//   for_each_row(rows, f)      f(r, row): rows that have nothing to do with each other; `row` is a team for these verbs
+//   for_each_group(channels, group_size, f)
+//                              f(groups) for groups of an image's channels, for layers with `stored_order`, whose
+//                              images lie as the executor likes: x_layout etc. say how. For pixels of two of them, and
+//                              of a dense one that only the layer reads:
+//     groups.each(f), keep(to, f)  one f(group) a group; to[group] = f(first channel)
+//     groups.reduce<K>(a, b, to, f, g)
+//                                  sums over a group's channels and pixels. f(channels) gives a function of a pixel
+//                                  `at` that gives `values`, channels.per_channel(f) is a value of each channel,
+//                                  at.first(p), at.second(q), at.dense(r) those of the pixel. g(channel, sums) is what
+//                                  a channel's sums over pixels add to its group's; to[k] is null, or where sum k of
+//                                  each channel is kept
+//     groups.map(a, b, f)          the same without sums; at.put_second(q, v), at.put_dense(r, v)
+//                              what `each` and `reduce` return is a function of the channel
+//   multiply(p, left, right, out), multiply_add(..), multiply_bias(.., bias)
+//                              a product of matrices, `p` says of which sizes: stored, added, or stored with a bias
+//   turned(from, rows, columns, to, step)
+//                              the transpose of a matrix; an executor may put it to `to`, `step` a row
+//   draw(b, first, n, f)       f(i, bits): 32 random bits for each of n elements of sample b's, `first` (a multiple of
+//                              16) being the number of the first one
+
+namespace pergrad::inline v0_1 {
+
+/// A few values of one type.
+template <class Value, int Count>
+struct values_of {
+  Value of[static_cast<std::size_t>(Count)];
+  [[nodiscard]] PERGRAD_HD constexpr Value& operator[](int i) noexcept { return of[i]; }
+  [[nodiscard]] PERGRAD_HD constexpr const Value& operator[](int i) const noexcept { return of[i]; }
+};
+/// `values(a, b, ...)`: what a function hands to a team's `reduce`.
+template <class Value, class... More>
+[[nodiscard]] PERGRAD_HD constexpr values_of<Value, 1 + sizeof...(More)> values(Value first, More... more) noexcept {
+  return {{first, more...}};
+}
+
+/// One array a sample, `step` elements from one sample to the next.
+template <class Value>
+struct sample_arrays {
+  Value* first = nullptr;
+  std::ptrdiff_t step = 0;
+  [[nodiscard]] PERGRAD_HD constexpr Value* operator()(std::ptrdiff_t sample) const noexcept {
+    return first + sample * step;
+  }
+};
+
+/// A matrix in memory: element (r, c) lies `r * row + c * column` behind the first one.
+template <class Scalar>
+struct matrix_view {
+  const Scalar* first = nullptr;
+  std::ptrdiff_t row = 0;
+  std::ptrdiff_t column = 1;
+  /// The part of it from row `r` and column `c` on.
+  [[nodiscard]] PERGRAD_HD constexpr matrix_view from(std::ptrdiff_t r, std::ptrdiff_t c) const noexcept {
+    return {first + r * row + c * column, row, column};
+  }
+};
+
+/// Rows of a product: how many, and how far they lie apart in its left operand and in its result.
+struct row_loop {
+  std::ptrdiff_t count = 1;
+  std::ptrdiff_t left = 0;
+  std::ptrdiff_t out = 0;
+};
+/// `out[r][c] = sum over d of left[r][d] right[d][c]`, for all rows of `rows` in each round of `outer`. Columns of the
+/// result lie side by side.
+struct product_sizes {
+  row_loop outer{};
+  row_loop rows{};
+  std::ptrdiff_t depth = 0;
+  std::ptrdiff_t left = 1;  ///< from one term of the left operand to the next
+  std::ptrdiff_t columns = 0;
+};
+
+}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -8248,35 +8354,60 @@ namespace pergrad::inline v0_1::on_host {
 template <class Scalar>
 using pack = vector<Scalar>;
 
+/// Vectors of the channels of a pixel, and of the doubles that their sums are taken in.
+template <class Scalar>
+using narrow_pack = narrow<Scalar>;
+using wide_pack = vector<double>;
+inline constexpr auto wide_pack_lanes = static_cast<index>(vector_lanes<double>);
+template <class Pack>
+[[nodiscard]] inline auto lane_of(const Pack& values, index lane) noexcept {
+  return values[lane];
+}
+
 /// for_each_vector for `pack`s.
 template <class Scalar, class Function>
 inline void for_each_pack(index count, Function&& f) {
   for_each_vector<Scalar>(count, f);
 }
-/// f(x) where f calls such functions.
-template <class Scalar, class Function>
-[[nodiscard]] inline vector<Scalar> in_packs(std::type_identity_t<vector<Scalar>> x, Function&& f) noexcept {
-  return f(x);
-}
 #else
 template <class Scalar>
 using pack = Scalar;
+template <class Scalar>
+using narrow_pack = Scalar;
+using wide_pack = double;
+inline constexpr index wide_pack_lanes = 1;
+template <class Value>
+[[nodiscard]] PERGRAD_HD inline Value lane_of(Value value, index /*lane*/) noexcept {
+  return value;
+}
 
 template <class Scalar>
 struct one_element {
-  [[nodiscard]] Scalar load(const Scalar* from) const noexcept { return *from; }
-  void store(Scalar* to, Scalar value) const noexcept { *to = value; }
+  [[nodiscard]] PERGRAD_HD Scalar load(const Scalar* from) const noexcept { return *from; }
+  PERGRAD_HD void store(Scalar* to, Scalar value) const noexcept { *to = value; }
 };
 template <class Scalar, class Function>
-inline void for_each_pack(index count, Function&& f) {
+PERGRAD_HD inline void for_each_pack(index count, Function&& f) {
   for (index i = 0; i < count; ++i) f(i, one_element<Scalar>{});
 }
-template <class Scalar, class Function>
-[[nodiscard]] inline vector<Scalar> in_packs(std::type_identity_t<vector<Scalar>> x, Function&& f) noexcept {
-  for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) x[lane] = f(Scalar{x[lane]});
-  return x;
-}
 #endif
+
+/// The elements of a pack, as functions of layers see them: `at(p)` reads them from an array, `at.put(q, v)` writes
+/// them.
+template <class Scalar, class Lanes>
+struct elements_at {
+  index first;
+  Lanes lanes;
+  [[nodiscard]] PERGRAD_HD pack<Scalar> operator()(const Scalar* from) const noexcept {
+    return lanes.load(from + first);
+  }
+  PERGRAD_HD void put(Scalar* to, pack<Scalar> value) const noexcept { lanes.store(to + first, value); }
+  [[nodiscard]] PERGRAD_HD static pack<Scalar> zero() noexcept { return pack<Scalar>{}; }
+};
+template <class Scalar, class Lanes>
+[[nodiscard]] PERGRAD_HD inline elements_at<Scalar, Lanes> elements_from(index first, const Lanes& lanes) noexcept {
+  return {first, lanes};
+}
 
 /// f(f(a, b), ...) of a vector's lanes, halves with halves.
 template <class Scalar, std::size_t Distance = vector_lanes<Scalar> / 2, class Function>
@@ -8304,6 +8435,110 @@ template <class Scalar>
 [[nodiscard]] inline Scalar largest_of(vector<Scalar> values) noexcept {
   return across_lanes<Scalar>(values, [](vector<Scalar> a, vector<Scalar> b) { return vector<Scalar>{a < b ? b : a}; });
 }
+
+#if PERGRAD_VECTORS_ON_DEVICE
+/// The sum of f(at) over `count` elements, and their largest.
+template <class Scalar, class Function>
+[[nodiscard]] inline Scalar sum_of_packs(index count, const Function& f) {
+  vector<Scalar> sums{};
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    const vector<Scalar> terms = f(elements_from<Scalar>(i, lanes));
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(lanes)>, all_lanes<Scalar>>) {
+      sums += terms;
+    } else {
+      alignas(vector_bytes) Scalar there[vector_lanes<Scalar>] = {};
+      lanes.store(there, terms);
+      sums += load(there);
+    }
+  });
+  return sum_of<Scalar>(sums);
+}
+template <class Scalar>
+[[nodiscard]] inline Scalar largest_of(const Scalar* from, index count) noexcept {
+  vector<Scalar> most = splat(from[0]);
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    alignas(vector_bytes) Scalar there[vector_lanes<Scalar>];
+    vector<Scalar> here = lanes.load(from + i);
+    if constexpr (!std::is_same_v<std::remove_cvref_t<decltype(lanes)>, all_lanes<Scalar>>) {
+      store(there, splat(from[0]));
+      lanes.store(there, here);
+      here = load(there);
+    }
+    most = most < here ? here : most;
+  });
+  return largest_of<Scalar>(most);
+}
+
+/// Elements that are summed up in double: all lanes of a vector of doubles, or the first `count`; the others are 0.
+template <bool All>
+struct wide_elements {
+  index first;
+  index count = 0;
+  template <class Scalar>
+  [[nodiscard]] vector<double> operator()(const Scalar* from) const noexcept {
+    if constexpr (All) {
+      return widen(load_narrow(from + first));
+    } else {
+      Scalar lanes[vector_lanes<double>]{};
+      for (index i = 0; i < count; ++i) lanes[i] = from[first + i];
+      return widen(load_narrow(lanes));
+    }
+  }
+};
+/// Sums over i < count, in double and in an order that depends on `count` only. `f(at)` gives the summands of some
+/// elements, as `values`.
+template <int Sums, class Scalar, class Function>
+[[nodiscard]] inline values_of<double, Sums> reduce_in_double(index count, const Function& f) {
+  constexpr auto width = static_cast<index>(vector_lanes<double>);
+  vector<double> sums[2][Sums]{};
+  index i = 0;
+  for (; i + 2 * width <= count; i += 2 * width) {
+    for (index half = 0; half < 2; ++half) {
+      const values_of<vector<double>, Sums> here = f(wide_elements<true>{i + half * width});
+      for (int s = 0; s < Sums; ++s) sums[half][s] += here[s];
+    }
+  }
+  values_of<double, Sums> totals{};
+  for (int s = 0; s < Sums; ++s) totals[s] = sum_of<double>(sums[0][s] + sums[1][s]);
+  for (; i < count; i += width) {
+    const index rest = count - i < width ? count - i : width;
+    const values_of<vector<double>, Sums> here = f(wide_elements<false>{i, rest});
+    for (int s = 0; s < Sums; ++s) {
+      for (index lane = 0; lane < rest; ++lane) totals[s] += here[s][lane];
+    }
+  }
+  return totals;
+}
+#else
+template <class Scalar, class Function>
+[[nodiscard]] PERGRAD_HD inline Scalar sum_of_packs(index count, const Function& f) {
+  Scalar sum = 0;
+  for (index i = 0; i < count; ++i) sum += f(elements_from<Scalar>(i, one_element<Scalar>{}));
+  return sum;
+}
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline Scalar largest_of(const Scalar* from, index count) noexcept {
+  Scalar most = from[0];
+  for (index i = 1; i < count; ++i) most = most < from[i] ? from[i] : most;
+  return most;
+}
+struct wide_element {
+  index first;
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD double operator()(const Scalar* from) const noexcept {
+    return static_cast<double>(from[first]);
+  }
+};
+template <int Sums, class Scalar, class Function>
+[[nodiscard]] PERGRAD_HD inline values_of<double, Sums> reduce_in_double(index count, const Function& f) {
+  values_of<double, Sums> sums{};
+  for (index i = 0; i < count; ++i) {
+    const values_of<double, Sums> here = f(wide_element{i});
+    for (int s = 0; s < Sums; ++s) sums[s] += here[s];
+  }
+  return sums;
+}
+#endif
 
 template <class Scalar>
 [[gnu::noinline]] void add_to(Scalar* to, const Scalar* from, index count) {
@@ -21239,6 +21474,395 @@ inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row,
 
 // pergrad/host/run/passes.hpp - forward and backward through a worker's workspace, node by node
 
+// pergrad/host/run/team.hpp - a thread of the host as a team: the samples of its tile, a vector of elements at a time
+//
+// The words are those of pergrad/team.hpp.
+
+// pergrad/host/run/channel_groups.hpp - sums over groups of channels and all their pixels, and what is made of each
+// pixel, on images stored channels last
+//
+// A pixel's channels lie side by side, so vectors run over channels and sums over pixels stay in registers, one lane a
+// channel. Groups are made of whole lanes' sums. Channels are taken some groups at a time, few enough to stay in the
+// cache from the first pass over them to the last.
+//
+// Vectors of the last channels may read into the next pixel: what lies there is computed with, but never used.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// As many channels as a vector of doubles has lanes, or the last `count` of an image: what a layer reads of them once,
+/// before it meets their pixels.
+template <class Value>
+struct some_channels {
+  index first;
+  index count;
+  /// f(channel) in the channel's lane.
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD auto per_channel(const Function& f) const noexcept {
+    using element = std::remove_cvref_t<decltype(lane_of(Value{}, 0))>;
+    element lanes[static_cast<std::size_t>(wide_pack_lanes)]{};
+    for (index lane = 0; lane < count; ++lane) lanes[lane] = static_cast<element>(f(first + lane));
+    Value value;
+    __builtin_memcpy(&value, lanes, sizeof value);
+    return value;
+  }
+};
+
+/// Those channels of one pixel of up to three images: two that lie as they are stored, and a dense one.
+template <class Value, bool Whole>
+struct pixel_at {
+  index in_first;
+  index in_second;
+  index in_dense;
+  index count;
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value first(const Scalar* image) const noexcept {
+    return read(image + in_first);
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value second(const Scalar* image) const noexcept {
+    return read(image + in_second);
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value dense(const Scalar* image) const noexcept {
+    return read(image + in_dense);
+  }
+  template <class Scalar>
+  PERGRAD_HD void put_second(Scalar* image, Value value) const noexcept {
+    write(image + in_second, value);
+  }
+  template <class Scalar>
+  PERGRAD_HD void put_dense(Scalar* image, Value value) const noexcept {
+    write(image + in_dense, value);
+  }
+
+ private:
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static Value read(const Scalar* from) noexcept {
+    narrow_pack<Scalar> value;
+    __builtin_memcpy(&value, from, sizeof value);
+    if constexpr (std::is_same_v<Value, narrow_pack<Scalar>>) {
+      return value;
+    } else {
+      return widen(value);
+    }
+  }
+  template <class Scalar>
+  PERGRAD_HD void write(Scalar* to, Value value) const noexcept {
+    if constexpr (Whole) {
+      __builtin_memcpy(to, &value, sizeof value);
+    } else {
+      for (index lane = 0; lane < count; ++lane) to[lane] = lane_of(value, lane);
+    }
+  }
+};
+
+inline constexpr index channels_together = 64;
+
+/// One value a group, as far as they are here.
+template <class Value>
+struct of_groups {
+  Value of[static_cast<std::size_t>(channels_together)]{};
+  const unsigned char* numbers;  ///< of the groups of channels, from `first` on
+  index first;
+  /// That of a channel's group.
+  [[nodiscard]] PERGRAD_HD const Value& operator()(index channel) const noexcept {
+    return of[numbers == nullptr ? 0 : numbers[channel - first]];
+  }
+};
+
+/// Some groups of channels of one sample.
+template <class Scalar>
+class channel_groups {
+ public:
+  channel_groups(index first, index last, index group_size, index channels) noexcept
+      : first_{first}, last_{last}, group_size_{group_size}, channels_{channels} {
+    index inside = 0;
+    index group = 0;
+    for (index c = 0; group_size <= channels_together && c < last - first; ++c) {
+      numbers_[c] = static_cast<unsigned char>(group);
+      if (++inside != group_size) continue;
+      inside = 0;
+      ++group;
+    }
+  }
+
+  /// f(group) of every group here; groups are numbered through the image.
+  template <class Function>
+  [[nodiscard]] auto each(const Function& f) const {
+    auto made = none<std::remove_cvref_t<decltype(f(index{}))>>();
+    const index before = first_ / group_size_;
+    for (index g = 0; g < (last_ - first_) / group_size_; ++g) made.of[g] = f(before + g);
+    return made;
+  }
+  /// to[group] = f(first channel of the group)
+  template <class Function>
+  void keep(Scalar* to, const Function& f) const {
+    for (index c = first_; c < last_; c += group_size_) to[c / group_size_] = f(c);
+  }
+  /// Sums over all pixels, and over the channels of each group of what `g` makes of them. `f(channels)` gives the
+  /// function of a pixel that gives the summands, g(channel, sums) what a channel adds to its group's sums; a channel's
+  /// own are stored where `to` is not null.
+  template <int Sums, class Function, class Result>
+  [[nodiscard]] auto reduce(const layout& a, const layout& b, const values_of<Scalar*, Sums>& to, const Function& f,
+                            const Result& g) const {
+    auto totals = none<std::remove_cvref_t<decltype(g(index{}, values_of<double, Sums>{}))>>();
+    for_each_block([&]<index Width, bool Whole>(std::integral_constant<index, Width> /*width*/,
+                                                std::bool_constant<Whole> /*whole*/, index first, index count) {
+      constexpr auto width = static_cast<std::size_t>(Width);
+      wide_pack sums[width][Sums]{};
+      const auto summand = in_parts<width, wide_pack>(first, count, f);
+      on_host::for_each_stretch(a, b, [&, dense = index{0}](index in_a, index in_b, index values) mutable {
+        wide_pack here[width][Sums];  // in registers, as `sums` would not be
+        std::memcpy(here, sums, sizeof sums);
+        for (index i = first; i < values; i += channels_) {
+          pergrad::detail::for_each_index<width>([&](auto k) {
+            const index at = i + static_cast<index>(k) * wide_pack_lanes;
+            const auto terms = summand[k](pixel_at<wide_pack, Whole>{in_a + at, in_b + at, dense + at, count});
+            for (int s = 0; s < Sums; ++s) here[k][s] += terms[s];
+          });
+        }
+        std::memcpy(sums, here, sizeof sums);
+        dense += values;
+      });
+      for (index lane = 0; lane < count; ++lane) {
+        values_of<double, Sums> of_channel{};
+        for (int s = 0; s < Sums; ++s) {
+          of_channel[s] = lane_of(sums[lane / wide_pack_lanes][s], lane % wide_pack_lanes);
+          if (to[s] != nullptr) to[s][first + lane] = static_cast<Scalar>(of_channel[s]);
+        }
+        const auto share = g(first + lane, of_channel);
+        auto& total = totals.of[group_of(first + lane)];
+        for (int s = 0; s < static_cast<int>(sizeof share / sizeof(double)); ++s) total[s] += share[s];
+      }
+    });
+    return totals;
+  }
+  /// Every pixel; as in `reduce`, f(channels) gives the function that meets it.
+  template <class Function>
+  void map(const layout& a, const layout& b, const Function& f) const {
+    for_each_block([&]<index Width, bool Whole>(std::integral_constant<index, Width> /*width*/,
+                                                std::bool_constant<Whole> /*whole*/, index first, index count) {
+      constexpr auto width = static_cast<std::size_t>(Width);
+      const auto change = in_parts<width, narrow_pack<Scalar>>(first, count, f);
+      on_host::for_each_stretch(a, b, [&, dense = index{0}](index in_a, index in_b, index values) mutable {
+        for (index i = first; i < values; i += channels_) {
+          pergrad::detail::for_each_index<width>([&](auto k) {
+            const index at = i + static_cast<index>(k) * wide_pack_lanes;
+            change[k](pixel_at<narrow_pack<Scalar>, Whole>{in_a + at, in_b + at, dense + at, count});
+          });
+        }
+        dense += values;
+      });
+    });
+  }
+
+ private:
+  template <class Value>
+  [[nodiscard]] of_groups<Value> none() const {
+    return {.numbers = group_size_ <= channels_together ? numbers_ : nullptr, .first = first_};
+  }
+  [[nodiscard]] index group_of(index channel) const noexcept {
+    return group_size_ <= channels_together ? numbers_[channel - first_] : 0;
+  }
+  /// f(channels) for each of `Width` vectors of channels.
+  template <std::size_t Width, class Value, class Function>
+  [[nodiscard]] static auto in_parts(index first, index count, const Function& f) {
+    return [&]<std::size_t... Part>(std::index_sequence<Part...> /*parts*/) {
+      return std::array{f(some_channels<Value>{first + static_cast<index>(Part) * wide_pack_lanes,
+                                               Width == 1 ? count : wide_pack_lanes})...};
+    }
+    (std::make_index_sequence<Width>{});
+  }
+  template <class Function>
+  void for_each_block(const Function& f) const {
+    constexpr index lanes = wide_pack_lanes;
+    index first = first_;
+    for (; first + 2 * lanes <= last_; first += 2 * lanes) {
+      f(std::integral_constant<index, 2>{}, std::true_type{}, first, 2 * lanes);
+    }
+    for (; first + lanes <= last_; first += lanes)
+      f(std::integral_constant<index, 1>{}, std::true_type{}, first, lanes);
+    if (first < last_) f(std::integral_constant<index, 1>{}, std::false_type{}, first, last_ - first);
+  }
+
+  index first_;
+  index last_;
+  index group_size_;
+  index channels_;
+  unsigned char numbers_[static_cast<std::size_t>(channels_together)];
+};
+
+/// f(groups) for some groups at a time: at most `channels_together` channels of them.
+template <class Scalar, class Function>
+void for_some_groups(index channels, index group_size, const Function& f) {
+  const index together = channels_together / group_size;
+  const index step = (together < 1 ? 1 : together) * group_size;
+  for (index first = 0; first < channels; first += step) {
+    f(channel_groups<Scalar>{first, first + step < channels ? first + step : channels, group_size, channels});
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Samples of a tile as one layer sees them. Every function of it may be called for samples 0 .. samples - 1 only.
+/// Its functions are marked for both sides because layers that call them are; only the host does.
+template <class Scalar>
+struct tile_team {
+  using scalar = Scalar;
+
+  index samples = 0;
+  shape in;
+  shape in2;
+  shape out;
+  sample_arrays<const Scalar> x;
+  sample_arrays<const Scalar> x2;
+  sample_arrays<Scalar> y;
+  sample_arrays<const Scalar> dy;
+  sample_arrays<Scalar> dx;
+  sample_arrays<Scalar> dx2;
+  sample_arrays<Scalar> saved;
+  sample_arrays<Scalar> scratch;
+  bool wants_factors = true;  ///< false for a frozen layer: what only its factors would read need not be computed
+  bool wants_dx = false;
+  bool wants_dx2 = false;
+  /// Of layers with `stored_order`: where pixels lie.
+  layout x_layout;
+  layout y_layout;
+  layout dx_layout;
+  layout dy_layout;
+
+  const Scalar* parameters = nullptr;
+  const Scalar* panels = nullptr;
+  const index* panel_offsets = nullptr;
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(index offset, index /*rows*/, index columns) const noexcept {
+    return {parameters + offset, columns};
+  }
+  /// Packed as [columns][rows] beforehand.
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t k, index /*offset*/, index rows,
+                                                          index /*columns*/) const noexcept {
+    return {panels + panel_offsets[k], rows};
+  }
+
+  const std::uint32_t* lengths = nullptr;
+  const std::uint32_t* lengths2 = nullptr;
+  [[nodiscard]] PERGRAD_HD index length(index sample) const noexcept {
+    return lengths == nullptr ? static_cast<index>(in.e0) : static_cast<index>(lengths[sample]);
+  }
+  [[nodiscard]] PERGRAD_HD index length2(index sample) const noexcept {
+    return lengths2 == nullptr ? static_cast<index>(in2.e0) : static_cast<index>(lengths2[sample]);
+  }
+  [[nodiscard]] PERGRAD_HD bool lengths_vary() const noexcept { return lengths != nullptr; }
+  [[nodiscard]] PERGRAD_HD bool lengths2_vary() const noexcept { return lengths2 != nullptr; }
+  [[nodiscard]] PERGRAD_HD const std::int32_t* ids(index sample) const noexcept {
+    return static_cast<const std::int32_t*>(static_cast<const void*>(x(sample)));
+  }
+
+  layer_randomness randomness;
+  const std::uint32_t* records = nullptr;
+  std::uint32_t layer_number = 0;
+  PERGRAD_ONLY_HOST_CALLS
+  [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return randomness.is_random(); }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void draw(index sample, index first, index count, const Function& f) const {
+    constexpr index together = 256;
+    std::uint32_t bits[together];
+    for (index done = 0; done < count; done += together) {
+      const index here = count - done < together ? count - done : together;
+      randomness.bits(records[sample], layer_number, static_cast<std::size_t>(first + done),
+                      {bits, static_cast<std::size_t>(here)});
+      for (index i = 0; i < here; ++i) f(done + i, bits[i]);
+    }
+  }
+
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void map(index count, const Function& f) const {
+    for_each_pack<Scalar>(count, [&](index i, const auto& lanes) { f(elements_from<Scalar>(i, lanes)); });
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void map(index rows, index count, const Function& f) const {
+    for (index r = 0; r < rows; ++r) {
+      for_each_pack<Scalar>(count, [&](index i, const auto& lanes) { f(r, elements_from<Scalar>(i, lanes)); });
+    }
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void each(index count, const Function& f) const {
+    for (index i = 0; i < count; ++i) f(i);
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void fill(index count, Scalar* to, Scalar value) const { std::fill_n(to, count, value); }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void copy(index count, const Scalar* from, Scalar* to) const { std::copy_n(from, count, to); }
+
+  PERGRAD_ONLY_HOST_CALLS
+  template <int Sums, class Function>
+  [[nodiscard]] PERGRAD_HD values_of<double, Sums> reduce(index count, const Function& f) const {
+    return reduce_in_double<Sums, Scalar>(count, f);
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD Scalar sum(index count, const Function& f) const {
+    return sum_of_packs<Scalar>(count, f);
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  [[nodiscard]] PERGRAD_HD Scalar largest(index count, const Scalar* from) const { return largest_of(from, count); }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD index count(index count, const Function& f) const {
+    std::int32_t found = 0;
+    for (index i = 0; i < count; ++i) found += f(i) ? 1 : 0;
+    return found;
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void for_each_row(index rows, const Function& f) const {
+    for (index r = 0; r < rows; ++r) f(r, *this);
+  }
+
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void for_each_group(index channels, index group_size, const Function& f) const {
+    for_some_groups<Scalar>(channels, group_size, f);
+  }
+
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void multiply(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                           Scalar* out) const {
+    product(shape_of(sizes, right), left, right.first, out, epilogue::store{});
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void multiply_add(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                               Scalar* out) const {
+    product(shape_of(sizes, right), left, right.first, out, epilogue::add{});
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void multiply_bias(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                                Scalar* out, const Scalar* bias) const {
+    product(shape_of(sizes, right), left, right.first, out, epilogue::store_bias<Scalar>{bias});
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> turned(const matrix_view<Scalar>& from, index rows, index columns,
+                                                      Scalar* to, index step) const {
+    transpose(from.first, from.row, rows, columns, to, step);
+    return {to, step};
+  }
+
+ private:
+  static product_shape shape_of(const product_sizes& sizes, const matrix_view<Scalar>& right) noexcept {
+    return coalesce({{{},
+                      {sizes.outer.count, sizes.outer.left, sizes.outer.out},
+                      {sizes.rows.count, sizes.rows.left, sizes.rows.out}},
+                     {{}, {}, {sizes.depth, sizes.left, right.row}},
+                     sizes.columns});
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/run/tile_values.hpp - the values of a tile in a worker's workspace: how they come in, lie there and go
 // out
 
@@ -21469,108 +22093,6 @@ class tile_values {
 };
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/run/tile_view.hpp - what a tiled layer sees: the samples of a tile, and products over all of them
-//
-// A tiled layer's forward and backward are written against this interface, as templates: they name no executor.
-//   values     x(b), x2(b), y(b), dy(b), dx(b), dx2(b), saved(b), scratch(b): one sample's, in PyTorch's order; samples
-//              lie x.step (y.step, ...) elements apart, so a product may run over samples as over any other axis
-//   weights    parameters, in PyTorch's order; transposed(k), the k-th of the layer's matrices as [columns][rows]
-//   products   multiply, multiply_add, multiply_bias: rows of a strided view times a matrix with contiguous columns
-//   turn       the transpose of a matrix
-//   the rest   ids(b), length(b), random bits
-
-namespace pergrad::inline v0_1 {
-
-namespace on_host {
-
-/// One array a sample, `step` elements from one sample to the next.
-template <class Value>
-struct sample_arrays {
-  Value* first = nullptr;
-  index step = 0;
-  [[nodiscard]] Value* operator()(index sample) const noexcept { return first + sample * step; }
-};
-
-/// Samples of a tile as one layer sees them. Every function of it may be called for samples 0 .. samples - 1 only.
-template <class Scalar>
-struct tile_view {
-  using scalar = Scalar;
-
-  index samples = 0;
-  shape in;
-  shape in2;
-  shape out;
-  sample_arrays<const Scalar> x;
-  sample_arrays<const Scalar> x2;
-  sample_arrays<Scalar> y;
-  sample_arrays<const Scalar> dy;  ///< backward only
-  sample_arrays<Scalar> dx;        ///< backward only; to be written whole, if wants_dx
-  sample_arrays<Scalar> dx2;
-  sample_arrays<Scalar> saved;    ///< lives from forward to the factors
-  sample_arrays<Scalar> scratch;  ///< lives for one call
-  bool wants_factors = true;      ///< false for a frozen layer: what only its factors would read need not be computed
-  bool wants_dx = false;
-  bool wants_dx2 = false;
-  /// Of layers with `stored_order`: where pixels lie.
-  layout x_layout;
-  layout y_layout;
-  layout dx_layout;
-  layout dy_layout;
-
-  /// All parameters of the layer, in PyTorch's order.
-  const Scalar* parameters = nullptr;
-  const Scalar* panels = nullptr;
-  const index* panel_offsets = nullptr;
-  /// Matrix k of the layer's `matrices`, transposed: `[columns][rows]`.
-  [[nodiscard]] const Scalar* transposed(std::size_t k) const noexcept { return panels + panel_offsets[k]; }
-
-  const std::uint32_t* lengths = nullptr;
-  const std::uint32_t* lengths2 = nullptr;
-  /// Positions of the input that are there: its length if lengths vary, else all.
-  [[nodiscard]] index length(index sample) const noexcept {
-    return lengths == nullptr ? static_cast<index>(in.e0) : static_cast<index>(lengths[sample]);
-  }
-  [[nodiscard]] index length2(index sample) const noexcept {
-    return lengths2 == nullptr ? static_cast<index>(in2.e0) : static_cast<index>(lengths2[sample]);
-  }
-  /// Do the samples of the input have lengths of their own?
-  [[nodiscard]] bool lengths_vary() const noexcept { return lengths != nullptr; }
-
-  /// Integer ids of a sample, if the input is ids.
-  [[nodiscard]] const std::int32_t* ids(index sample) const noexcept {
-    return static_cast<const std::int32_t*>(static_cast<const void*>(x(sample)));
-  }
-
-  layer_randomness randomness;
-  const std::uint32_t* records = nullptr;
-  std::uint32_t layer_number = 0;
-  [[nodiscard]] bool is_random() const noexcept { return randomness.is_random(); }
-  /// 32 random bits for each of the elements from `first` on, a multiple of 16, of one sample.
-  void random_bits(index sample, std::size_t first, std::span<std::uint32_t> bits) const noexcept {
-    randomness.bits(records[sample], layer_number, first, bits);
-  }
-
-  /// out = left times right, as `shape` says (product.hpp).
-  static void multiply(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out) noexcept {
-    product(coalesce(shape), left, right, out, epilogue::store{});
-  }
-  /// out += left times right.
-  static void multiply_add(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out) noexcept {
-    product(coalesce(shape), left, right, out, epilogue::add{});
-  }
-  /// out = left times right + bias, one bias a column.
-  static void multiply_bias(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
-                            const Scalar* bias) noexcept {
-    product(coalesce(shape), left, right, out, epilogue::store_bias<Scalar>{bias});
-  }
-  /// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns.
-  static void turn(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step) noexcept {
-    transpose(from, from_step, rows, columns, to, to_step);
-  }
-};
-
-}  // namespace on_host
-}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -21662,44 +22184,44 @@ class passes : public tile_values<Network> {
   using base::weights;
 
   void view(const node_row& row, index begin, index end, bool reads_images, bool backward,
-            tile_view<scalar>& tile) const {
+            tile_team<scalar>& team) const {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
     const bool second = row.in2_shape.size() > 0;
     const auto arrays = [&](place where) { return sample_arrays<scalar>{at(where, begin), where.sample}; };
     const auto constant = [&](place where) { return sample_arrays<const scalar>{at(where, begin), where.sample}; };
-    tile.samples = end - begin;
-    tile.in = row.in_shape;
-    tile.in2 = row.in2_shape;
-    tile.out = row.out_shape;
-    tile.x = constant(row.plain_x);
-    tile.y = arrays(row.plain_y);
-    if (second) tile.x2 = constant(row.plain_x2);
-    tile.saved = arrays(row.saved);
-    tile.scratch = arrays(table.scratch);
+    team.samples = end - begin;
+    team.in = row.in_shape;
+    team.in2 = row.in2_shape;
+    team.out = row.out_shape;
+    team.x = constant(row.plain_x);
+    team.y = arrays(row.plain_y);
+    if (second) team.x2 = constant(row.plain_x2);
+    team.saved = arrays(row.saved);
+    team.scratch = arrays(table.scratch);
     if (backward) {
-      tile.dy = constant(row.plain_dy);
-      tile.wants_factors = row.parameter_count > 0;
-      tile.wants_dx = row.input_gradient;
-      tile.wants_dx2 = row.input2_gradient;
-      if (row.input_gradient) tile.dx = arrays(row.plain_dx);
-      if (row.input2_gradient) tile.dx2 = arrays(row.plain_dx2);
+      team.dy = constant(row.plain_dy);
+      team.wants_factors = row.parameter_count > 0;
+      team.wants_dx = row.input_gradient;
+      team.wants_dx2 = row.input2_gradient;
+      if (row.input_gradient) team.dx = arrays(row.plain_dx);
+      if (row.input2_gradient) team.dx2 = arrays(row.plain_dx2);
     }
     if (reads_images) {
-      tile.x_layout = in.value_layout;
-      tile.y_layout = out.value_layout;
-      tile.dx_layout = row.direct_dx ? in.gradient_layout : lay_out(in.gradient_layout.values, {});
-      tile.dy_layout = out.gradient_layout;
+      team.x_layout = in.value_layout;
+      team.y_layout = out.value_layout;
+      team.dx_layout = row.direct_dx ? in.gradient_layout : lay_out(in.gradient_layout.values, {});
+      team.dy_layout = out.gradient_layout;
     }
-    tile.parameters = weights(row).data();
-    tile.panels = panels_;
-    tile.panel_offsets = row.panel_offsets.data();
+    team.parameters = weights(row).data();
+    team.panels = panels_;
+    team.panel_offsets = row.panel_offsets.data();
     if (varies && row.in_shape.varying_axis() != 0)
-      tile.lengths = lengths(row.staged ? row.staged_from : row.in, begin);
-    if (varies && second && row.in2_shape.varying_axis() != 0) tile.lengths2 = lengths(row.in2, begin);
-    tile.randomness = randomness_;
-    tile.records = base::records(begin);
-    tile.layer_number = static_cast<std::uint32_t>(row.out - 1);
+      team.lengths = lengths(row.staged ? row.staged_from : row.in, begin);
+    if (varies && second && row.in2_shape.varying_axis() != 0) team.lengths2 = lengths(row.in2, begin);
+    team.randomness = randomness_;
+    team.records = base::records(begin);
+    team.layer_number = static_cast<std::uint32_t>(row.out - 1);
   }
 
   void forward_step(std::size_t node, index begin, index end) {
@@ -21737,7 +22259,7 @@ class passes : public tile_values<Network> {
     constexpr node_kind kind = detail::kind_of<Layer>();
     if constexpr (kind == node_kind::tiled) {
       tiled_forward(row, begin, end, detail::reads_images<Layer>,
-                    [](tile_view<scalar>& tile) { Layer::forward(tile); });
+                    [](tile_team<scalar>& team) { Layer::forward(team); });
     } else {
       for (index b = begin; b < end; ++b) {
         if constexpr (kind == node_kind::elementwise) {
@@ -21765,7 +22287,7 @@ class passes : public tile_values<Network> {
     constexpr node_kind kind = detail::kind_of<Layer>();
     if constexpr (kind == node_kind::tiled) {
       tiled_backward(row, begin, end, detail::reads_images<Layer>,
-                     [](tile_view<scalar>& tile) { Layer::backward(tile); });
+                     [](tile_team<scalar>& team) { Layer::backward(team); });
     } else {
       for (index b = begin; b < end; ++b) {
         if constexpr (kind == node_kind::elementwise) {
@@ -21818,7 +22340,7 @@ class passes : public tile_values<Network> {
   static constexpr bool has_branches = any_node([](const node_row& row) { return row.kind == node_kind::branch_sum; });
   static constexpr bool has_adjoint = any_node([](const node_row& row) { return row.map.adjoint; });
 
-  using tile_function = void (*)(tile_view<scalar>&);
+  using tile_function = void (*)(tile_team<scalar>&);
   [[gnu::noinline]] void tiled_forward(const node_row& row, index begin, index end, bool reads_images,
                                        tile_function run) const {
     const slot& in = slot_of(row.in);
@@ -21830,9 +22352,9 @@ class passes : public tile_values<Network> {
         gather_plain(in2.value_layout, at(in2.value, b), at(row.plain_x2, b));
       }
     }
-    tile_view<scalar> tile;
-    view(row, begin, end, reads_images, false, tile);
-    run(tile);
+    tile_team<scalar> team;
+    view(row, begin, end, reads_images, false, team);
+    run(team);
     for (index b = begin; row.copies_out && b < end; ++b) {
       scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), false);
     }
@@ -21844,9 +22366,9 @@ class passes : public tile_values<Network> {
     for (index b = begin; row.copies_out && b < end; ++b) {
       gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b));
     }
-    tile_view<scalar> tile;
-    view(row, begin, end, reads_images, true, tile);
-    run(tile);
+    tile_team<scalar> team;
+    view(row, begin, end, reads_images, true, team);
+    run(team);
     for (index b = begin; b < end; ++b) {
       if (row.input_gradient && !row.direct_dx && reads_images) {
         transfer(lay_out(in.gradient_layout.values, {}), at(row.plain_dx, b), in.gradient_layout, at(in.gradient, b),
@@ -23655,15 +24177,6 @@ struct batch_norm3d : batch_norm1d {};
 // What is left of a batch norm whose statistics are constants: gain = weight / sqrt(variance + eps), shift = bias -
 // mean gain. Per-sample gradients: of gain_c the sum of dy x over the pixels of channel c, of shift_c the sum of dy.
 
-// pergrad/layers/shared/channel_norm.hpp - groups of channels over all their pixels, normalised on images stored
-// channels last
-//
-// A pixel's channels lie side by side, so vectors run over channels and sums over pixels stay in registers, one lane a
-// channel. Groups are made of whole lanes' sums. Channels are taken some groups at a time, few enough to stay in the
-// cache from the first pass over them to the last.
-//
-// Vectors of the last channels may read into the next pixel: what lies there is computed with, but never used.
-
 // pergrad/layers/shared/normalisation.hpp - what the normalising layers share: options, moments, and one row forward
 // and back
 //
@@ -23740,61 +24253,6 @@ void initialise_affine(const Initialiser& initialiser, std::uint64_t first, std:
 
 namespace normalisation {
 
-using on_host::index;
-using on_host::load_narrow;
-using on_host::narrow;
-using on_host::widen;
-using wide = on_host::vector<double>;
-inline constexpr auto wide_lanes = static_cast<index>(on_host::vector_lanes<double>);
-
-template <class Scalar>
-inline void store_narrow(Scalar* to, narrow<Scalar> value) noexcept {
-  std::memcpy(to, &value, sizeof value);
-}
-/// The first `count` lanes; the others are 0.
-template <class Scalar>
-[[nodiscard]] inline narrow<Scalar> load_narrow(const Scalar* from, index count) noexcept {
-  Scalar lanes[on_host::vector_lanes<double>]{};
-  for (index i = 0; i < count; ++i) lanes[i] = from[i];
-  return load_narrow(lanes);
-}
-template <std::size_t First = 0, std::size_t Count = on_host::vector_lanes<double>>
-[[nodiscard]] inline double sum_of_lanes(wide values) noexcept {
-  if constexpr (Count == 1) {
-    return values[First];
-  } else {
-    return sum_of_lanes<First, Count / 2>(values) + sum_of_lanes<First + Count / 2, Count / 2>(values);
-  }
-}
-[[nodiscard]] inline double sum_of_first_lanes(wide values, index count) noexcept {
-  double sum = 0;
-  for (index lane = 0; lane < count; ++lane) sum += values[lane];
-  return sum;
-}
-
-/// Sums over i < count, in double and in an order that depends on `count` only. `f(load)` gives the summands of one
-/// vector of elements; `load(from)` is how it reads them.
-template <std::size_t Sums, class Function>
-[[nodiscard]] inline std::array<double, Sums> reduce(index count, Function&& f) noexcept {
-  wide sums[2][Sums]{};
-  index i = 0;
-  for (; i + 2 * wide_lanes <= count; i += 2 * wide_lanes) {
-    for (index half = 0; half < 2; ++half) {
-      const std::array<wide, Sums> here =
-          f([first = i + half * wide_lanes](const auto* from) { return load_narrow(from + first); });
-      for (std::size_t s = 0; s < Sums; ++s) sums[half][s] += here[s];
-    }
-  }
-  std::array<double, Sums> totals{};
-  for (std::size_t s = 0; s < Sums; ++s) totals[s] = sum_of_lanes(sums[0][s] + sums[1][s]);
-  for (; i < count; i += wide_lanes) {
-    const index rest = count - i < wide_lanes ? count - i : wide_lanes;
-    const std::array<wide, Sums> here = f([&](const auto* from) { return load_narrow(from + i, rest); });
-    for (std::size_t s = 0; s < Sums; ++s) totals[s] += sum_of_first_lanes(here[s], rest);
-  }
-  return totals;
-}
-
 /// How a value becomes xhat: xhat = (x - mean) rate + rest. `rest` is what the mean's rounding to `Scalar` lost, times
 /// the rate.
 template <class Scalar>
@@ -23806,386 +24264,89 @@ struct normaliser {
   constexpr normaliser() noexcept = default;
   /// From the first pass's mean, and mean and mean square of the deviations from it. A variance that overflows makes
   /// the rate 0.
-  normaliser(double first_mean, double deviation, double square, double epsilon) noexcept {
+  PERGRAD_HD normaliser(double first_mean, double deviation, double square, double epsilon) noexcept {
     const double exact_mean = first_mean + deviation;
-    const double variance = std::isinf(square) ? square : square - deviation * deviation;
-    const double exact_rate = 1 / std::sqrt((variance < 0 ? 0.0 : variance) + epsilon);  // a NaN stays a NaN
+    const double variance = square > limits::largest<double> ? square : square - deviation * deviation;
+    // A NaN stays a NaN.
+    const double exact_rate = 1 / rounded::square_root((variance < 0 ? 0.0 : variance) + epsilon);
     mean = static_cast<Scalar>(exact_mean);
     rate = static_cast<Scalar>(exact_rate);
     rest = static_cast<Scalar>((static_cast<double>(mean) - exact_mean) * exact_rate);
   }
 };
 
-/// Of a row of `count` values: centred for a layer norm, not for the root mean square.
-template <bool Centred, class Scalar>
-[[nodiscard]] inline normaliser<Scalar> normaliser_of_row(const Scalar* x, index count, double epsilon) noexcept {
-  const wide share = on_host::splat(1 / static_cast<double>(count));
+/// The formulas, centred for a layer norm, not for the root mean square.
+template <bool Centred>
+struct formula {
+  /// `Of`: one value for all, or one a lane.
+  template <class Value, class Of>
+  [[nodiscard]] PERGRAD_HD static Value forward(Value x, Of mean, Of rate, Of rest) noexcept {
+    return Centred ? (x - mean) * rate + rest : x * rate;
+  }
+  /// dx from g = gain dy, and the means of g and of g xhat.
+  template <class Value, class Of>
+  [[nodiscard]] PERGRAD_HD static Value backward(Value g, Value xhat, Of mean, Of projection, Of rate) noexcept {
+    return (Centred ? g - mean - xhat * projection : g - xhat * projection) * rate;
+  }
+};
+
+/// Of a row of `count` values.
+template <bool Centred, class Team>
+[[nodiscard]] PERGRAD_HD normaliser<typename Team::scalar> normaliser_of_row(const Team& team, std::ptrdiff_t count,
+                                                                             const typename Team::scalar* x,
+                                                                             double epsilon) {
+  const double share = 1 / static_cast<double>(count);
   if constexpr (Centred) {
-    const double mean = reduce<1>(count, [&](const auto& load) { return std::array{widen(load(x)) * share}; })[0];
-    const wide centre = on_host::splat(mean);
-    const auto [deviation, square] = reduce<2>(count, [&](const auto& load) {
-      const wide here = widen(load(x)) - centre;
-      return std::array{here * share, here * share * here};
+    const double mean = team.template reduce<1>(count, [&](const auto& at) { return values(at(x) * share); })[0];
+    const auto sums = team.template reduce<2>(count, [&](const auto& at) {
+      const auto deviation = at(x) - mean;
+      return values(deviation * share, deviation * share * deviation);
     });
-    return {mean, deviation, square, epsilon};
+    return {mean, sums[0], sums[1], epsilon};
   } else {
-    const double square = reduce<1>(count, [&](const auto& load) {
-      const wide value = widen(load(x));
-      return std::array{value * share * value};
-    })[0];
-    return {0, 0, square, epsilon};
+    const auto sums = team.template reduce<1>(count, [&](const auto& at) {
+      const auto value = at(x);
+      return values(value * share * value);
+    });
+    return {0, 0, sums[0], epsilon};
   }
 }
 
 /// xhat and y of a row. `gain` and `shift` may be null: 1 and 0.
-template <bool Centred, class Scalar>
-inline void forward_row(const Scalar* x, index count, const normaliser<Scalar>& by, const Scalar* gain,
-                        const Scalar* shift, Scalar* xhat, Scalar* y) noexcept {
-  const auto run = [&](auto with_gain, auto with_shift) {
-    on_host::for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-      using vector = on_host::vector<Scalar>;
-      vector value = lanes.load(x + i);
-      if constexpr (Centred) {
-        value = (value - on_host::splat(by.mean)) * on_host::splat(by.rate) + on_host::splat(by.rest);
-      } else {
-        value = value * on_host::splat(by.rate);
-      }
-      lanes.store(xhat + i, value);
-      if constexpr (with_gain) value = value * lanes.load(gain + i);
-      if constexpr (with_shift) value = value + lanes.load(shift + i);
-      lanes.store(y + i, value);
-    });
-  };
-  if (gain == nullptr) {
-    run(std::false_type{}, std::false_type{});
-  } else if (shift == nullptr) {
-    run(std::true_type{}, std::false_type{});
-  } else {
-    run(std::true_type{}, std::true_type{});
-  }
+template <bool Centred, class Team>
+PERGRAD_HD void forward_row(const Team& team, std::ptrdiff_t count, const typename Team::scalar* x,
+                            const normaliser<typename Team::scalar>& by, const typename Team::scalar* gain,
+                            const typename Team::scalar* shift, typename Team::scalar* xhat, typename Team::scalar* y) {
+  team.map(count, [&](const auto& at) {
+    auto value = formula<Centred>::forward(at(x), by.mean, by.rate, by.rest);
+    at.put(xhat, value);
+    if (gain != nullptr) value = value * at(gain);
+    if (shift != nullptr) value = value + at(shift);
+    at.put(y, value);
+  });
 }
-
 /// dx of a row. `gain` may be null: 1.
-template <bool Centred, class Scalar>
-inline void backward_row(const Scalar* xhat, Scalar rate, const Scalar* gain, const Scalar* dy, index count,
-                         Scalar* dx) noexcept {
-  const wide share = on_host::splat(1 / static_cast<double>(count));
-  const auto run = [&](auto with_gain) {
-    const auto slope = [&](const auto& load, index i) {
-      if constexpr (with_gain) {
-        return load(dy + i) * load(gain + i);
-      } else {
-        return load(dy + i);
-      }
-    };
-    const auto [mean, projection] = reduce<2>(count, [&](const auto& load) {
-      const wide weighted = widen(slope(load, 0)) * share;
-      return std::array{weighted, weighted * widen(load(xhat))};
-    });
-    const auto mean_here = static_cast<Scalar>(mean);
-    const auto projection_here = static_cast<Scalar>(projection);
-    on_host::for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-      auto value = slope([&](const Scalar* from) { return lanes.load(from); }, i);
-      if constexpr (Centred) value = value - on_host::splat(mean_here);
-      value = value - lanes.load(xhat + i) * on_host::splat(projection_here);
-      lanes.store(dx + i, value * on_host::splat(rate));
-    });
-  };
-  if (gain == nullptr) {
-    run(std::false_type{});
-  } else {
-    run(std::true_type{});
-  }
+template <bool Centred, class Team>
+PERGRAD_HD void backward_row(const Team& team, std::ptrdiff_t count, const typename Team::scalar* xhat,
+                             typename Team::scalar rate, const typename Team::scalar* gain,
+                             const typename Team::scalar* dy, typename Team::scalar* dx) {
+  using scalar = typename Team::scalar;
+  const double share = 1 / static_cast<double>(count);
+  const auto slope = [&](const auto& at) { return gain == nullptr ? at(dy) : at(dy) * at(gain); };
+  const auto sums = team.template reduce<2>(count, [&](const auto& at) {
+    const auto weighted = slope(at) * share;
+    return values(weighted, weighted * at(xhat));
+  });
+  const auto mean = static_cast<scalar>(sums[0]);
+  const auto projection = static_cast<scalar>(sums[1]);
+  team.map(count, [&](const auto& at) {
+    at.put(dx, formula<Centred>::backward(slope(at), at(xhat), mean, projection, rate));
+  });
 }
 
 }  // namespace normalisation
 }  // namespace detail
 }  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1::detail::normalisation {
-
-using on_host::layout;
-
-/// `count` channels from `first` on, in `Width` vectors. Only whole blocks may be stored without care.
-template <index Width, bool Whole>
-struct channel_block {
-  static constexpr index width = Width;
-  index first;
-  index count;
-
-  template <class Scalar>
-  void store(Scalar* to, narrow<Scalar> value) const noexcept {
-    if constexpr (Whole) {
-      store_narrow(to, value);
-    } else {
-      for (index lane = 0; lane < count; ++lane) to[lane] = value[lane];
-    }
-  }
-  /// f(channel) in the channel's lane, for all channels of the block in order.
-  template <class Scalar, class Function>
-  [[nodiscard]] std::array<narrow<Scalar>, static_cast<std::size_t>(Width)> lanes(Function&& f) const noexcept {
-    Scalar values[static_cast<std::size_t>(Width * wide_lanes)]{};
-    for (index lane = 0; lane < count; ++lane) values[lane] = f(first + lane);
-    std::array<narrow<Scalar>, static_cast<std::size_t>(Width)> result;
-    for_each_index<static_cast<std::size_t>(Width)>(
-        [&](auto k) { result[k] = load_narrow(values + static_cast<index>(k) * wide_lanes); });
-    return result;
-  }
-};
-
-template <class Function>
-inline void for_each_block(index first, index last, Function&& f) noexcept {
-  for (; first + 2 * wide_lanes <= last; first += 2 * wide_lanes) f(channel_block<2, true>{first, 2 * wide_lanes});
-  for (; first + wide_lanes <= last; first += wide_lanes) f(channel_block<1, true>{first, wide_lanes});
-  if (first < last) f(channel_block<1, false>{first, last - first});
-}
-
-/// Sums over all pixels, one a channel of the block: `f(first element in a, first element in b)` gives `Sums` vectors
-/// of doubles for one vector of channels of one pixel. Calls `g(channel, sums)` for every channel in order.
-template <std::size_t Sums, class Block, class Function, class Result>
-inline void reduce_pixels(const Block& block, const layout& a, const layout& b, Function&& f, Result&& g) noexcept {
-  constexpr auto width = static_cast<std::size_t>(Block::width);
-  const index channels = a.values.channels;
-  wide sums[width][Sums]{};
-  on_host::for_each_stretch(a, b, [&](index in_a, index in_b, index count) {
-    wide here[width][Sums];  // in registers, as `sums` would not be
-    std::memcpy(here, sums, sizeof sums);
-    for (index i = block.first; i < count; i += channels) {
-      for_each_index<width>([&](auto k) {
-        const index at = i + static_cast<index>(k) * wide_lanes;
-        const std::array<wide, Sums> terms = f(in_a + at, in_b + at, k);
-        for_each_index<Sums>([&](auto s) { here[k][s] += terms[s]; });
-      });
-    }
-    std::memcpy(sums, here, sizeof sums);
-  });
-  for (index lane = 0; lane < block.count; ++lane) {
-    std::array<double, Sums> here{};
-    for (std::size_t s = 0; s < Sums; ++s) here[s] = sums[lane / wide_lanes][s][lane % wide_lanes];
-    g(block.first + lane, here);
-  }
-}
-
-/// Groups of channels, met in order.
-class group_cursor {
- public:
-  explicit group_cursor(index size) noexcept : size_{size} {}
-  /// Number of the next channel's group.
-  [[nodiscard]] index next() noexcept {
-    const index here = group_;
-    if (++inside_ == size_) {
-      inside_ = 0;
-      ++group_;
-    }
-    return here;
-  }
-
- private:
-  index size_;
-  index inside_ = 0;
-  index group_ = 0;
-};
-
-inline constexpr index channels_together = 64;
-/// Calls f(first channel, one past the last) for some groups at a time: at most `channels_together` of them.
-template <class Function>
-inline void for_some_groups(index channels, index group_size, Function&& f) noexcept {
-  const index step = std::max<index>(1, channels_together / group_size) * group_size;
-  for (index first = 0; first < channels; first += step) f(first, std::min(first + step, channels));
-}
-
-/// xhat, dense, and y of one sample, and one rate a group. `gain` and `shift` may be null.
-template <class Scalar>
-inline void forward_image(const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y, index group_size,
-                          double epsilon, const Scalar* gain, const Scalar* shift, Scalar* xhat,
-                          Scalar* rates) noexcept {
-  const index channels = x_layout.values.channels;
-  const index pixels = x_layout.values.size() / channels;
-  const wide share = on_host::splat(1 / static_cast<double>(group_size * pixels));
-  for_some_groups(channels, group_size, [&](index first, index last) {
-    double mean[channels_together]{};
-    double deviation[channels_together]{};
-    double square[channels_together]{};
-    normaliser<Scalar> by[channels_together];
-    group_cursor group{group_size};
-    for_each_block(first, last, [&](const auto& block) {
-      reduce_pixels<1>(
-          block, x_layout, x_layout,
-          [&](index i, index, auto) { return std::array{widen(load_narrow(x + i)) * share}; },
-          [&](index, const auto& sums) { mean[group.next()] += sums[0]; });
-    });
-    group = group_cursor{group_size};
-    group_cursor group_of_sums{group_size};
-    for_each_block(first, last, [&](const auto& block) {
-      const auto centre = block.template lanes<double>([&](index) { return mean[group.next()]; });
-      reduce_pixels<2>(
-          block, x_layout, x_layout,
-          [&](index i, index, auto k) {
-            const wide here = widen(load_narrow(x + i)) - centre[k];
-            return std::array{here * share, here * share * here};
-          },
-          [&](index, const auto& sums) {
-            const index number = group_of_sums.next();
-            deviation[number] += sums[0];
-            square[number] += sums[1];
-          });
-    });
-    for (index g = 0; g < (last - first) / group_size; ++g) {
-      by[g] = {mean[g], deviation[g], square[g], epsilon};
-      rates[first / group_size + g] = by[g].rate;
-    }
-    group = group_cursor{group_size};
-    for_each_block(first, last, [&](const auto& block) {
-      constexpr auto width = static_cast<std::size_t>(std::remove_cvref_t<decltype(block)>::width);
-      group_cursor again = group;
-      group_cursor once_more = group;
-      const auto means = block.template lanes<Scalar>([&](index) { return by[group.next()].mean; });
-      const auto rate = block.template lanes<Scalar>([&](index) { return by[again.next()].rate; });
-      const auto rest = block.template lanes<Scalar>([&](index) { return by[once_more.next()].rest; });
-      const auto gains = block.template lanes<Scalar>([&](index c) { return gain == nullptr ? Scalar{1} : gain[c]; });
-      const auto shifts =
-          block.template lanes<Scalar>([&](index c) { return shift == nullptr ? Scalar{0} : shift[c]; });
-      Scalar* dense = xhat;
-      on_host::for_each_stretch(x_layout, y_layout, [&](index from, index to, index count) {
-        for (index i = block.first; i < count; i += channels) {
-          for_each_index<width>([&](auto k) {
-            const index here = i + static_cast<index>(k) * wide_lanes;
-            const narrow<Scalar> value = (load_narrow(x + from + here) - means[k]) * rate[k] + rest[k];
-            block.store(dense + here, value);
-            block.store(y + to + here, narrow<Scalar>{value * gains[k] + shifts[k]});
-          });
-        }
-        dense += count;
-      });
-    });
-  });
-}
-
-/// dx of one sample, unless it is null, and what the gains and shifts receive, unless `gain` is null.
-template <class Scalar>
-inline void backward_image(const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx,
-                           index group_size, const Scalar* gain, const Scalar* xhat, const Scalar* rates,
-                           Scalar* gain_sums, Scalar* shift_sums) noexcept {
-  const index channels = dy_layout.values.channels;
-  const index pixels = dy_layout.values.size() / channels;
-  const layout dense_layout = on_host::lay_out(dy_layout.values, {});
-  const double share = 1 / static_cast<double>(group_size * pixels);
-  for_some_groups(channels, group_size, [&](index first, index last) {
-    double mean[channels_together]{};
-    double projection[channels_together]{};
-    group_cursor group{group_size};
-    for_each_block(first, last, [&](const auto& block) {
-      reduce_pixels<2>(
-          block, dy_layout, dense_layout,
-          [&](index i, index j, auto) {
-            const wide slope = widen(load_narrow(dy + i));
-            return std::array{slope, slope * widen(load_narrow(xhat + j))};
-          },
-          [&](index c, const auto& sums) {
-            const index number = group.next();
-            const double weight = share * (gain == nullptr ? 1 : static_cast<double>(gain[c]));
-            mean[number] += weight * sums[0];
-            projection[number] += weight * sums[1];
-            if (gain == nullptr) return;
-            gain_sums[c] = static_cast<Scalar>(sums[1]);
-            shift_sums[c] = static_cast<Scalar>(sums[0]);
-          });
-    });
-    if (dx == nullptr) return;
-    group = group_cursor{group_size};
-    for_each_block(first, last, [&](const auto& block) {
-      constexpr auto width = static_cast<std::size_t>(std::remove_cvref_t<decltype(block)>::width);
-      group_cursor again = group;
-      group_cursor once_more = group;
-      const Scalar* rate = rates + first / group_size;
-      const auto slope = block.template lanes<Scalar>(
-          [&](index c) { return rate[group.next()] * (gain == nullptr ? Scalar{1} : gain[c]); });
-      const auto offset = block.template lanes<Scalar>([&](index) {
-        const index number = again.next();
-        return rate[number] * static_cast<Scalar>(mean[number]);
-      });
-      const auto along = block.template lanes<Scalar>([&](index) {
-        const index number = once_more.next();
-        return rate[number] * static_cast<Scalar>(projection[number]);
-      });
-      const Scalar* dense = xhat;
-      on_host::for_each_stretch(dy_layout, dx_layout, [&](index from, index to, index count) {
-        for (index i = block.first; i < count; i += channels) {
-          for_each_index<width>([&](auto k) {
-            const index here = i + static_cast<index>(k) * wide_lanes;
-            block.store(dx + to + here, narrow<Scalar>{load_narrow(dy + from + here) * slope[k] - offset[k] -
-                                                       load_narrow(dense + here) * along[k]});
-          });
-        }
-        dense += count;
-      });
-    });
-  });
-}
-
-/// The same of a sample with one pixel: its groups are rows.
-template <class Scalar>
-inline void forward_pixel(const Scalar* x, Scalar* y, index channels, index group_size, double epsilon,
-                          const Scalar* gain, const Scalar* shift, Scalar* xhat, Scalar* rates) noexcept {
-  for (index first = 0; first < channels; first += group_size) {
-    const auto by = normaliser_of_row<true>(x + first, group_size, epsilon);
-    *rates++ = by.rate;
-    forward_row<true>(x + first, group_size, by, gain == nullptr ? nullptr : gain + first,
-                      shift == nullptr ? nullptr : shift + first, xhat + first, y + first);
-  }
-}
-template <class Scalar>
-inline void backward_pixel(const Scalar* dy, Scalar* dx, index channels, index group_size, const Scalar* gain,
-                           const Scalar* xhat, const Scalar* rates, Scalar* gain_sums, Scalar* shift_sums) noexcept {
-  for (index first = 0; dx != nullptr && first < channels; first += group_size) {
-    backward_row<true>(xhat + first, *rates++, gain == nullptr ? nullptr : gain + first, dy + first, group_size,
-                       dx + first);
-  }
-  if (gain == nullptr) return;
-  on_host::for_each_vector<Scalar>(channels, [&](index i, const auto& lanes) {
-    lanes.store(shift_sums + i, lanes.load(dy + i));
-    lanes.store(gain_sums + i, lanes.load(dy + i) * lanes.load(xhat + i));
-  });
-}
-
-/// y = gain_c x + shift_c; `shift` may be null.
-template <class Scalar>
-inline void scale_image(const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y, const Scalar* gain,
-                        const Scalar* shift) noexcept {
-  const index channels = x_layout.values.channels;
-  for_each_block(0, channels, [&](const auto& block) {
-    constexpr auto width = static_cast<std::size_t>(std::remove_cvref_t<decltype(block)>::width);
-    const auto gains = block.template lanes<Scalar>([&](index c) { return gain[c]; });
-    const auto shifts = block.template lanes<Scalar>([&](index c) { return shift == nullptr ? Scalar{0} : shift[c]; });
-    on_host::for_each_stretch(x_layout, y_layout, [&](index from, index to, index count) {
-      for (index i = block.first; i < count; i += channels) {
-        for_each_index<width>([&](auto k) {
-          const index here = i + static_cast<index>(k) * wide_lanes;
-          block.store(y + to + here, narrow<Scalar>{load_narrow(x + from + here) * gains[k] + shifts[k]});
-        });
-      }
-    });
-  });
-}
-/// Over all pixels, a channel's sum of dy x and its sum of dy.
-template <class Scalar>
-inline void sum_image(const layout& dy_layout, const Scalar* dy, const layout& x_layout, const Scalar* x,
-                      Scalar* products, Scalar* sums) noexcept {
-  for_each_block(0, dy_layout.values.channels, [&](const auto& block) {
-    reduce_pixels<2>(
-        block, dy_layout, x_layout,
-        [&](index i, index j, auto) {
-          const wide slope = widen(load_narrow(dy + i));
-          return std::array{slope, slope * widen(load_narrow(x + j))};
-        },
-        [&](index c, const auto& total) {
-          sums[c] = static_cast<Scalar>(total[0]);
-          products[c] = static_cast<Scalar>(total[1]);
-        });
-  });
-}
-
-}  // namespace pergrad::inline v0_1::detail::normalisation
 
 namespace pergrad::inline v0_1 {
 
@@ -24216,25 +24377,54 @@ struct channel_affine {
     detail::initialise_affine(initialiser, first, in.e0, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      detail::normalisation::scale_image(tile.x_layout, tile.x(b), tile.y_layout, tile.y(b), tile.parameters,
-                                         tile.parameters + tile.in.e0);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const auto channels = static_cast<std::ptrdiff_t>(team.in.e0);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      scale(team, team.x_layout, team.x(b), team.y_layout, team.y(b), team.parameters + channels);
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      if (tile.wants_factors) {
-        detail::normalisation::sum_image(tile.dy_layout, tile.dy(b), tile.x_layout, tile.x(b), tile.saved(b),
-                                         tile.saved(b) + tile.in.e0);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto channels = static_cast<std::ptrdiff_t>(team.in.e0);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* x = team.x(b);
+      const scalar* dy = team.dy(b);
+      scalar* saved = team.saved(b);
+      if (team.wants_factors) {
+        team.for_each_group(channels, 1, [&](const auto& groups) {
+          static_cast<void>(groups.template reduce<2>(
+              team.dy_layout, team.x_layout, {{saved, saved + channels}},
+              [&](const auto& /*channels*/) {
+                return [=](const auto& at) {
+                  const auto slope = at.first(dy);
+                  return values(slope * at.second(x), slope);
+                };
+              },
+              [](std::ptrdiff_t /*channel*/, const auto& sums) { return sums; }));
+        });
       }
-      if (!tile.wants_dx) continue;
-      detail::normalisation::scale_image(tile.dy_layout, tile.dy(b), tile.dx_layout, tile.dx(b), tile.parameters,
-                                         static_cast<const scalar*>(nullptr));
+      if (team.wants_dx) {
+        scale(team, team.dy_layout, dy, team.dx_layout, team.dx(b), static_cast<const scalar*>(nullptr));
+      }
     }
+  }
+
+ private:
+  /// to = gain_c from + shift_c; `shift` may be null.
+  template <class Team, class Layout>
+  PERGRAD_HD static void scale(const Team& team, const Layout& from_layout, const typename Team::scalar* from,
+                               const Layout& to_layout, typename Team::scalar* to, const typename Team::scalar* shift) {
+    using scalar = typename Team::scalar;
+    const scalar* gain = team.parameters;
+    team.for_each_group(static_cast<std::ptrdiff_t>(team.in.e0), 1, [&](const auto& groups) {
+      groups.map(from_layout, to_layout, [&](const auto& here) {
+        const auto gains = here.per_channel([&](std::ptrdiff_t c) { return gain[c]; });
+        const auto shifts = here.per_channel([&](std::ptrdiff_t c) { return shift == nullptr ? scalar{0} : shift[c]; });
+        return [=](const auto& at) { at.put_second(to, at.first(from) * gains + shifts); };
+      });
+    });
   }
 };
 
@@ -24496,20 +24686,31 @@ struct attention_layout {
   std::size_t parameter_count = 0;
 
   /// Keys that query i sees, of `keys` that are there.
-  [[nodiscard]] constexpr std::ptrdiff_t seen(std::ptrdiff_t i, std::ptrdiff_t keys) const noexcept {
-    return causal ? std::min(keys, i + 1 + extra) : keys;
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t seen(std::ptrdiff_t i, std::ptrdiff_t keys) const noexcept {
+    return causal && i + 1 + extra < keys ? i + 1 + extra : keys;
   }
   /// First query that sees key k.
-  [[nodiscard]] constexpr std::ptrdiff_t first_to_see(std::ptrdiff_t k) const noexcept {
-    return causal ? std::max<std::ptrdiff_t>(0, k - extra) : 0;
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t first_to_see(std::ptrdiff_t k) const noexcept {
+    return causal && k > extra ? k - extra : 0;
   }
   /// Queries (and keys) that share a product: few where later ones see more.
-  [[nodiscard]] constexpr std::ptrdiff_t together() const noexcept { return causal ? 32 : queries + positions + 1; }
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t together() const noexcept {
+    return causal ? 32 : queries + positions + 1;
+  }
+  /// As many of them from `first` on, of `count`.
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t at_once(std::ptrdiff_t first, std::ptrdiff_t count) const noexcept {
+    return count - first < together() ? count - first : together();
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Scalar scale() const noexcept {
+    return static_cast<Scalar>(1 / rounded::square_root(static_cast<double>(width)));
+  }
 };
 
 /// `own`: attention of a sequence to itself; `memory` is then the same shape as `in`.
-[[nodiscard]] constexpr attention_layout lay_out_attention(shape in, shape memory, std::size_t heads, bool own,
-                                                           const attention_options& options) noexcept {
+[[nodiscard]] PERGRAD_HD constexpr attention_layout lay_out_attention(shape in, shape memory, std::size_t heads,
+                                                                      bool own,
+                                                                      const attention_options& options) noexcept {
   constexpr auto whole_lines = [](std::ptrdiff_t count) { return (count + 15) / 16 * 16; };
   attention_layout at;
   at.queries = static_cast<std::ptrdiff_t>(in.e0);
@@ -24633,96 +24834,58 @@ void initialise_attention(const attention_layout& at, bool has_bias, const Initi
 namespace pergrad::inline v0_1::detail {
 
 /// The first `count` of `step` scores, times `scale`, become probabilities; the others zero.
-template <class Scalar>
-void softmax_row(Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar scale) noexcept {
-  using vector = on_host::vector<Scalar>;
-  constexpr auto lanes = static_cast<std::ptrdiff_t>(on_host::vector_lanes<Scalar>);
-  if (count == 0) {
-    std::fill(row, row + step, Scalar{0});
-    return;
+template <class Team, class Scalar>
+PERGRAD_HD void softmax_row(const Team& team, Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar scale) {
+  if (count > 0) {
+    const Scalar largest = team.largest(count, row);
+    const Scalar sum = team.sum(count, [&](const auto& at) {
+      const auto power = math::exp_or_zero((at(row) - largest) * scale);
+      at.put(row, power);
+      return power;
+    });
+    const Scalar share = Scalar{1} / sum;
+    team.map(count, [&](const auto& at) { at.put(row, at(row) * share); });
   }
-  const std::ptrdiff_t whole = count / lanes * lanes;
-  const std::ptrdiff_t padded = (count + lanes - 1) / lanes * lanes;
-  std::fill(row + count, row + padded, std::numeric_limits<Scalar>::lowest());
-  vector most = on_host::splat(std::numeric_limits<Scalar>::lowest());
-  for (std::ptrdiff_t k = 0; k < padded; k += lanes) {
-    const vector scores = on_host::load(row + k);
-    most = most < scores ? scores : most;
-  }
-  const Scalar largest = on_host::largest_of<Scalar>(most);
-  vector sums{};
-  for (std::ptrdiff_t k = 0; k < padded; k += lanes) {
-    const vector power =
-        on_host::in_packs<Scalar>((on_host::load(row + k) - on_host::splat(largest)) * on_host::splat(scale),
-                                  [](auto exponent) { return math::exp_or_zero(exponent); });
-    on_host::store(row + k, power);
-    if (k < whole) sums += power;
-  }
-  Scalar sum = on_host::sum_of<Scalar>(sums);
-  for (std::ptrdiff_t k = whole; k < count; ++k) sum += row[k];
-  const vector share = on_host::splat(Scalar{1} / sum);
-  for (std::ptrdiff_t k = 0; k < padded; k += lanes) on_host::store(row + k, on_host::load(row + k) * share);
-  std::fill(row + count, row + step, Scalar{0});
+  team.fill(step - count, row + count, Scalar{0});
 }
 
 /// Draws the mask of `count` probabilities: leaves it in their signs, and them as they are used in `dropped`. `element`
 /// numbers the first among all of the layer's.
-template <class Tile, class Scalar>
-void drop_probabilities(const Tile& tile, std::ptrdiff_t sample, std::ptrdiff_t element, const attention_layout& at,
-                        Scalar* probabilities, std::ptrdiff_t count, Scalar* dropped) {
-  constexpr std::ptrdiff_t together = 256;
-  std::uint32_t bits[together];
+template <class Team, class Scalar>
+PERGRAD_HD void drop_probabilities(const Team& team, std::ptrdiff_t sample, std::ptrdiff_t element,
+                                   const attention_layout& at, Scalar* probabilities, std::ptrdiff_t count,
+                                   Scalar* dropped) {
   const Scalar shares[2] = {static_cast<Scalar>(at.kept), 0};  // looked up: a branch would be guessed wrongly
-  constexpr Scalar signs[2] = {1, -1};
-  for (std::ptrdiff_t first = 0; first < count; first += together) {
-    const std::ptrdiff_t here = std::min(together, count - first);
-    tile.random_bits(sample, static_cast<std::size_t>(element + first), {bits, static_cast<std::size_t>(here)});
-    for (std::ptrdiff_t k = 0; k < here; ++k) {
-      const Scalar probability = probabilities[first + k];
-      const std::size_t drops = bits[k] < at.threshold ? 1 : 0;
-      probabilities[first + k] = probability * signs[drops];
-      dropped[first + k] = probability * shares[drops];
-    }
-  }
+  const std::uint32_t threshold = at.threshold;
+  team.draw(sample, element, count, [&](std::ptrdiff_t k, std::uint32_t bits) {
+    constexpr Scalar signs[2] = {1, -1};
+    const Scalar probability = probabilities[k];
+    const std::size_t drops = bits < threshold ? 1 : 0;
+    probabilities[k] = probability * signs[drops];
+    dropped[k] = probability * shares[drops];
+  });
 }
 
 /// Turns the gradient of one row of (dropped) probabilities into that of its scores.
-template <class Scalar>
-void softmax_row_backward(const Scalar* row, Scalar* gradient, std::ptrdiff_t count, std::ptrdiff_t step,
-                          Scalar scale) noexcept {
-  using vector = on_host::vector<Scalar>;
-  vector sums{};
-  on_host::for_each_vector<Scalar>(
-      count, [&](std::ptrdiff_t k, const auto& lanes) { sums += lanes.load(row + k) * lanes.load(gradient + k); });
-  const Scalar sum = on_host::sum_of<Scalar>(sums);
-  on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
-    lanes.store(gradient + k,
-                lanes.load(row + k) * ((lanes.load(gradient + k) - on_host::splat(sum)) * on_host::splat(scale)));
-  });
-  std::fill(gradient + count, gradient + step, Scalar{0});
+template <class Team, class Scalar>
+PERGRAD_HD void softmax_row_backward(const Team& team, const Scalar* row, Scalar* gradient, std::ptrdiff_t count,
+                                     std::ptrdiff_t step, Scalar scale) {
+  const Scalar sum = team.sum(count, [&](const auto& at) { return at(row) * at(gradient); });
+  team.map(count, [&](const auto& at) { at.put(gradient, at(row) * ((at(gradient) - sum) * scale)); });
+  team.fill(step - count, gradient + count, Scalar{0});
 }
 /// The same behind dropout: first makes |P| of the signed row, the dropped row, and the gradient of P.
-template <class Scalar>
-void undrop_row(Scalar* row, Scalar* gradient, Scalar* dropped, std::ptrdiff_t count, std::ptrdiff_t step,
-                Scalar kept) noexcept {
-  using pack = on_host::pack<Scalar>;
-  on_host::for_each_pack<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
-    const pack signed_row = lanes.load(row + k);
-    const pack share = math::select(signed_row < pack{}, pack{}, math::splat<pack>(kept));
-    lanes.store(dropped + k, signed_row * share);
-    lanes.store(gradient + k, lanes.load(gradient + k) * share);
-    lanes.store(row + k, math::abs(signed_row));
+template <class Team, class Scalar>
+PERGRAD_HD void undrop_row(const Team& team, Scalar* row, Scalar* gradient, Scalar* dropped, std::ptrdiff_t count,
+                           std::ptrdiff_t step, Scalar kept) {
+  team.map(count, [&](const auto& at) {
+    const auto signed_row = at(row);
+    const auto share = math::select(signed_row < at.zero(), at.zero(), at.zero() + kept);
+    at.put(dropped, signed_row * share);
+    at.put(gradient, at(gradient) * share);
+    at.put(row, math::abs(signed_row));
   });
-  std::fill(dropped + count, dropped + step, Scalar{0});
-}
-
-/// out [rows][out_row] = left times right [depth][right_row].
-template <class Tile, class Scalar>
-void multiply_matrices(std::ptrdiff_t rows, std::ptrdiff_t depth, std::ptrdiff_t columns, const Scalar* left,
-                       std::ptrdiff_t left_row, std::ptrdiff_t left_step, const Scalar* right, std::ptrdiff_t right_row,
-                       Scalar* out, std::ptrdiff_t out_row) noexcept {
-  Tile::multiply({{{}, {}, {rows, left_row, out_row}}, {{}, {}, {depth, left_step, right_row}}, columns}, left, right,
-                 out);
+  team.fill(step - count, dropped + count, Scalar{0});
 }
 
 /// Rows of `width` values, one a position; from sample to sample they are `step` apart.
@@ -24735,80 +24898,82 @@ struct position_rows {
 
 /// out = left times `right` [left.width][out.width], plus `bias` unless it is null, for every position. Samples of
 /// varying length stop at their length; `lengths`: null if all samples have all `positions`.
-template <class Tile>
-void multiply_positions(const Tile& tile, const std::uint32_t* lengths, std::ptrdiff_t positions,
-                        position_rows<const typename Tile::scalar> left, const typename Tile::scalar* right,
-                        const typename Tile::scalar* bias, position_rows<typename Tile::scalar> out) {
-  const std::ptrdiff_t groups = lengths == nullptr ? 1 : tile.samples;
+template <class Team>
+PERGRAD_HD void multiply_positions(const Team& team, const std::uint32_t* lengths, std::ptrdiff_t positions,
+                                   position_rows<const typename Team::scalar> left,
+                                   const matrix_view<typename Team::scalar>& right, const typename Team::scalar* bias,
+                                   position_rows<typename Team::scalar> out) {
+  const std::ptrdiff_t groups = lengths == nullptr ? 1 : team.samples;
   for (std::ptrdiff_t b = 0; b < groups; ++b) {
-    const std::ptrdiff_t samples = lengths == nullptr ? tile.samples : 1;
+    const std::ptrdiff_t samples = lengths == nullptr ? team.samples : 1;
     const std::ptrdiff_t rows = lengths == nullptr ? positions : static_cast<std::ptrdiff_t>(lengths[b]);
-    const auto multiply = [&](auto product, auto... more) {
-      product({{{}, {samples, left.step, out.step}, {rows, left.width, out.width}},
-               {{}, {}, {left.width, 1, out.width}},
-               out.width},
-              left.first + b * left.step, right, out.first + b * out.step, more...);
-    };
+    const product_sizes sizes{.outer = {samples, left.step, out.step},
+                              .rows = {rows, left.width, out.width},
+                              .depth = left.width,
+                              .columns = out.width};
     if (bias != nullptr) {
-      multiply(&Tile::multiply_bias, bias);
+      team.multiply_bias(sizes, left.first + b * left.step, right, out.first + b * out.step, bias);
     } else {
-      multiply(&Tile::multiply);
+      team.multiply(sizes, left.first + b * left.step, right, out.first + b * out.step);
     }
   }
 }
 
 /// From a sample's projections to its context; `queries` and `keys` of them are there. Positions beyond get zeros.
-template <class Tile>
-void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
-            std::ptrdiff_t keys) {
-  using scalar = typename Tile::scalar;
-  scalar* const saved = tile.saved(sample);
-  scalar* const turned = tile.scratch(0) + at.turned;  // the first sample's, which stays in the nearest cache
-  scalar* const dropped = tile.scratch(0) + at.dropped;
-  const bool drops = at.threshold != 0 && tile.is_random();
-  const auto scale = static_cast<scalar>(1 / std::sqrt(static_cast<double>(at.width)));
+template <class Team>
+PERGRAD_HD void attend(const Team& team, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
+                       std::ptrdiff_t keys) {
+  using scalar = typename Team::scalar;
+  scalar* const saved = team.saved(sample);
+  scalar* const turned = team.scratch(0) + at.turned;  // the first sample's, which stays in the nearest cache
+  scalar* const dropped = team.scratch(0) + at.dropped;
+  const bool drops = at.threshold != 0 && team.is_random();
+  const scalar scale = at.template scale<scalar>();
   const std::ptrdiff_t step = at.score_step;
   for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
     const std::ptrdiff_t column = head * at.width;
     const scalar* query = saved + at.query + column;
     scalar* scores = saved + at.probabilities + head * at.head_scores;
-    Tile::turn(saved + at.key + column, at.memory_step, keys, at.width, turned, step);
+    const auto key_columns = team.turned({saved + at.key + column, at.memory_step}, keys, at.width, turned, step);
+    const matrix_view<scalar> value{saved + at.value + column, at.memory_step};
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
-      const std::ptrdiff_t last = std::min(queries, first + at.together());
-      const std::ptrdiff_t seen = at.seen(last - 1, keys);
-      multiply_matrices<Tile, scalar>(last - first, at.width, seen, query + first * at.query_step, at.query_step, 1,
-                                      turned, step, scores + first * step, step);
-      for (std::ptrdiff_t i = first; i < last; ++i) softmax_row(scores + i * step, at.seen(i, keys), step, scale);
+      const std::ptrdiff_t here = at.at_once(first, queries);
+      const std::ptrdiff_t seen = at.seen(first + here - 1, keys);
+      team.multiply({.rows = {here, at.query_step, step}, .depth = at.width, .columns = seen},
+                    query + first * at.query_step, key_columns, scores + first * step);
+      team.for_each_row(here, [&](std::ptrdiff_t i, const auto& row) {
+        softmax_row(row, scores + (first + i) * step, at.seen(first + i, keys), step, scale);
+      });
       const std::ptrdiff_t element = head * at.head_scores;
       if (drops && 2 * seen > step) {  // whole rows at once, where little of them is unused
-        drop_probabilities(tile, sample, element + first * step, at, scores + first * step, (last - first) * step,
+        drop_probabilities(team, sample, element + first * step, at, scores + first * step, here * step,
                            dropped + first * step);
       }
-      for (std::ptrdiff_t i = first; drops && 2 * seen <= step && i < last; ++i) {
-        drop_probabilities(tile, sample, element + i * step, at, scores + i * step, seen, dropped + i * step);
+      for (std::ptrdiff_t i = first; drops && 2 * seen <= step && i < first + here; ++i) {
+        drop_probabilities(team, sample, element + i * step, at, scores + i * step, seen, dropped + i * step);
       }
-      multiply_matrices<Tile, scalar>(last - first, seen, at.width, (drops ? dropped : scores) + first * step, step, 1,
-                                      saved + at.value + column, at.memory_step,
-                                      saved + at.context + first * at.features + column, at.features);
+      team.multiply({.rows = {here, step, at.features}, .depth = seen, .columns = at.width},
+                    (drops ? dropped : scores) + first * step, value,
+                    saved + at.context + first * at.features + column);
     }
   }
-  std::fill(saved + at.context + queries * at.features, saved + at.context + at.queries * at.features, scalar{0});
+  team.fill((at.queries - queries) * at.features, saved + at.context + queries * at.features, scalar{0});
 }
 
 /// Replaces a sample's projections by their gradients; that of its context lies in its scratch. Positions beyond those
 /// that are there get zeros.
-template <class Tile>
-void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
-                     std::ptrdiff_t keys) {
-  using scalar = typename Tile::scalar;
-  scalar* const saved = tile.saved(sample);
-  const scalar* const context_gradient = tile.scratch(sample);
-  scalar* const turned = tile.scratch(0) + at.turned;
-  scalar* const gradients = tile.scratch(0) + at.score_gradients;
-  scalar* const query_gradients = tile.scratch(0) + at.query_gradients;
-  scalar* const dropped = tile.scratch(0) + at.dropped;
-  const bool drops = at.threshold != 0 && tile.is_random();
-  const auto scale = static_cast<scalar>(1 / std::sqrt(static_cast<double>(at.width)));
+template <class Team>
+PERGRAD_HD void attend_backward(const Team& team, const attention_layout& at, std::ptrdiff_t sample,
+                                std::ptrdiff_t queries, std::ptrdiff_t keys) {
+  using scalar = typename Team::scalar;
+  scalar* const saved = team.saved(sample);
+  const scalar* const context_gradient = team.scratch(sample);
+  scalar* const turned = team.scratch(0) + at.turned;
+  scalar* const gradients = team.scratch(0) + at.score_gradients;
+  scalar* const query_gradients = team.scratch(0) + at.query_gradients;
+  scalar* const dropped = team.scratch(0) + at.dropped;
+  const bool drops = at.threshold != 0 && team.is_random();
+  const scalar scale = at.template scale<scalar>();
   const std::ptrdiff_t step = at.score_step;
   for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
     const std::ptrdiff_t column = head * at.width;
@@ -24816,59 +24981,59 @@ void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_
     scalar* key = saved + at.key + column;
     scalar* value = saved + at.value + column;
     scalar* scores = saved + at.probabilities + head * at.head_scores;
-    Tile::turn(value, at.memory_step, keys, at.width, turned, step);
+    const auto value_columns = team.turned({value, at.memory_step}, keys, at.width, turned, step);
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
-      const std::ptrdiff_t last = std::min(queries, first + at.together());
-      const std::ptrdiff_t seen = at.seen(last - 1, keys);
-      multiply_matrices<Tile, scalar>(last - first, at.width, seen, context_gradient + first * at.features + column,
-                                      at.features, 1, turned, step, gradients + first * step, step);
-      for (std::ptrdiff_t i = first; i < last; ++i) {
-        scalar* row = scores + i * step;
-        scalar* gradient = gradients + i * step;
-        if (drops) undrop_row(row, gradient, dropped + i * step, seen, step, static_cast<scalar>(at.kept));
-        softmax_row_backward(row, gradient, at.seen(i, keys), step, scale);
-      }
-      multiply_matrices<Tile, scalar>(last - first, seen, at.width, gradients + first * step, step, 1, key,
-                                      at.memory_step, query_gradients + first * at.width, at.width);
+      const std::ptrdiff_t here = at.at_once(first, queries);
+      const std::ptrdiff_t seen = at.seen(first + here - 1, keys);
+      team.multiply({.rows = {here, at.features, step}, .depth = at.width, .columns = seen},
+                    context_gradient + first * at.features + column, value_columns, gradients + first * step);
+      team.for_each_row(here, [&](std::ptrdiff_t r, const auto& row) {
+        const std::ptrdiff_t i = first + r;
+        if (drops) {
+          undrop_row(row, scores + i * step, gradients + i * step, dropped + i * step, seen, step,
+                     static_cast<scalar>(at.kept));
+        }
+        softmax_row_backward(row, scores + i * step, gradients + i * step, at.seen(i, keys), step, scale);
+      });
+      team.multiply({.rows = {here, step, at.width}, .depth = seen, .columns = at.width}, gradients + first * step,
+                    {key, at.memory_step}, query_gradients + first * at.width);
     }
     for (std::ptrdiff_t first = 0; first < keys; first += at.together()) {
-      const std::ptrdiff_t last = std::min(keys, first + at.together());
-      const std::ptrdiff_t from = std::min(queries, at.first_to_see(first));
-      multiply_matrices<Tile, scalar>(last - first, queries - from, at.width, gradients + from * step + first, 1, step,
-                                      query + from * at.query_step, at.query_step, key + first * at.memory_step,
-                                      at.memory_step);
-      multiply_matrices<Tile, scalar>(
-          last - first, queries - from, at.width, (drops ? dropped : scores) + from * step + first, 1, step,
-          context_gradient + from * at.features + column, at.features, value + first * at.memory_step, at.memory_step);
+      const std::ptrdiff_t here = at.at_once(first, keys);
+      const std::ptrdiff_t seen_from = at.first_to_see(first);
+      const std::ptrdiff_t from = queries < seen_from ? queries : seen_from;
+      const product_sizes sizes{
+          .rows = {here, 1, at.memory_step}, .depth = queries - from, .left = step, .columns = at.width};
+      team.multiply(sizes, gradients + from * step + first, {query + from * at.query_step, at.query_step},
+                    key + first * at.memory_step);
+      team.multiply(sizes, (drops ? dropped : scores) + from * step + first,
+                    {context_gradient + from * at.features + column, at.features}, value + first * at.memory_step);
     }
-    for (std::ptrdiff_t i = 0; i < queries; ++i) {
-      const scalar* from = query_gradients + i * at.width;
-      scalar* to = query + i * at.query_step;
-      on_host::for_each_vector<scalar>(
-          at.width, [&](std::ptrdiff_t k, const auto& lanes) { lanes.store(to + k, lanes.load(from + k)); });
-    }
+    team.map(queries, at.width, [&](std::ptrdiff_t i, const auto& here) {
+      here.put(query + i * at.query_step, here(query_gradients + i * at.width));
+    });
   }
   for (std::ptrdiff_t i = queries; i < at.queries; ++i) {
-    std::fill_n(saved + at.query + i * at.query_step, at.features, scalar{0});
+    team.fill(at.features, saved + at.query + i * at.query_step, scalar{0});
   }
   for (std::ptrdiff_t k = keys; k < at.positions + at.extra; ++k) {
-    std::fill_n(saved + at.key + k * at.memory_step, 2 * at.features, scalar{0});
+    team.fill(2 * at.features, saved + at.key + k * at.memory_step, scalar{0});
   }
 }
 
 /// Puts the learned key and value in front of a sample's own.
-template <class Tile>
-void set_learned_key(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample) {
-  if (at.extra != 0) std::copy_n(tile.parameters + at.learned_key, 2 * at.features, tile.saved(sample) + at.key);
+template <class Team>
+PERGRAD_HD void set_learned_key(const Team& team, const attention_layout& at, std::ptrdiff_t sample) {
+  if (at.extra != 0) team.copy(2 * at.features, team.parameters + at.learned_key, team.saved(sample) + at.key);
 }
 
 /// Zeros behind every sample's length.
-template <class Arrays>
-void clear_beyond(const Arrays& values, std::ptrdiff_t samples, const std::uint32_t* lengths, std::ptrdiff_t positions,
-                  std::ptrdiff_t features) {
-  for (std::ptrdiff_t b = 0; lengths != nullptr && b < samples; ++b) {
-    auto* first = values(b);
-    std::fill(first + static_cast<std::ptrdiff_t>(lengths[b]) * features, first + positions * features, 0);
+template <class Team, class Arrays>
+PERGRAD_HD void clear_beyond(const Team& team, const Arrays& values, const std::uint32_t* lengths,
+                             std::ptrdiff_t positions, std::ptrdiff_t features) {
+  for (std::ptrdiff_t b = 0; lengths != nullptr && b < team.samples; ++b) {
+    const auto length = static_cast<std::ptrdiff_t>(lengths[b]);
+    team.fill((positions - length) * features, values(b) + length * features, 0);
   }
 }
 
@@ -24881,33 +25046,35 @@ struct projected_rows {
   std::ptrdiff_t width = 0;     ///< of a row there
 };
 /// `turned` is W^T; `bias` may be null.
-template <class Tile, class Inputs>
-void project(const Tile& tile, const projected_rows& of, const Inputs& x, const typename Tile::scalar* turned,
-             const typename Tile::scalar* bias) {
-  multiply_positions(tile, of.lengths, of.positions, {x.first, x.step, of.features}, turned, bias,
-                     {tile.saved.first + of.first, tile.saved.step, of.width});
+template <class Team, class Inputs>
+PERGRAD_HD void project(const Team& team, const projected_rows& of, const Inputs& x,
+                        const matrix_view<typename Team::scalar>& turned, const typename Team::scalar* bias) {
+  multiply_positions(team, of.lengths, of.positions, {x.first, x.step, of.features}, turned, bias,
+                     {team.saved.first + of.first, team.saved.step, of.width});
 }
 /// From the projections' gradients, which have taken their place.
-template <class Tile, class Gradients>
-void project_backward(const Tile& tile, const projected_rows& of, const typename Tile::scalar* weights,
-                      const Gradients& dx) {
-  multiply_positions(tile, of.lengths, of.positions, {tile.saved.first + of.first, tile.saved.step, of.width}, weights,
+template <class Team, class Gradients>
+PERGRAD_HD void project_backward(const Team& team, const projected_rows& of,
+                                 const matrix_view<typename Team::scalar>& weights, const Gradients& dx) {
+  multiply_positions(team, of.lengths, of.positions, {team.saved.first + of.first, team.saved.step, of.width}, weights,
                      nullptr, {dx.first, dx.step, of.features});
-  clear_beyond(dx, tile.samples, of.lengths, of.positions, of.features);
+  clear_beyond(team, dx, of.lengths, of.positions, of.features);
 }
 
 /// y = C W^T + b, position by position; `turned` is W^T.
-template <class Tile>
-void project_context(const Tile& tile, const attention_layout& at, const typename Tile::scalar* turned, bool has_bias) {
-  multiply_positions(tile, tile.lengths, at.queries, {tile.saved.first + at.context, tile.saved.step, at.features},
-                     turned, has_bias ? tile.parameters + at.out_bias : nullptr,
-                     {tile.y.first, tile.y.step, at.features});
+template <class Team>
+PERGRAD_HD void project_context(const Team& team, const attention_layout& at,
+                                const matrix_view<typename Team::scalar>& turned, bool has_bias) {
+  multiply_positions(team, team.lengths, at.queries, {team.saved.first + at.context, team.saved.step, at.features},
+                     turned, has_bias ? team.parameters + at.out_bias : nullptr,
+                     {team.y.first, team.y.step, at.features});
 }
 /// dC = dY W, into the scratch of every sample.
-template <class Tile>
-void project_context_backward(const Tile& tile, const attention_layout& at) {
-  multiply_positions(tile, tile.lengths, at.queries, {tile.dy.first, tile.dy.step, at.features},
-                     tile.parameters + at.out_weight, nullptr, {tile.scratch.first, tile.scratch.step, at.features});
+template <class Team>
+PERGRAD_HD void project_context_backward(const Team& team, const attention_layout& at) {
+  multiply_positions(team, team.lengths, at.queries, {team.dy.first, team.dy.step, at.features},
+                     team.matrix(at.out_weight, at.features, at.features), nullptr,
+                     {team.scratch.first, team.scratch.step, at.features});
 }
 
 }  // namespace pergrad::inline v0_1::detail
@@ -24977,43 +25144,48 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
     initialise_attention(lay_out(in, second), options.bias, initialiser, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const attention_layout at = lay_out(tile.in, tile.in2);
-    const scalar* bias = options.bias ? tile.parameters + at.bias : nullptr;
-    project(tile, of_queries(tile, at), tile.x, tile.transposed(0), bias);
-    project(tile, of_memory(tile, at), tile.x2, tile.transposed(1), bias == nullptr ? nullptr : bias + at.features);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      set_learned_key(tile, at, b);
-      attend(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const attention_layout at = lay_out(team.in, team.in2);
+    const scalar* bias = has_bias ? team.parameters + at.bias : nullptr;
+    project(team, of_queries(team, at), team.x, team.transposed(0, 0, at.features, at.features), bias);
+    project(team, of_memory(team, at), team.x2,
+            team.transposed(1, at.features * at.features, 2 * at.features, at.memory_features),
+            bias == nullptr ? nullptr : bias + at.features);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      set_learned_key(team, at, b);
+      attend(team, at, b, team.length(b), team.length2(b) + at.extra);
     }
-    project_context(tile, at, tile.transposed(2), options.bias);
+    project_context(team, at, team.transposed(2, at.out_weight, at.features, at.features), has_bias);
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const attention_layout at = lay_out(tile.in, tile.in2);
-    project_context_backward(tile, at);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      attend_backward(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    const attention_layout at = lay_out(team.in, team.in2);
+    project_context_backward(team, at);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      attend_backward(team, at, b, team.length(b), team.length2(b) + at.extra);
     }
-    if (tile.wants_dx) project_backward(tile, of_queries(tile, at), tile.parameters, tile.dx);
-    if (tile.wants_dx2) {
-      project_backward(tile, of_memory(tile, at), tile.parameters + at.features * at.features, tile.dx2);
+    if (team.wants_dx) project_backward(team, of_queries(team, at), team.matrix(0, at.features, at.features), team.dx);
+    if (team.wants_dx2) {
+      project_backward(team, of_memory(team, at),
+                       team.matrix(at.features * at.features, 2 * at.features, at.memory_features), team.dx2);
     }
   }
 
  private:
-  [[nodiscard]] static constexpr attention_layout lay_out(shape in, shape second) noexcept {
-    return lay_out_attention(in, second, Heads, false, options);
+  static constexpr bool has_bias = options.bias;
+  [[nodiscard]] PERGRAD_HD static constexpr attention_layout lay_out(shape in, shape second) noexcept {
+    constexpr attention_options chosen = options;
+    return lay_out_attention(in, second, Heads, false, chosen);
   }
-  template <class Tile>
-  [[nodiscard]] static projected_rows of_queries(const Tile& tile, const attention_layout& at) noexcept {
-    return {tile.lengths, at.queries, at.features, at.query, at.query_step};
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static projected_rows of_queries(const Team& team, const attention_layout& at) noexcept {
+    return {team.lengths, at.queries, at.features, at.query, at.query_step};
   }
-  template <class Tile>
-  [[nodiscard]] static projected_rows of_memory(const Tile& tile, const attention_layout& at) noexcept {
-    return {tile.lengths2, at.positions, at.memory_features, at.key + at.extra * at.memory_step, at.memory_step};
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static projected_rows of_memory(const Team& team, const attention_layout& at) noexcept {
+    return {team.lengths2, at.positions, at.memory_features, at.key + at.extra * at.memory_step, at.memory_step};
   }
 };
 
@@ -25074,48 +25246,41 @@ struct dropout {
     return detail::mistake::option_not_offered;
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const std::size_t count = tile.in.size();
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const scalar* x = tile.x(b);
-      scalar* y = tile.y(b);
-      scalar* mask = tile.saved(b);
-      draw_mask(tile, b, count, mask);
-      for (std::size_t i = 0; i < count; ++i) y[i] = x[i] * mask[i];
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto count = static_cast<std::ptrdiff_t>(team.in.size());
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* x = team.x(b);
+      scalar* y = team.y(b);
+      scalar* mask = team.saved(b);
+      draw_mask(team, b, count, mask);
+      team.map(count, [&](const auto& at) { at.put(y, at(x) * at(mask)); });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const std::size_t count = tile.in.size();
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const auto* dy = tile.dy(b);
-      const auto* mask = tile.saved(b);
-      auto* dx = tile.dx(b);
-      for (std::size_t i = 0; i < count; ++i) dx[i] = dy[i] * mask[i];
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto count = static_cast<std::ptrdiff_t>(team.in.size());
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      const scalar* dy = team.dy(b);
+      const scalar* mask = team.saved(b);
+      scalar* dx = team.dx(b);
+      team.map(count, [&](const auto& at) { at.put(dx, at(dy) * at(mask)); });
     }
   }
 
   /// What each of a sample's first `count` elements is multiplied by: 0 or 1 / (1 - p), or 1 where nothing is random.
-  template <class Tile, class Scalar>
-  static void draw_mask(const Tile& tile, std::ptrdiff_t sample, std::size_t count, Scalar* mask) {
+  template <class Team, class Scalar>
+  PERGRAD_HD static void draw_mask(const Team& team, std::ptrdiff_t sample, std::ptrdiff_t count, Scalar* mask) {
     // 2^32 p: an element is kept if its 32 bits are not below.
     constexpr auto threshold = static_cast<std::uint32_t>(0x1p32L * static_cast<long double>(Probability::num) /
                                                           static_cast<long double>(Probability::den));
     constexpr auto kept = static_cast<Scalar>(static_cast<long double>(Probability::den) /
                                               static_cast<long double>(Probability::den - Probability::num));
-    if (!tile.is_random()) {
-      for (std::size_t i = 0; i < count; ++i) mask[i] = 1;
-      return;
-    }
-    constexpr std::size_t together = 256;
-    std::uint32_t bits[together];
-    for (std::size_t first = 0; first < count; first += together) {
-      const std::size_t here = count - first < together ? count - first : together;
-      tile.random_bits(sample, first, {bits, here});
-      for (std::size_t i = 0; i < here; ++i) mask[first + i] = bits[i] < threshold ? Scalar{0} : kept;
-    }
+    if (!team.is_random()) return team.fill(count, mask, Scalar{1});
+    team.draw(sample, 0, count,
+              [&](std::ptrdiff_t i, std::uint32_t bits) { mask[i] = bits < threshold ? Scalar{0} : kept; });
   }
 };
 
@@ -25194,22 +25359,19 @@ struct embedding : detail::table_layer<Dim, Options...> {
         row_sum(in.e0, in.ids, Dim, {.from = source::backprop, .position_stride = Dim}, options.padding));
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto positions = static_cast<std::ptrdiff_t>(tile.in.e0);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
     constexpr auto width = static_cast<std::ptrdiff_t>(Dim);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::int32_t* ids = tile.ids(b);
-      scalar* y = tile.y(b);
-      for (std::ptrdiff_t t = 0; t < positions; ++t) {
-        std::memcpy(y + t * width, tile.parameters + ids[t] * width, Dim * sizeof(scalar));
-      }
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::int32_t* ids = team.ids(b);
+      auto* y = team.y(b);
+      team.map(static_cast<std::ptrdiff_t>(team.in.e0), width,
+               [&](std::ptrdiff_t t, const auto& at) { at.put(y + t * width, at(team.parameters + ids[t] * width)); });
     }
   }
   /// Nothing to do: ids have no gradient, and the table's is derived from its factors.
-  template <class Tile>
-  static void backward(const Tile& /*tile*/) {}
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& /*team*/) {}
 };
 
 }  // namespace pergrad::inline v0_1
@@ -25240,63 +25402,58 @@ struct embedding_bag : detail::table_layer<Dim, Options...> {
     return list_factors(row_sum(in.e0, in.ids, Dim, {.from = source::saved}, options.padding));
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::int32_t* ids = tile.ids(b);
-      const std::ptrdiff_t length = tile.length(b);
-      scalar* y = tile.y(b);
-      add_up<0>(tile.parameters, ids, length, y);
-      const auto divisor = static_cast<scalar>(divisor_of(ids, length));
-      for (std::size_t i = 0; i < Dim; ++i) y[i] /= divisor;
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    constexpr auto width = static_cast<std::ptrdiff_t>(Dim);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::int32_t* ids = team.ids(b);
+      const std::ptrdiff_t length = team.length(b);
+      const auto divisor = divisor_of(team, ids, length);
+      scalar* y = team.y(b);
+      team.map(width, [&](const auto& at) {
+        // Chains of their own for even and odd positions, to hide the latency of additions.
+        auto even = at.zero();
+        auto odd = at.zero();
+        std::ptrdiff_t t = 0;
+        const auto add = [&](auto& sum, std::int32_t id) {
+          if (!is_padding(id)) sum += at(team.parameters + id * width);
+        };
+        for (; t + 2 <= length; t += 2) {
+          add(even, ids[t]);
+          add(odd, ids[t + 1]);
+        }
+        if (t < length) add(even, ids[t]);
+        at.put(y, (even + odd) / divisor);
+      });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const scalar* dy = tile.dy(b);
-      scalar* delta = tile.saved(b);
-      const auto divisor = static_cast<scalar>(divisor_of(tile.ids(b), tile.length(b)));
-      for (std::size_t i = 0; i < Dim; ++i) delta[i] = dy[i] / divisor;
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* dy = team.dy(b);
+      scalar* delta = team.saved(b);
+      const auto divisor = divisor_of(team, team.ids(b), team.length(b));
+      team.map(static_cast<std::ptrdiff_t>(Dim), [&](const auto& at) { at.put(delta, at(dy) / divisor); });
     }
   }
 
  private:
-  [[nodiscard]] static constexpr bool is_padding(std::int32_t id) noexcept {
-    return static_cast<std::size_t>(id) == options.padding;
+  [[nodiscard]] PERGRAD_HD static constexpr bool is_padding(std::int32_t id) noexcept {
+    constexpr std::size_t padding = options.padding;
+    return static_cast<std::size_t>(id) == padding;
   }
   /// n of a mean, at least 1; 1 for a sum.
-  [[nodiscard]] static std::ptrdiff_t divisor_of(const std::int32_t* ids, std::ptrdiff_t length) noexcept {
-    if (options.sum) return 1;
-    std::int32_t count = 0;
-    for (std::ptrdiff_t t = 0; t < length; ++t) count += is_padding(ids[t]) ? 0 : 1;
-    return count == 0 ? 1 : count;
-  }
-
-  /// Columns from `First` on of the sum of rows, a block at a time: its sums stay in registers, in chains of their own
-  /// for every fourth position.
-  template <std::size_t First, class Scalar>
-  static void add_up(const Scalar* table, const std::int32_t* ids, std::ptrdiff_t length, Scalar* y) noexcept {
-    constexpr std::size_t left = Dim - First;
-    constexpr std::size_t block = left >= 32 ? 32 : left >= 16 ? 16 : left;
-    constexpr std::ptrdiff_t chains = 4;
-    Scalar sums[chains][block] = {};
-    const auto add = [&](Scalar(&sum)[block], std::int32_t id) {
-      if (is_padding(id)) return;
-      const Scalar* row = table + id * static_cast<std::ptrdiff_t>(Dim) + First;
-      for (std::size_t i = 0; i < block; ++i) sum[i] += row[i];
-    };
-    const std::ptrdiff_t whole = length / chains * chains;
-    for (std::ptrdiff_t t = 0; t < whole; t += chains) {
-      for (std::ptrdiff_t c = 0; c < chains; ++c) add(sums[c], ids[t + c]);
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static typename Team::scalar divisor_of(const Team& team, const std::int32_t* ids,
+                                                                   std::ptrdiff_t length) {
+    if constexpr (options.sum) {
+      return 1;
+    } else {
+      const std::ptrdiff_t count = team.count(length, [&](std::ptrdiff_t t) { return !is_padding(ids[t]); });
+      return static_cast<typename Team::scalar>(count == 0 ? 1 : count);
     }
-    for (std::ptrdiff_t t = whole; t < length; ++t) add(sums[0], ids[t]);
-    for (std::size_t i = 0; i < block; ++i) {
-      y[First + i] = (sums[0][i] + sums[1][i]) + (sums[2][i] + sums[3][i]);
-    }
-    if constexpr (left > block) add_up<First + block>(table, ids, length, y);
   }
 };
 
@@ -25353,50 +25510,108 @@ struct grouped_norm {
     initialise_affine(initialiser, first, in.e0, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto channels = static_cast<std::ptrdiff_t>(tile.in.e0);
-    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
-    const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(tile.in));
-    const scalar* gain = options.affine ? tile.parameters : nullptr;
-    const scalar* shift = options.affine ? tile.parameters + channels : nullptr;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      scalar* xhat = tile.saved(b);
-      if (size > channels) {
-        normalisation::forward_image(tile.x_layout, tile.x(b), tile.y_layout, tile.y(b), group_size, options.epsilon,
-                                     gain, shift, xhat, xhat + size);
-      } else {
-        normalisation::forward_pixel(tile.x(b) + tile.x_layout.start, tile.y(b) + tile.y_layout.start, channels,
-                                     group_size, options.epsilon, gain, shift, xhat, xhat + size);
-      }
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto channels = static_cast<std::ptrdiff_t>(team.in.e0);
+    const auto size = static_cast<std::ptrdiff_t>(team.in.size());
+    const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(team.in));
+    const double share = 1 / static_cast<double>(group_size * (size / channels));
+    const scalar* gain = affine ? team.parameters : nullptr;
+    const scalar* shift = affine ? team.parameters + channels : nullptr;
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* x = team.x(b);
+      scalar* y = team.y(b);
+      scalar* xhat = team.saved(b);
+      scalar* rates = xhat + size;
+      const auto add_up = [](std::ptrdiff_t /*channel*/, const auto& sums) { return sums; };
+      team.for_each_group(channels, group_size, [&](const auto& groups) {
+        const auto mean = groups.template reduce<1>(
+            team.x_layout, team.x_layout, {},
+            [&](const auto& /*channels*/) { return [=](const auto& at) { return values(at.first(x) * share); }; },
+            add_up);
+        const auto sums = groups.template reduce<2>(
+            team.x_layout, team.x_layout, {},
+            [&](const auto& here) {
+              const auto centre = here.per_channel([&](std::ptrdiff_t c) { return mean(c)[0]; });
+              return [=](const auto& at) {
+                const auto deviation = at.first(x) - centre;
+                return values(deviation * share, deviation * share * deviation);
+              };
+            },
+            add_up);
+        const auto by = groups.each([&](std::ptrdiff_t group) {
+          const std::ptrdiff_t c = group * group_size;
+          return normalisation::normaliser<scalar>{mean(c)[0], sums(c)[0], sums(c)[1], epsilon()};
+        });
+        groups.keep(rates, [&](std::ptrdiff_t c) { return by(c).rate; });
+        groups.map(team.x_layout, team.y_layout, [&](const auto& here) {
+          const auto centre = here.per_channel([&](std::ptrdiff_t c) { return by(c).mean; });
+          const auto rate = here.per_channel([&](std::ptrdiff_t c) { return by(c).rate; });
+          const auto rest = here.per_channel([&](std::ptrdiff_t c) { return by(c).rest; });
+          const auto gains = here.per_channel([&](std::ptrdiff_t c) { return affine ? gain[c] : scalar{1}; });
+          const auto shifts = here.per_channel([&](std::ptrdiff_t c) { return affine ? shift[c] : scalar{0}; });
+          return [=](const auto& at) {
+            const auto value = normalisation::formula<true>::forward(at.first(x), centre, rate, rest);
+            at.put_dense(xhat, value);
+            at.put_second(y, value * gains + shifts);
+          };
+        });
+      });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto channels = static_cast<std::ptrdiff_t>(tile.in.e0);
-    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
-    const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(tile.in));
-    const scalar* gain = options.affine ? tile.parameters : nullptr;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const scalar* xhat = tile.saved(b);
-      scalar* gain_sums = tile.saved(b) + size + channels / group_size;
-      scalar* shift_sums = gain_sums + channels;
-      scalar* dx = tile.wants_dx ? tile.dx(b) : nullptr;
-      if (size > channels) {
-        normalisation::backward_image(tile.dy_layout, tile.dy(b), tile.dx_layout, dx, group_size, gain, xhat,
-                                      xhat + size, gain_sums, shift_sums);
-      } else {
-        normalisation::backward_pixel(tile.dy(b) + tile.dy_layout.start,
-                                      dx == nullptr ? nullptr : dx + tile.dx_layout.start, channels, group_size, gain,
-                                      xhat, xhat + size, gain_sums, shift_sums);
-      }
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto channels = static_cast<std::ptrdiff_t>(team.in.e0);
+    const auto size = static_cast<std::ptrdiff_t>(team.in.size());
+    const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(team.in));
+    const double share = 1 / static_cast<double>(group_size * (size / channels));
+    const scalar* gain = affine ? team.parameters : nullptr;
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* dy = team.dy(b);
+      scalar* dx = team.wants_dx ? team.dx(b) : nullptr;
+      const scalar* xhat = team.saved(b);
+      const scalar* rates = xhat + size;
+      scalar* gain_sums = affine ? team.saved(b) + size + channels / group_size : nullptr;
+      scalar* shift_sums = affine ? gain_sums + channels : nullptr;
+      team.for_each_group(channels, group_size, [&](const auto& groups) {
+        const auto sums = groups.template reduce<2>(
+            team.dy_layout, team.dy_layout, {{shift_sums, gain_sums}},
+            [&](const auto& /*channels*/) {
+              return [=](const auto& at) {
+                const auto slope = at.first(dy);
+                return values(slope, slope * at.dense(xhat));
+              };
+            },
+            [&](std::ptrdiff_t c, const auto& of_channel) {
+              const double weight = affine ? share * static_cast<double>(gain[c]) : share;
+              return values(weight * of_channel[0], weight * of_channel[1]);
+            });
+        if (dx == nullptr) return;
+        groups.map(team.dy_layout, team.dx_layout, [&](const auto& here) {
+          const auto rate = here.per_channel([&](std::ptrdiff_t c) { return rates[c / group_size]; });
+          const auto slope = here.per_channel([&](std::ptrdiff_t c) { return affine ? gain[c] : scalar{1}; });
+          const auto mean = here.per_channel([&](std::ptrdiff_t c) { return static_cast<scalar>(sums(c)[0]); });
+          const auto projection = here.per_channel([&](std::ptrdiff_t c) { return static_cast<scalar>(sums(c)[1]); });
+          return [=](const auto& at) {
+            at.put_second(dx, normalisation::formula<true>::backward(at.first(dy) * slope, at.dense(xhat), mean,
+                                                                     projection, rate));
+          };
+        });
+      });
     }
   }
 
  private:
-  [[nodiscard]] static constexpr std::size_t group_count(shape in) noexcept { return Groups == 0 ? in.e0 : Groups; }
+  static constexpr bool affine = options.affine;
+  [[nodiscard]] PERGRAD_HD static constexpr double epsilon() noexcept {
+    constexpr double chosen = options.epsilon;
+    return chosen;
+  }
+  [[nodiscard]] PERGRAD_HD static constexpr std::size_t group_count(shape in) noexcept {
+    return Groups == 0 ? in.e0 : Groups;
+  }
 };
 
 template <std::size_t Rank, class... Options>
@@ -25481,37 +25696,35 @@ struct mean_over_positions {
     return in.rank() == 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t length = tile.length(b);
-      const auto divisor = on_host::splat(static_cast<scalar>(std::max<std::ptrdiff_t>(1, length)));
-      const scalar* x = tile.x(b);
-      scalar* y = tile.y(b);
-      on_host::for_each_vector<scalar>(features, [&](std::ptrdiff_t i, const auto& lanes) {
-        auto sum = on_host::splat(scalar{0});
-        for (std::ptrdiff_t t = 0; t < length; ++t) sum += lanes.load(x + t * features + i);
-        lanes.store(y + i, sum / divisor);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::ptrdiff_t length = team.length(b);
+      const auto divisor = static_cast<scalar>(length < 1 ? 1 : length);
+      const scalar* x = team.x(b);
+      scalar* y = team.y(b);
+      team.map(features, [&](const auto& at) {
+        auto sum = at.zero();
+        for (std::ptrdiff_t t = 0; t < length; ++t) sum += at(x + t * features);
+        at.put(y, sum / divisor);
       });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto positions = static_cast<std::ptrdiff_t>(tile.in.e0);
-    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const std::ptrdiff_t length = tile.length(b);
-      const auto divisor = on_host::splat(static_cast<scalar>(std::max<std::ptrdiff_t>(1, length)));
-      const scalar* dy = tile.dy(b);
-      scalar* dx = tile.dx(b);
-      on_host::for_each_vector<scalar>(features, [&](std::ptrdiff_t i, const auto& lanes) {
-        const on_host::vector<scalar> share = lanes.load(dy + i) / divisor;
-        for (std::ptrdiff_t t = 0; t < length; ++t) lanes.store(dx + t * features + i, share);
-      });
-      std::fill(dx + length * features, dx + positions * features, scalar{0});
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto positions = static_cast<std::ptrdiff_t>(team.in.e0);
+    const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      const std::ptrdiff_t length = team.length(b);
+      const auto divisor = static_cast<scalar>(length < 1 ? 1 : length);
+      const scalar* dy = team.dy(b);
+      scalar* dx = team.dx(b);
+      team.map(length, features,
+               [&](std::ptrdiff_t t, const auto& at) { at.put(dx + t * features, at(dy) / divisor); });
+      team.fill((positions - length) * features, dx + length * features, scalar{0});
     }
   }
 };
@@ -25533,38 +25746,42 @@ struct concatenation {
   static constexpr bool on_tiles = true;
   static constexpr bool joins_positions = true;
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const rows_of rows{tile.in, tile.in2};
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      for (std::ptrdiff_t r = 0; r < rows.count; ++r) {
-        std::copy_n(tile.x(b) + r * rows.first, rows.first, tile.y(b) + r * rows.both());
-        std::copy_n(tile.x2(b) + r * rows.second, rows.second, tile.y(b) + r * rows.both() + rows.first);
-      }
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const rows_of rows{team.in, team.in2};
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      copy_rows(team, rows.count, rows.first, team.x(b), rows.first, team.y(b), rows.both());
+      copy_rows(team, rows.count, rows.second, team.x2(b), rows.second, team.y(b) + rows.first, rows.both());
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const rows_of rows{tile.in, tile.in2};
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      for (std::ptrdiff_t r = 0; r < rows.count; ++r) {
-        const auto* dy = tile.dy(b) + r * rows.both();
-        if (tile.wants_dx) std::copy_n(dy, rows.first, tile.dx(b) + r * rows.first);
-        if (tile.wants_dx2) std::copy_n(dy + rows.first, rows.second, tile.dx2(b) + r * rows.second);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    const rows_of rows{team.in, team.in2};
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      if (team.wants_dx) copy_rows(team, rows.count, rows.first, team.dy(b), rows.both(), team.dx(b), rows.first);
+      if (team.wants_dx2) {
+        copy_rows(team, rows.count, rows.second, team.dy(b) + rows.first, rows.both(), team.dx2(b), rows.second);
       }
     }
   }
 
  private:
+  template <class Team>
+  PERGRAD_HD static void copy_rows(const Team& team, std::ptrdiff_t rows, std::ptrdiff_t width,
+                                   const typename Team::scalar* from, std::ptrdiff_t from_step,
+                                   typename Team::scalar* to, std::ptrdiff_t to_step) {
+    team.map(rows, width,
+             [&](std::ptrdiff_t r, const auto& at) { at.put(to + r * to_step, at(from + r * from_step)); });
+  }
   struct rows_of {
-    constexpr rows_of(shape in, shape in2) noexcept
+    PERGRAD_HD constexpr rows_of(shape in, shape in2) noexcept
         : count{ByPosition && in.rank() == 2 ? static_cast<std::ptrdiff_t>(in.e0) : 1},
           first{static_cast<std::ptrdiff_t>(in.size()) / count},
           second{static_cast<std::ptrdiff_t>(in2.size()) / count} {}
     std::ptrdiff_t count;
     std::ptrdiff_t first;
     std::ptrdiff_t second;
-    [[nodiscard]] constexpr std::ptrdiff_t both() const noexcept { return first + second; }
+    [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t both() const noexcept { return first + second; }
   };
 };
 
@@ -25691,6 +25908,22 @@ struct gate_block {
   std::size_t count = 1;
 };
 
+/// f(in_area, in_weight, count) for the blocks of a cell's gates that the input meets.
+template <class Cell, class Function, std::size_t... Index>
+PERGRAD_HD void for_each_gate_block_of(const Function& f, std::index_sequence<Index...> /*blocks*/) {
+  (
+      [&] {
+        constexpr gate_block gate = Cell::input_blocks[Index];
+        f(static_cast<std::ptrdiff_t>(gate.in_area), static_cast<std::ptrdiff_t>(gate.in_weight),
+          static_cast<std::ptrdiff_t>(gate.count));
+      }(),
+      ...);
+}
+template <class Cell, class Function>
+PERGRAD_HD void for_each_gate_block(const Function& f) {
+  for_each_gate_block_of<Cell>(f, std::make_index_sequence<Cell::input_blocks.size()>{});
+}
+
 /// What a cell's step sees of one sample at one position. `c`, `tanh_c` of cells with two states only.
 template <class Scalar>
 struct cell_step {
@@ -25712,8 +25945,9 @@ struct usual_cell {
   static constexpr std::size_t first_recurrent = 0;  ///< of a record's gates, which meets the state
   static constexpr bool may_be_relu = false;
   /// What a record still needs before the state is added to it.
-  template <class Tile, class Scalar>
-  static void prepare(const Tile& /*tile*/, std::size_t /*hidden*/, Scalar* /*first_record*/, const Scalar* /*bias*/) {}
+  template <class Team, class Scalar>
+  PERGRAD_HD static void prepare(const Team& /*team*/, std::ptrdiff_t /*hidden*/, Scalar* /*first_record*/,
+                                 const Scalar* /*bias*/) {}
 };
 
 /// One direction of one layer. `Cell` says what its elements compute; `Last`: only the last state is put out; `Given`:
@@ -25793,105 +26027,119 @@ struct recurrent_core {
     }
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const extents at{tile};
-    scalar* bias = tile.scratch(0);
-    gather_biases(tile.parameters + number(gates) * (at.features + number(Hidden)), bias);
-    for (index b = 0; b < tile.samples; ++b) start(tile, at, b);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const extents at{team};
+    const matrix_view<scalar> input_weights = team.transposed(0, 0, number(gates), at.features);
+    const matrix_view<scalar> recurrent_weights =
+        team.transposed(1, number(gates) * at.features, number(gates), number(Hidden));
+    scalar* bias = team.scratch(0);
+    gather_biases(team, team.parameters + number(gates) * (at.features + number(Hidden)), bias);
+    for (index b = 0; b < team.samples; ++b) start(team, at, b);
     for_each_stretch(at.longest, Reversed, [&](index first, index count) {
-      for (const gate_block& gate : Cell::input_blocks) {
-        const index offset = number(gate.in_area * Hidden);
-        tile.multiply_bias({{{}, {tile.samples, tile.x.step, tile.saved.step}, {count, at.features, number(area)}},
-                            {{}, {}, {at.features, 1, number(gates)}},
-                            number(gate.count * Hidden)},
-                           tile.x(0) + first * at.features, tile.transposed(0) + number(gate.in_weight * Hidden),
-                           tile.saved(0) + first * number(area) + offset, bias + offset);
-      }
+      for_each_gate_block<Cell>([&](index in_area, index in_weight, index gate_count) {
+        const index offset = in_area * number(Hidden);
+        team.multiply_bias({.outer = {team.samples, team.x.step, team.saved.step},
+                            .rows = {count, at.features, number(area)},
+                            .depth = at.features,
+                            .columns = gate_count * number(Hidden)},
+                           team.x(0) + first * at.features, input_weights.from(0, in_weight * number(Hidden)),
+                           team.saved(0) + first * number(area) + offset, bias + offset);
+      });
       for_each_position(first, count, Reversed, [&](index p) {
-        Cell::prepare(tile, Hidden, first_record(tile, p), bias);
-        tile.multiply_add({{{}, {}, {tile.samples, tile.saved.step, tile.saved.step}},
-                           {{}, {}, {number(Hidden), 1, number(gates)}},
-                           number(gates)},
-                          tile.saved(0) + at.states + before(p) * number(Hidden), tile.transposed(1),
-                          first_record(tile, p) + number(first_recurrent));
-        for (index b = 0; b < tile.samples; ++b) {
-          if (p < tile.length(b)) {
-            Cell::template forward<scalar>(Hidden, step_of(tile, at, b, p));
+        Cell::prepare(team, number(Hidden), first_record(team, p), bias);
+        team.multiply_add({.rows = {team.samples, team.saved.step, team.saved.step},
+                           .depth = number(Hidden),
+                           .columns = number(gates)},
+                          team.saved(0) + at.states + before(p) * number(Hidden), recurrent_weights,
+                          first_record(team, p) + number(first_recurrent));
+        for (index b = 0; b < team.samples; ++b) {
+          if (p < team.length(b)) {
+            const auto step = step_of(team, at, b, p);
+            team.map(number(Hidden), [&](const auto& here) { Cell::forward_at(here, number(Hidden), step); });
           } else {
-            end(tile, at, b, p);
+            end(team, at, b, p);
           }
         }
       });
     });
-    for (index b = 0; Last && b < tile.samples; ++b) {
-      const scalar* last = tile.saved(b) + at.states + (Reversed ? 0 : tile.length(b)) * number(Hidden);
-      std::copy_n(last, Hidden, tile.y(b));
+    for (index b = 0; Last && b < team.samples; ++b) {
+      const scalar* last = team.saved(b) + at.states + (Reversed ? 0 : team.length(b)) * number(Hidden);
+      team.copy(number(Hidden), last, team.y(b));
     }
   }
 
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const extents at{tile};
-    for (index b = 0; b < tile.samples; ++b) {
-      std::fill_n(tile.scratch(b), state, scalar{0});
-      if (Last) std::copy_n(tile.dy(b), Hidden, tile.scratch(b));
-      if (tile.wants_dx) {
-        std::fill(tile.dx(b) + at.longest * at.features, tile.dx(b) + at.positions * at.features, scalar{0});
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const extents at{team};
+    const matrix_view<scalar> input_weights = team.matrix(0, number(gates), at.features);
+    const matrix_view<scalar> recurrent_weights =
+        team.matrix(number(gates) * at.features, number(gates), number(Hidden));
+    for (index b = 0; b < team.samples; ++b) {
+      team.fill(number(state), team.scratch(b), scalar{0});
+      if (Last) team.copy(number(Hidden), team.dy(b), team.scratch(b));
+      if (team.wants_dx) {
+        team.fill((at.positions - at.longest) * at.features, team.dx(b) + at.longest * at.features, scalar{0});
       }
     }
-    const scalar* input_weights = tile.parameters;
-    const scalar* recurrent_weights = tile.parameters + number(gates) * at.features;
     const index first_position = Reversed ? at.longest - 1 : 0;
     for_each_stretch(at.longest, !Reversed, [&](index first, index count) {
       for_each_position(first, count, !Reversed, [&](index p) {
-        for (index b = 0; b < tile.samples; ++b) {
-          if (p < tile.length(b)) Cell::template backward<scalar>(Hidden, step_of(tile, at, b, p));
+        for (index b = 0; b < team.samples; ++b) {
+          if (p >= team.length(b)) continue;
+          const auto step = step_of(team, at, b, p);
+          team.map(number(Hidden), [&](const auto& here) { Cell::backward_at(here, number(Hidden), step); });
         }
-        if (p == first_position && !tile.wants_dx2) return;
-        tile.multiply_add({{{}, {}, {tile.samples, tile.saved.step, tile.scratch.step}},
-                           {{}, {}, {number(gates), 1, number(Hidden)}},
-                           number(Hidden)},
-                          first_record(tile, p) + number(first_recurrent), recurrent_weights, tile.scratch(0));
+        if (p == first_position && !team.wants_dx2) return;
+        team.multiply_add({.rows = {team.samples, team.saved.step, team.scratch.step},
+                           .depth = number(gates),
+                           .columns = number(Hidden)},
+                          first_record(team, p) + number(first_recurrent), recurrent_weights, team.scratch(0));
       });
       bool add = false;
-      for (const gate_block& gate : Cell::input_blocks) {
-        if (!tile.wants_dx) break;
-        const scalar* delta = first_record(tile, first) + number(gate.in_area * Hidden);
-        const scalar* weights = input_weights + number(gate.in_weight * Hidden) * at.features;
-        scalar* dx = tile.dx(0) + first * at.features;
-        const auto multiply = add ? &Tile::multiply_add : &Tile::multiply;
-        multiply({{{}, {tile.samples, tile.saved.step, tile.dx.step}, {count, number(area), at.features}},
-                  {{}, {}, {number(gate.count * Hidden), 1, at.features}},
-                  at.features},
-                 delta, weights, dx);
+      for_each_gate_block<Cell>([&](index in_area, index in_weight, index gate_count) {
+        if (!team.wants_dx) return;
+        const product_sizes sizes{.outer = {team.samples, team.saved.step, team.dx.step},
+                                  .rows = {count, number(area), at.features},
+                                  .depth = gate_count * number(Hidden),
+                                  .columns = at.features};
+        const scalar* delta = first_record(team, first) + in_area * number(Hidden);
+        const matrix_view<scalar> weights = input_weights.from(in_weight * number(Hidden), 0);
+        scalar* dx = team.dx(0) + first * at.features;
+        if (add) {
+          team.multiply_add(sizes, delta, weights, dx);
+        } else {
+          team.multiply(sizes, delta, weights, dx);
+        }
         add = true;
-      }
+      });
     });
-    for (index b = 0; tile.wants_dx2 && b < tile.samples; ++b) std::copy_n(tile.scratch(b), state, tile.dx2(b));
+    for (index b = 0; team.wants_dx2 && b < team.samples; ++b) team.copy(number(state), team.scratch(b), team.dx2(b));
   }
 
  private:
   using index = std::ptrdiff_t;
-  [[nodiscard]] static constexpr index number(std::size_t count) noexcept { return static_cast<index>(count); }
+  [[nodiscard]] PERGRAD_HD static constexpr index number(std::size_t count) noexcept {
+    return static_cast<index>(count);
+  }
   [[nodiscard]] static constexpr shape output_of(shape in) noexcept {
     return Last ? shape{Hidden} : shape{in.e0, Hidden};
   }
-  [[nodiscard]] static constexpr index before(index p) noexcept { return Reversed ? p + 1 : p; }
-  [[nodiscard]] static constexpr index after(index p) noexcept { return Reversed ? p : p + 1; }
+  [[nodiscard]] PERGRAD_HD static constexpr index before(index p) noexcept { return Reversed ? p + 1 : p; }
+  [[nodiscard]] PERGRAD_HD static constexpr index after(index p) noexcept { return Reversed ? p : p + 1; }
 
   /// Sizes that the tile's samples share, and where arrays of `saved` begin.
   struct extents {
-    template <class Tile>
-    explicit extents(const Tile& tile)
-        : positions{number(tile.in.e0)},
-          features{number(tile.in.e1)},
+    template <class Team>
+    PERGRAD_HD explicit extents(const Team& team)
+        : positions{number(team.in.e0)},
+          features{number(team.in.e1)},
           states{positions * number(area)},
           cells{states + (positions + 1) * number(Hidden)},
           tanh_cells{cells + (positions + 1) * number(Hidden)} {
-      for (index b = 0; b < tile.samples; ++b) longest = std::max(longest, tile.length(b));
+      for (index b = 0; b < team.samples; ++b) longest = longest < team.length(b) ? team.length(b) : longest;
     }
     index positions;
     index features;
@@ -25901,16 +26149,16 @@ struct recurrent_core {
     index longest = 0;  ///< positions of the longest sample
   };
 
-  template <class Tile>
-  [[nodiscard]] static auto* first_record(const Tile& tile, index p) {
-    return tile.saved(0) + p * number(area);
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static auto* first_record(const Team& team, index p) {
+    return team.saved(0) + p * number(area);
   }
-  template <class Tile>
-  [[nodiscard]] static auto step_of(const Tile& tile, const extents& at, index b, index p) {
-    using scalar = typename Tile::scalar;
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static auto step_of(const Team& team, const extents& at, index b, index p) {
+    using scalar = typename Team::scalar;
     constexpr index width = number(Hidden);
     constexpr bool two = Cell::states > 1;
-    scalar* saved = tile.saved(b);
+    scalar* saved = team.saved(b);
     scalar* h = saved + at.states;
     scalar* c = two ? saved + at.cells : nullptr;
     return cell_step<scalar>{saved + p * number(area),
@@ -25919,66 +26167,68 @@ struct recurrent_core {
                              two ? c + before(p) * width : nullptr,
                              two ? c + after(p) * width : nullptr,
                              two ? saved + at.tanh_cells + p * width : nullptr,
-                             Last ? nullptr : tile.y(b) + p * width,
-                             Last || tile.dy.first == nullptr ? nullptr : tile.dy(b) + p * width,
-                             tile.scratch(b),
-                             two ? tile.scratch(b) + width : nullptr};
+                             Last ? nullptr : team.y(b) + p * width,
+                             Last || team.dy.first == nullptr ? nullptr : team.dy(b) + p * width,
+                             team.scratch(b),
+                             two ? team.scratch(b) + width : nullptr};
   }
 
   /// Calls f(first, count) for stretches of positions whose records stay in the cache between two products.
   template <class Function>
-  static void for_each_stretch(index positions, bool descending, Function&& f) {
+  PERGRAD_HD static void for_each_stretch(index positions, bool descending, Function&& f) {
     constexpr index together = 16;
     const index stretches = (positions + together - 1) / together;
     for (index k = 0; k < stretches; ++k) {
       const index first = (descending ? stretches - 1 - k : k) * together;
-      f(first, std::min(together, positions - first));
+      f(first, positions - first < together ? positions - first : together);
     }
   }
   template <class Function>
-  static void for_each_position(index first, index count, bool descending, Function&& f) {
+  PERGRAD_HD static void for_each_position(index first, index count, bool descending, Function&& f) {
     for (index k = 0; k < count; ++k) f(descending ? first + count - 1 - k : first + k);
   }
 
   /// What a record starts from: biases, where the two of PyTorch's meet in one sum added up.
-  template <class Scalar>
-  static void gather_biases(const Scalar* biases, Scalar* bias) {
-    std::fill_n(bias, area, Scalar{0});
-    for (const gate_block& gate : Cell::input_blocks) {
-      if (Biases > 0) {
-        std::copy_n(biases + gate.in_weight * Hidden, gate.count * Hidden, bias + gate.in_area * Hidden);
-      }
-    }
-    for (std::size_t i = 0; Biases > 1 && i < gates; ++i) bias[first_recurrent + i] += biases[gates + i];
+  template <class Team, class Scalar>
+  PERGRAD_HD static void gather_biases(const Team& team, const Scalar* biases, Scalar* bias) {
+    constexpr index hidden = number(Hidden);
+    team.fill(number(area), bias, Scalar{0});
+    for_each_gate_block<Cell>([&](index in_area, index in_weight, index gate_count) {
+      if (Biases > 0) team.copy(gate_count * hidden, biases + in_weight * hidden, bias + in_area * hidden);
+    });
+    if (Biases <= 1) return;
+    Scalar* met = bias + number(first_recurrent);
+    const Scalar* second = biases + number(gates);
+    team.map(number(gates), [&](const auto& at) { at.put(met, at(met) + at(second)); });
   }
 
   /// The initial state, and zeros where no position is: factors read all rows.
-  template <class Tile>
-  static void start(const Tile& tile, const extents& at, index b) {
-    using scalar = typename Tile::scalar;
+  template <class Team>
+  PERGRAD_HD static void start(const Team& team, const extents& at, index b) {
+    using scalar = typename Team::scalar;
     constexpr index width = number(Hidden);
-    scalar* saved = tile.saved(b);
-    std::fill(saved + at.longest * number(area), saved + at.states, scalar{0});
+    scalar* saved = team.saved(b);
+    team.fill((at.positions - at.longest) * number(area), saved + at.longest * number(area), scalar{0});
     scalar* h = saved + at.states;
-    std::fill(h + at.longest * width, h + (at.positions + 1) * width, scalar{0});
-    const index row = Reversed ? tile.length(b) : 0;
-    if (Reversed) std::fill(h + row * width, h + at.longest * width, scalar{0});
-    for (std::size_t part = 0; part < Cell::states; ++part) {
+    team.fill((at.positions + 1 - at.longest) * width, h + at.longest * width, scalar{0});
+    const index row = Reversed ? team.length(b) : 0;
+    if (Reversed) team.fill((at.longest - row) * width, h + row * width, scalar{0});
+    for (index part = 0; part < number(Cell::states); ++part) {
       scalar* to = saved + (part == 0 ? at.states : at.cells) + row * width;
       if constexpr (Given) {
-        std::copy_n(tile.x2(b) + number(part) * width, width, to);
+        team.copy(width, team.x2(b) + part * width, to);
       } else {
-        std::fill_n(to, width, scalar{0});
+        team.fill(width, to, scalar{0});
       }
     }
   }
   /// A position beyond the sample's length.
-  template <class Tile>
-  static void end(const Tile& tile, const extents& at, index b, index p) {
-    using scalar = typename Tile::scalar;
-    scalar* saved = tile.saved(b);
-    std::fill_n(saved + p * number(area), area, scalar{0});
-    if (!Reversed) std::fill_n(saved + at.states + (p + 1) * number(Hidden), Hidden, scalar{0});
+  template <class Team>
+  PERGRAD_HD static void end(const Team& team, const extents& at, index b, index p) {
+    using scalar = typename Team::scalar;
+    scalar* saved = team.saved(b);
+    team.fill(number(area), saved + p * number(area), scalar{0});
+    if (!Reversed) team.fill(number(Hidden), saved + at.states + (p + 1) * number(Hidden), scalar{0});
   }
 };
 
@@ -26033,50 +26283,60 @@ struct gru_cell : usual_cell {
   static constexpr std::array<gate_block, 2> input_blocks{{{1, 0, 2}, {0, 2, 1}}};
 
   /// q_n starts from its bias.
-  template <class Tile, class Scalar>
-  static void prepare(const Tile& tile, std::size_t hidden, Scalar* first_record, const Scalar* bias) {
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      std::copy_n(bias + 3 * hidden, hidden, first_record + b * tile.saved.step + 3 * hidden);
+  template <class Team, class Scalar>
+  PERGRAD_HD static void prepare(const Team& team, std::ptrdiff_t hidden, Scalar* first_record, const Scalar* bias) {
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      team.copy(hidden, bias + 3 * hidden, first_record + b * team.saved.step + 3 * hidden);
     }
   }
 
-  template <class Scalar>
-  static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
-    const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      Scalar* area_k = at.area + k;
-      const value reset = math::sigmoid(value{lanes.load(area_k + width)});
-      const value update = math::sigmoid(value{lanes.load(area_k + 2 * width)});
-      const value candidate = math::tanh(value{lanes.load(area_k) + reset * lanes.load(area_k + 3 * width)});
-      const value h = (1 - update) * candidate + update * lanes.load(at.h_before + k);
-      lanes.store(area_k, candidate);
-      lanes.store(area_k + width, reset);
-      lanes.store(area_k + 2 * width, update);
-      lanes.store(at.h + k, h);
-      if (at.y != nullptr) lanes.store(at.y + k, h);
-    });
+  template <class Value>
+  struct values {
+    Value candidate, reset, update, h;
+  };
+  /// From the pre-activations and the state before.
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static values<Value> forward(Value candidate, Value reset, Value update, Value from_state,
+                                                        Value h_before) noexcept {
+    reset = math::sigmoid(reset);
+    update = math::sigmoid(update);
+    candidate = math::tanh(Value{candidate + reset * from_state});
+    return {candidate, reset, update, (1 - update) * candidate + update * h_before};
+  }
+  template <class Value>
+  struct gradients {
+    Value candidate, reset, update, from_state, h_before;
+  };
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static gradients<Value> backward(Value candidate, Value reset, Value update,
+                                                            Value from_state, Value h_before, Value dh) noexcept {
+    const Value dn = dh * (1 - update) * (1 - candidate * candidate);
+    return {dn, dn * from_state * reset * (1 - reset), dh * (h_before - candidate) * update * (1 - update), dn * reset,
+            dh * update};
   }
 
-  template <class Scalar>
-  static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
-    const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      Scalar* area_k = at.area + k;
-      const value candidate = lanes.load(area_k);
-      const value reset = lanes.load(area_k + width);
-      const value update = lanes.load(area_k + 2 * width);
-      const value from_state = lanes.load(area_k + 3 * width);
-      value dh = lanes.load(at.dh + k);
-      if (at.dy != nullptr) dh += lanes.load(at.dy + k);
-      const value dn = dh * (1 - update) * (1 - candidate * candidate);
-      lanes.store(area_k, dn);
-      lanes.store(area_k + width, dn * from_state * reset * (1 - reset));
-      lanes.store(area_k + 2 * width, dh * (lanes.load(at.h_before + k) - candidate) * update * (1 - update));
-      lanes.store(area_k + 3 * width, dn * reset);
-      lanes.store(at.dh + k, dh * update);
-    });
+  template <class At, class Scalar>
+  PERGRAD_HD static void forward_at(const At& at, std::ptrdiff_t width, const cell_step<Scalar>& of) {
+    Scalar* area = of.area;
+    const auto now = forward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.h_before));
+    at.put(area, now.candidate);
+    at.put(area + width, now.reset);
+    at.put(area + 2 * width, now.update);
+    at.put(of.h, now.h);
+    if (of.y != nullptr) at.put(of.y, now.h);
+  }
+  template <class At, class Scalar>
+  PERGRAD_HD static void backward_at(const At& at, std::ptrdiff_t width, const cell_step<Scalar>& of) {
+    Scalar* area = of.area;
+    auto dh = at(of.dh);
+    if (of.dy != nullptr) dh = dh + at(of.dy);
+    const auto now =
+        backward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.h_before), dh);
+    at.put(area, now.candidate);
+    at.put(area + width, now.reset);
+    at.put(area + 2 * width, now.update);
+    at.put(area + 3 * width, now.from_state);
+    at.put(of.dh, now.h_before);
   }
 };
 
@@ -26107,6 +26367,7 @@ template <bool Centred, class... Options>
 struct row_norm {
   static constexpr bool on_tiles = true;
   static constexpr norm_options options = gather<norm_options, Options...>();
+  static constexpr bool affine = options.affine;
   static constexpr bool shifts = Centred && options.affine && options.bias;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
@@ -26148,55 +26409,60 @@ struct row_norm {
     initialise_affine(initialiser, first, row_size(in), parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto size = static_cast<std::ptrdiff_t>(row_size(tile.in));
-    const auto count = static_cast<std::ptrdiff_t>(row_count(tile.in));
-    const scalar* gain = options.affine ? tile.parameters : nullptr;
-    const scalar* shift = shifts ? tile.parameters + size : nullptr;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const scalar* x = tile.x(b);
-      scalar* y = tile.y(b);
-      scalar* xhat = tile.saved(b);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto size = static_cast<std::ptrdiff_t>(row_size(team.in));
+    const auto count = static_cast<std::ptrdiff_t>(row_count(team.in));
+    const scalar* gain = affine ? team.parameters : nullptr;
+    const scalar* shift = shifts ? team.parameters + size : nullptr;
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* x = team.x(b);
+      scalar* y = team.y(b);
+      scalar* xhat = team.saved(b);
       scalar* rates = xhat + size * count;
-      for (std::ptrdiff_t r = 0; r < count; ++r) {
-        const auto by = normalisation::normaliser_of_row<Centred>(x + r * size, size, epsilon<scalar>());
-        rates[r] = by.rate;
-        normalisation::forward_row<Centred>(x + r * size, size, by, gain, shift, xhat + r * size, y + r * size);
-      }
+      team.for_each_row(count, [&](std::ptrdiff_t r, const auto& row) {
+        const auto by = normalisation::normaliser_of_row<Centred>(row, size, x + r * size, epsilon<scalar>());
+        row.fill(1, rates + r, by.rate);
+        normalisation::forward_row<Centred>(row, size, x + r * size, by, gain, shift, xhat + r * size, y + r * size);
+      });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto size = static_cast<std::ptrdiff_t>(row_size(tile.in));
-    const auto count = static_cast<std::ptrdiff_t>(row_count(tile.in));
-    const scalar* gain = options.affine ? tile.parameters : nullptr;
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const scalar* xhat = tile.saved(b);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto size = static_cast<std::ptrdiff_t>(row_size(team.in));
+    const auto count = static_cast<std::ptrdiff_t>(row_count(team.in));
+    const scalar* gain = affine ? team.parameters : nullptr;
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      const scalar* xhat = team.saved(b);
       const scalar* rates = xhat + size * count;
-      const scalar* dy = tile.dy(b);
-      scalar* dx = tile.dx(b);
-      for (std::ptrdiff_t r = 0; r < count; ++r) {
-        normalisation::backward_row<Centred>(xhat + r * size, rates[r], gain, dy + r * size, size, dx + r * size);
-      }
+      const scalar* dy = team.dy(b);
+      scalar* dx = team.dx(b);
+      team.for_each_row(count, [&](std::ptrdiff_t r, const auto& row) {
+        normalisation::backward_row<Centred>(row, size, xhat + r * size, rates[r], gain, dy + r * size, dx + r * size);
+      });
     }
   }
 
  private:
   /// PyTorch: 1e-5 for a layer norm; for the root mean square what 1 is away from the next larger number.
   template <class Scalar>
-  [[nodiscard]] static constexpr double epsilon() noexcept {
-    return Centred || options.epsilon_given ? options.epsilon
-                                            : static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+  [[nodiscard]] PERGRAD_HD static constexpr double epsilon() noexcept {
+    constexpr double chosen = Centred || options.epsilon_given
+                                  ? options.epsilon
+                                  : static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+    return chosen;
   }
-  [[nodiscard]] static constexpr std::size_t row_size(shape in) noexcept {
+  [[nodiscard]] PERGRAD_HD static constexpr std::size_t row_size(shape in) noexcept {
+    constexpr std::size_t axes = options.axes;
     std::size_t size = 1;
-    for (std::size_t axis = in.rank() - options.axes; axis < in.rank(); ++axis) size *= in[axis];
+    for (std::size_t axis = in.rank() - axes; axis < in.rank(); ++axis) size *= in[axis];
     return size;
   }
-  [[nodiscard]] static constexpr std::size_t row_count(shape in) noexcept { return in.size() / row_size(in); }
+  [[nodiscard]] PERGRAD_HD static constexpr std::size_t row_count(shape in) noexcept {
+    return in.size() / row_size(in);
+  }
 };
 
 }  // namespace detail
@@ -26359,51 +26625,62 @@ struct lstm_cell : usual_cell {
   static constexpr std::size_t states = 2;
   static constexpr std::array<gate_block, 1> input_blocks{{{0, 0, 4}}};
 
-  template <class Scalar>
-  static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
-    const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      Scalar* area_k = at.area + k;
-      const value in = math::sigmoid(value{lanes.load(area_k)});
-      const value forget = math::sigmoid(value{lanes.load(area_k + width)});
-      const value candidate = math::tanh(value{lanes.load(area_k + 2 * width)});
-      const value out = math::sigmoid(value{lanes.load(area_k + 3 * width)});
-      const value cell = forget * lanes.load(at.c_before + k) + in * candidate;
-      const value squashed = math::tanh(cell);
-      const value h = out * squashed;
-      lanes.store(area_k, in);
-      lanes.store(area_k + width, forget);
-      lanes.store(area_k + 2 * width, candidate);
-      lanes.store(area_k + 3 * width, out);
-      lanes.store(at.c + k, cell);
-      lanes.store(at.tanh_c + k, squashed);
-      lanes.store(at.h + k, h);
-      if (at.y != nullptr) lanes.store(at.y + k, h);
-    });
+  template <class Value>
+  struct values {
+    Value in, forget, candidate, out, cell, squashed, h;
+  };
+  /// From the pre-activations of the gates and the cell before.
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static values<Value> forward(Value in, Value forget, Value candidate, Value out,
+                                                        Value cell_before) noexcept {
+    in = math::sigmoid(in);
+    forget = math::sigmoid(forget);
+    candidate = math::tanh(candidate);
+    out = math::sigmoid(out);
+    const Value cell = forget * cell_before + in * candidate;
+    const Value squashed = math::tanh(cell);
+    return {in, forget, candidate, out, cell, squashed, out * squashed};
+  }
+  template <class Value>
+  struct gradients {
+    Value in, forget, candidate, out, cell_before;
+  };
+  /// From what the gates were, the cell before, and dh and dc; of h before the product with W_hh says it.
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static gradients<Value> backward(Value in, Value forget, Value candidate, Value out,
+                                                            Value squashed, Value cell_before, Value dh,
+                                                            Value dc) noexcept {
+    dc = dc + dh * out * (1 - squashed * squashed);
+    return {dc * candidate * in * (1 - in), dc * cell_before * forget * (1 - forget),
+            dc * in * (1 - candidate * candidate), dh * squashed * out * (1 - out), dc * forget};
   }
 
-  template <class Scalar>
-  static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
-    const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      Scalar* area_k = at.area + k;
-      const value in = lanes.load(area_k);
-      const value forget = lanes.load(area_k + width);
-      const value candidate = lanes.load(area_k + 2 * width);
-      const value out = lanes.load(area_k + 3 * width);
-      const value squashed = lanes.load(at.tanh_c + k);
-      value dh = lanes.load(at.dh + k);
-      if (at.dy != nullptr) dh += lanes.load(at.dy + k);
-      const value dc = lanes.load(at.dc + k) + dh * out * (1 - squashed * squashed);
-      lanes.store(area_k, dc * candidate * in * (1 - in));
-      lanes.store(area_k + width, dc * lanes.load(at.c_before + k) * forget * (1 - forget));
-      lanes.store(area_k + 2 * width, dc * in * (1 - candidate * candidate));
-      lanes.store(area_k + 3 * width, dh * squashed * out * (1 - out));
-      lanes.store(at.dc + k, dc * forget);
-      lanes.store(at.dh + k, value{});
-    });
+  template <class At, class Scalar>
+  PERGRAD_HD static void forward_at(const At& at, std::ptrdiff_t width, const cell_step<Scalar>& of) {
+    Scalar* area = of.area;
+    const auto now = forward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.c_before));
+    at.put(area, now.in);
+    at.put(area + width, now.forget);
+    at.put(area + 2 * width, now.candidate);
+    at.put(area + 3 * width, now.out);
+    at.put(of.c, now.cell);
+    at.put(of.tanh_c, now.squashed);
+    at.put(of.h, now.h);
+    if (of.y != nullptr) at.put(of.y, now.h);
+  }
+  template <class At, class Scalar>
+  PERGRAD_HD static void backward_at(const At& at, std::ptrdiff_t width, const cell_step<Scalar>& of) {
+    Scalar* area = of.area;
+    auto dh = at(of.dh);
+    if (of.dy != nullptr) dh = dh + at(of.dy);
+    const auto now = backward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.tanh_c),
+                              at(of.c_before), dh, at(of.dc));
+    at.put(area, now.in);
+    at.put(area + width, now.forget);
+    at.put(area + 2 * width, now.candidate);
+    at.put(area + 3 * width, now.out);
+    at.put(of.dc, now.cell_before);
+    at.put(of.dh, at.zero());
   }
 };
 
@@ -26472,35 +26749,39 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
     detail::initialise_attention(lay_out(in), options.bias, initialiser, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const detail::attention_layout at = lay_out(tile.in);
-    detail::project(tile, inputs(tile, at), tile.x, tile.transposed(0),
-                    options.bias ? tile.parameters + at.bias : nullptr);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      detail::set_learned_key(tile, at, b);
-      detail::attend(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const detail::attention_layout at = lay_out(team.in);
+    detail::project(team, inputs(team, at), team.x, team.transposed(0, 0, 3 * at.features, at.features),
+                    has_bias ? team.parameters + at.bias : nullptr);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      detail::set_learned_key(team, at, b);
+      detail::attend(team, at, b, team.length(b), team.length(b) + at.extra);
     }
-    detail::project_context(tile, at, tile.transposed(1), options.bias);
+    detail::project_context(team, at, team.transposed(1, at.out_weight, at.features, at.features), has_bias);
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const detail::attention_layout at = lay_out(tile.in);
-    detail::project_context_backward(tile, at);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      detail::attend_backward(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    const detail::attention_layout at = lay_out(team.in);
+    detail::project_context_backward(team, at);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      detail::attend_backward(team, at, b, team.length(b), team.length(b) + at.extra);
     }
-    if (tile.wants_dx) detail::project_backward(tile, inputs(tile, at), tile.parameters, tile.dx);
+    if (team.wants_dx)
+      detail::project_backward(team, inputs(team, at), team.matrix(0, 3 * at.features, at.features), team.dx);
   }
 
  private:
-  [[nodiscard]] static constexpr detail::attention_layout lay_out(shape in) noexcept {
-    return detail::lay_out_attention(in, in, Heads, true, options);
+  static constexpr bool has_bias = options.bias;
+  [[nodiscard]] PERGRAD_HD static constexpr detail::attention_layout lay_out(shape in) noexcept {
+    constexpr detail::attention_options chosen = options;
+    return detail::lay_out_attention(in, in, Heads, true, chosen);
   }
   /// Of queries, keys and values at once.
-  template <class Tile>
-  [[nodiscard]] static detail::projected_rows inputs(const Tile& tile, const detail::attention_layout& at) noexcept {
-    return {tile.lengths, at.queries, at.features, at.query, at.query_step};
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static detail::projected_rows inputs(const Team& team,
+                                                                const detail::attention_layout& at) noexcept {
+    return {team.lengths, at.queries, at.features, at.query, at.query_step};
   }
 };
 
@@ -26738,21 +27019,18 @@ struct added_table {
   }
 
   /// y = x + table, of the input's shape.
-  template <class Tile>
-  static void add(const Tile& tile, const typename Tile::scalar* table) {
-    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const auto* x = tile.x(b);
-      auto* y = tile.y(b);
-      on_host::for_each_vector<typename Tile::scalar>(size, [&](std::ptrdiff_t i, const auto& lanes) {
-        lanes.store(y + i, lanes.load(x + i) + lanes.load(table + i));
-      });
+  template <class Team>
+  PERGRAD_HD static void add(const Team& team, const typename Team::scalar* table) {
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const auto* x = team.x(b);
+      auto* y = team.y(b);
+      team.map(static_cast<std::ptrdiff_t>(team.in.size()), [&](const auto& at) { at.put(y, at(x) + at(table)); });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      std::copy_n(tile.dy(b), tile.in.size(), tile.dx(b));
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.dy(b), team.dx(b));
     }
   }
 };
@@ -26774,9 +27052,9 @@ struct learned_positions : detail::added_table {
     detail::initialise_rows(initialiser, {features, features}, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    add(tile, tile.parameters);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    add(team, team.parameters);
   }
 };
 
@@ -26785,46 +27063,48 @@ struct sinusoidal_positions : detail::added_table {
   static constexpr const char* name = "sinusoidal_positions";
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return in.size(); }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    auto* table = tile.scratch(0);
-    fill(tile.in.e0, tile.in.e1, table);
-    add(tile, table);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    auto* table = team.scratch(0);
+    fill(team, static_cast<std::ptrdiff_t>(team.in.e0), static_cast<std::ptrdiff_t>(team.in.e1), table);
+    add(team, table);
   }
 
  private:
   /// The table is made for every tile, in double: from one position to the next, (cos, sin) turns by the angle w_k.
   /// Errors of the turning add up to about t units in the last place of a double, which is less than what a float holds
   /// for t up to 10^8.
-  template <class Scalar>
-  static void fill(std::size_t positions, std::size_t features, Scalar* table) {
-    constexpr std::size_t together = 8;  // frequencies side by side, to hide the latency of their chains
-    for (std::size_t first = 0; first < features; first += 2 * together) {
+  template <class Team>
+  PERGRAD_HD static void fill(const Team& team, std::ptrdiff_t positions, std::ptrdiff_t features,
+                              typename Team::scalar* table) {
+    constexpr std::ptrdiff_t together = 8;  // frequencies side by side, to hide the latency of their chains
+    team.each((features + 2 * together - 1) / (2 * together), [&](std::ptrdiff_t group) {
+      const std::ptrdiff_t first = group * 2 * together;
       double sine[together];
       double cosine[together];
       double turn_sine[together];
       double turn_cosine[together];
-      for (std::size_t k = 0; k < together; ++k) {
+      for (std::ptrdiff_t k = 0; k < together; ++k) {
         const double exponent = -static_cast<double>(first + 2 * k) / static_cast<double>(features);
-        const double frequency = std::pow(10000.0, exponent);
+        const double frequency = ::pow(10000.0, exponent);
         sine[k] = 0;
         cosine[k] = 1;
-        turn_sine[k] = std::sin(frequency);
-        turn_cosine[k] = std::cos(frequency);
+        turn_sine[k] = ::sin(frequency);
+        turn_cosine[k] = ::cos(frequency);
       }
-      const std::size_t here = features - first < 2 * together ? features - first : 2 * together;
-      for (std::size_t t = 0; t < positions; ++t) {
-        Scalar* row = table + t * features + first;
-        for (std::size_t i = 0; i < here; ++i) {
-          row[i] = static_cast<Scalar>(i % 2 == 0 ? sine[i / 2] : cosine[i / 2]);
+      const std::ptrdiff_t here = features - first < 2 * together ? features - first : 2 * together;
+      for (std::ptrdiff_t t = 0; t < positions; ++t) {
+        auto* row = table + t * features + first;
+        for (std::ptrdiff_t i = 0; i < here; ++i) {
+          row[i] = static_cast<typename Team::scalar>(i % 2 == 0 ? sine[i / 2] : cosine[i / 2]);
         }
-        for (std::size_t k = 0; k < together; ++k) {
+        for (std::ptrdiff_t k = 0; k < together; ++k) {
           const double before = sine[k];
           sine[k] = before * turn_cosine[k] + cosine[k] * turn_sine[k];
           cosine[k] = cosine[k] * turn_cosine[k] - before * turn_sine[k];
         }
       }
-    }
+    });
   }
 };
 
@@ -26892,28 +27172,27 @@ struct rnn_cell : usual_cell {
   static constexpr std::array<gate_block, 1> input_blocks{{{0, 0, 1}}};
   static constexpr bool may_be_relu = true;
 
-  template <class Scalar>
-  static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
-    on_host::for_each_pack<Scalar>(static_cast<std::ptrdiff_t>(hidden), [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      const value sum = lanes.load(at.area + k);
-      const value h = Relu ? math::max(sum, value{}) : math::tanh(sum);
-      lanes.store(at.h + k, h);
-      if (at.y != nullptr) lanes.store(at.y + k, h);
-    });
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value forward(Value sum) noexcept {
+    return Relu ? math::max(sum, Value{}) : math::tanh(sum);
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value backward(Value h, Value dh) noexcept {
+    return dh * (Relu ? math::select(h > Value{}, math::splat<Value>(1), Value{}) : 1 - h * h);
   }
 
-  template <class Scalar>
-  static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
-    on_host::for_each_pack<Scalar>(static_cast<std::ptrdiff_t>(hidden), [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      const value h = lanes.load(at.h + k);
-      value dh = lanes.load(at.dh + k);
-      if (at.dy != nullptr) dh += lanes.load(at.dy + k);
-      const value slope = Relu ? math::select(h > value{}, math::splat<value>(1), value{}) : 1 - h * h;
-      lanes.store(at.area + k, dh * slope);
-      lanes.store(at.dh + k, value{});
-    });
+  template <class At, class Scalar>
+  PERGRAD_HD static void forward_at(const At& at, std::ptrdiff_t /*width*/, const cell_step<Scalar>& of) {
+    const auto h = forward(at(of.area));
+    at.put(of.h, h);
+    if (of.y != nullptr) at.put(of.y, h);
+  }
+  template <class At, class Scalar>
+  PERGRAD_HD static void backward_at(const At& at, std::ptrdiff_t /*width*/, const cell_step<Scalar>& of) {
+    auto dh = at(of.dh);
+    if (of.dy != nullptr) dh = dh + at(of.dy);
+    at.put(of.area, backward(at(of.h), dh));
+    at.put(of.dh, at.zero());
   }
 };
 
@@ -26959,30 +27238,31 @@ struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...>
     return in.e1 % (3 * Heads) != 0 ? detail::mistake::heads_do_not_divide : detail::mistake::none;
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const detail::attention_layout at = lay_out(tile.in);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      std::copy_n(tile.x(b), tile.in.size(), tile.saved(b) + at.query);
-      detail::attend(tile, at, b, tile.length(b), tile.length(b));
-      std::copy_n(tile.saved(b) + at.context, tile.out.size(), tile.y(b));
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const detail::attention_layout at = lay_out(team.in);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.x(b), team.saved(b) + at.query);
+      detail::attend(team, at, b, team.length(b), team.length(b));
+      team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.saved(b) + at.context, team.y(b));
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    if (!tile.wants_dx) return;
-    const detail::attention_layout at = lay_out(tile.in);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      std::copy_n(tile.dy(b), tile.out.size(), tile.scratch(b));
-      detail::attend_backward(tile, at, b, tile.length(b), tile.length(b));
-      std::copy_n(tile.saved(b) + at.query, tile.in.size(), tile.dx(b));
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    if (!team.wants_dx) return;
+    const detail::attention_layout at = lay_out(team.in);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.dy(b), team.scratch(b));
+      detail::attend_backward(team, at, b, team.length(b), team.length(b));
+      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.saved(b) + at.query, team.dx(b));
     }
   }
 
  private:
-  [[nodiscard]] static constexpr detail::attention_layout lay_out(shape in) noexcept {
+  [[nodiscard]] PERGRAD_HD static constexpr detail::attention_layout lay_out(shape in) noexcept {
+    constexpr detail::attention_options chosen = options;
     const shape of_one{in.e0, in.e1 / 3};
-    return detail::lay_out_attention(of_one, of_one, Heads, true, options);
+    return detail::lay_out_attention(of_one, of_one, Heads, true, chosen);
   }
 };
 
@@ -27018,28 +27298,24 @@ struct sequence_bias {
     detail::initialise_rows(initialiser, {features, features}, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t end = tile.length(b) * features;
-      auto* y = tile.y(b);
-      std::copy_n(tile.x(b), end, y);
-      std::copy_n(tile.parameters, features, y + end);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::ptrdiff_t end = team.length(b) * features;
+      team.copy(end, team.x(b), team.y(b));
+      team.copy(features, team.parameters, team.y(b) + end);
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t end = tile.length(b) * features;
-      const auto* dy = tile.dy(b);
-      std::copy_n(dy + end, features, tile.saved(b));
-      if (!tile.wants_dx) continue;
-      auto* dx = tile.dx(b);
-      std::copy_n(dy, end, dx);
-      std::fill(dx + end, dx + static_cast<std::ptrdiff_t>(tile.in.size()), scalar{0});
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::ptrdiff_t end = team.length(b) * features;
+      team.copy(features, team.dy(b) + end, team.saved(b));
+      if (!team.wants_dx) continue;
+      team.copy(end, team.dy(b), team.dx(b));
+      team.fill(static_cast<std::ptrdiff_t>(team.in.size()) - end, team.dx(b) + end, 0);
     }
   }
 };
@@ -27056,28 +27332,29 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-/// Copies the output's size of values from `Layer::begin_of(tile, sample)` on; a negative one stands for zeros.
+/// Copies the output's size of values from `Layer::begin_of(team, sample)` on; a negative one stands for zeros.
 template <class Layer>
 struct part_of_input {
   static constexpr bool on_tiles = true;
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t begin = Layer::begin_of(tile, b);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const auto count = static_cast<std::ptrdiff_t>(team.out.size());
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::ptrdiff_t begin = Layer::begin_of(team, b);
       if (begin < 0) {
-        std::fill_n(tile.y(b), tile.out.size(), 0);
+        team.fill(count, team.y(b), 0);
       } else {
-        std::copy_n(tile.x(b) + begin, tile.out.size(), tile.y(b));
+        team.copy(count, team.x(b) + begin, team.y(b));
       }
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const std::ptrdiff_t begin = Layer::begin_of(tile, b);
-      std::fill_n(tile.dx(b), tile.in.size(), 0);
-      if (begin >= 0) std::copy_n(tile.dy(b), tile.out.size(), tile.dx(b) + begin);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      const std::ptrdiff_t begin = Layer::begin_of(team, b);
+      team.fill(static_cast<std::ptrdiff_t>(team.in.size()), team.dx(b), 0);
+      if (begin >= 0) team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.dy(b), team.dx(b) + begin);
     }
   }
 };
@@ -27096,7 +27373,7 @@ struct slice : detail::part_of_input<slice<First, Count>> {
     if (in.rank() != 1) return detail::mistake::needs_features;
     return First + Count <= in.e0 ? detail::mistake::none : detail::mistake::rejects_input;
   }
-  [[nodiscard]] static std::ptrdiff_t begin_of(const auto& /*tile*/, std::ptrdiff_t /*sample*/) noexcept {
+  [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& /*team*/, std::ptrdiff_t /*sample*/) noexcept {
     return static_cast<std::ptrdiff_t>(First);
   }
 };
@@ -27122,8 +27399,8 @@ struct take_positions : detail::part_of_input<take_positions<First, Count>> {
     if (in.rank() != 2 || in.varying_axis() == 2) return detail::mistake::needs_a_sequence;
     return First + Count <= in.e0 ? detail::mistake::none : detail::mistake::rejects_input;
   }
-  [[nodiscard]] static std::ptrdiff_t begin_of(const auto& tile, std::ptrdiff_t /*sample*/) noexcept {
-    return static_cast<std::ptrdiff_t>(First * tile.in.e1);
+  [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& team, std::ptrdiff_t /*sample*/) noexcept {
+    return static_cast<std::ptrdiff_t>(First * team.in.e1);
   }
 };
 
@@ -27136,8 +27413,8 @@ struct select_last : detail::part_of_input<select_last> {
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     return in.rank() == 2 && in.varying_axis() != 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
   }
-  [[nodiscard]] static std::ptrdiff_t begin_of(const auto& tile, std::ptrdiff_t sample) noexcept {
-    return (tile.length(sample) - 1) * static_cast<std::ptrdiff_t>(tile.in.e1);
+  [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& team, std::ptrdiff_t sample) noexcept {
+    return (team.length(sample) - 1) * static_cast<std::ptrdiff_t>(team.in.e1);
   }
 };
 
@@ -27204,49 +27481,48 @@ struct feed_forward_end {
     initialise_block(initialiser, fan, in.e1 * second.e1, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const auto hidden = static_cast<std::ptrdiff_t>(tile.in.e1);
-    const auto features = static_cast<std::ptrdiff_t>(tile.in2.e1);
-    multiply_positions(tile, tile.lengths, static_cast<std::ptrdiff_t>(tile.in.e0), {tile.x.first, tile.x.step, hidden},
-                       tile.transposed(0), tile.parameters + features * hidden, {tile.y.first, tile.y.step, features});
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t count = tile.length(b) * features;
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const auto hidden = static_cast<std::ptrdiff_t>(team.in.e1);
+    const auto features = static_cast<std::ptrdiff_t>(team.in2.e1);
+    multiply_positions(team, team.lengths, static_cast<std::ptrdiff_t>(team.in.e0), {team.x.first, team.x.step, hidden},
+                       team.transposed(0, 0, features, hidden), team.parameters + features * hidden,
+                       {team.y.first, team.y.step, features});
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::ptrdiff_t count = team.length(b) * features;
+      auto* y = team.y(b);
+      const auto* x2 = team.x2(b);
       if constexpr (drops) {
-        dropout<Probability>::draw_mask(tile, b, static_cast<std::size_t>(count), tile.saved(b));
-        scale_by(tile.y(b), tile.saved(b), count);
-      }
-      on_host::add_to(tile.y(b), tile.x2(b), count);
-    }
-  }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto positions = static_cast<std::ptrdiff_t>(tile.in.e0);
-    const auto hidden = static_cast<std::ptrdiff_t>(tile.in.e1);
-    const auto features = static_cast<std::ptrdiff_t>(tile.in2.e1);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      if (tile.wants_dx2) std::copy_n(tile.dy(b), positions * features, tile.dx2(b));
-      if constexpr (drops) {
-        const std::ptrdiff_t count = tile.length(b) * features;
-        scale_by(tile.saved(b), tile.dy(b), count);
-        std::fill(tile.saved(b) + count, tile.saved(b) + positions * features, scalar{0});
+        auto* mask = team.saved(b);
+        dropout<Probability>::draw_mask(team, b, count, mask);
+        team.map(count, [&](const auto& at) { at.put(y, at(y) * at(mask) + at(x2)); });
+      } else {
+        team.map(count, [&](const auto& at) { at.put(y, at(y) + at(x2)); });
       }
     }
-    if (!tile.wants_dx) return;
-    const position_rows<const scalar> delta{drops ? tile.saved.first : tile.dy.first,
-                                            drops ? tile.saved.step : tile.dy.step, features};
-    multiply_positions(tile, tile.lengths, positions, delta, tile.parameters, nullptr,
-                       {tile.dx.first, tile.dx.step, hidden});
-    clear_beyond(tile.dx, tile.samples, tile.lengths, positions, hidden);
   }
-
- private:
-  template <class Scalar>
-  static void scale_by(Scalar* values, const Scalar* factors, std::ptrdiff_t count) {
-    on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t i, const auto& lanes) {
-      lanes.store(values + i, lanes.load(values + i) * lanes.load(factors + i));
-    });
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto positions = static_cast<std::ptrdiff_t>(team.in.e0);
+    const auto hidden = static_cast<std::ptrdiff_t>(team.in.e1);
+    const auto features = static_cast<std::ptrdiff_t>(team.in2.e1);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const auto* dy = team.dy(b);
+      if (team.wants_dx2) team.copy(positions * features, dy, team.dx2(b));
+      if constexpr (drops) {
+        const std::ptrdiff_t count = team.length(b) * features;
+        auto* delta = team.saved(b);
+        team.map(count, [&](const auto& at) { at.put(delta, at(delta) * at(dy)); });
+        team.fill(positions * features - count, delta + count, scalar{0});
+      }
+    }
+    if (!team.wants_dx) return;
+    const position_rows<const scalar> delta{drops ? team.saved.first : team.dy.first,
+                                            drops ? team.saved.step : team.dy.step, features};
+    multiply_positions(team, team.lengths, positions, delta, team.matrix(0, features, hidden), nullptr,
+                       {team.dx.first, team.dx.step, hidden});
+    clear_beyond(team, team.dx, team.lengths, positions, hidden);
   }
 };
 
@@ -27409,23 +27685,25 @@ struct state_part {
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
     return in == shape{Total * Kinds * Hidden} ? mistake::none : mistake::rejects_input;
   }
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      for (std::size_t i = 0; i < Kinds * Hidden; ++i) tile.y(b)[i] = tile.x(b)[place_of(i)];
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      team.each(count, [&](std::ptrdiff_t i) { team.y(b)[i] = team.x(b)[place_of(i)]; });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      for (std::size_t i = 0; i < tile.in.size(); ++i) tile.dx(b)[i] = 0;
-      for (std::size_t i = 0; i < Kinds * Hidden; ++i) tile.dx(b)[place_of(i)] = tile.dy(b)[i];
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      team.fill(static_cast<std::ptrdiff_t>(team.in.size()), team.dx(b), 0);
+      team.each(count, [&](std::ptrdiff_t i) { team.dx(b)[place_of(i)] = team.dy(b)[i]; });
     }
   }
 
  private:
-  [[nodiscard]] static constexpr std::size_t place_of(std::size_t i) noexcept {
-    return (i / Hidden * Total + Index) * Hidden + i % Hidden;
+  static constexpr auto count = static_cast<std::ptrdiff_t>(Kinds * Hidden);
+  [[nodiscard]] PERGRAD_HD static constexpr std::ptrdiff_t place_of(std::ptrdiff_t i) noexcept {
+    constexpr auto hidden = static_cast<std::ptrdiff_t>(Hidden);
+    return (i / hidden * static_cast<std::ptrdiff_t>(Total) + static_cast<std::ptrdiff_t>(Index)) * hidden + i % hidden;
   }
 };
 
@@ -28095,6 +28373,7 @@ void for_each_in_order(emulation_order order, int count, std::uint32_t salt, Fun
 template <int Threads>
 class emulated_block {
  public:
+  static constexpr int threads = Threads;
   /// One value a thread. Begins as NaN, so that a read before the first write shows.
   template <class Value>
   class local {
@@ -28127,24 +28406,43 @@ class emulated_block {
     ++phase_;
     f();
   }
+  /// f(warp) for every warp of the block, each of which is a block of its own; then a barrier.
+  template <class Function>
+  void warps(Function&& f) const {
+    emulation::for_each_in_order(order_, Threads / warp_size, static_cast<std::uint32_t>(phase_++), [&](int warp) {
+      f(emulated_block<warp_size>{warp, order_, nullptr});
+    });
+  }
   /// The sum of all threads' values: pairs 16, 8, 4, 2, 1 apart within a warp, then warp after warp.
   template <class Value>
   [[nodiscard]] Value sum(const local<Value>& own,
                           Value (&partial)[static_cast<std::size_t>(Threads / warp_size)]) const noexcept {
+    return fold(own, partial, [](Value a, Value b) { return a + b; });
+  }
+  /// Their largest, in the same way.
+  template <class Value>
+  [[nodiscard]] Value largest(const local<Value>& own,
+                              Value (&partial)[static_cast<std::size_t>(Threads / warp_size)]) const noexcept {
+    return fold(own, partial, [](Value a, Value b) { return larger_of(a, b); });
+  }
+
+ private:
+  template <class Value, class Function>
+  [[nodiscard]] Value fold(const local<Value>& own, Value (&partial)[static_cast<std::size_t>(Threads / warp_size)],
+                           const Function& f) const noexcept {
     for (int warp = 0; warp < Threads / warp_size; ++warp) {
       Value values[warp_size];
       for (int lane = 0; lane < warp_size; ++lane) values[lane] = own[warp * warp_size + lane];
       for (int apart = warp_size / 2; apart > 0; apart /= 2) {
-        for (int lane = 0; lane < apart; ++lane) values[lane] = values[lane] + values[lane + apart];
+        for (int lane = 0; lane < apart; ++lane) values[lane] = f(values[lane], values[lane + apart]);
       }
       partial[warp] = values[0];
     }
     Value total = partial[0];
-    for (int warp = 1; warp < Threads / warp_size; ++warp) total = total + partial[warp];
+    for (int warp = 1; warp < Threads / warp_size; ++warp) total = f(total, partial[warp]);
     return total;
   }
 
- private:
   int index_;
   emulation_order order_;
   void* shared_;
@@ -28376,10 +28674,49 @@ static_assert(device<emulated_device>);
 
 namespace pergrad::inline v0_1::on_device {
 
+/// f(f(a, b), ...) of a warp's values.
+template <class Value, class Function>
+[[nodiscard]] __device__ inline Value fold_of_warp(Value value, const Function& f) noexcept {
+  PERGRAD_ROLLED
+  for (int apart = warp_size / 2; apart > 0; apart /= 2) value = f(value, __shfl_xor_sync(0xffffffffU, value, apart));
+  return value;
+}
+
+/// A warp of a block, as a block of its own.
+class device_warp {
+ public:
+  static constexpr int threads = warp_size;
+  template <class Value>
+  class local {
+   public:
+    [[nodiscard]] __device__ Value& operator[](int /*thread*/) noexcept { return value_; }
+    [[nodiscard]] __device__ const Value& operator[](int /*thread*/) const noexcept { return value_; }
+
+   private:
+    Value value_;
+  };
+
+  [[nodiscard]] __device__ int index() const noexcept { return static_cast<int>(threadIdx.x) / warp_size; }
+  template <class Function>
+  __device__ void each(Function&& f) const {
+    f(static_cast<int>(threadIdx.x) % warp_size);
+    __syncwarp();
+  }
+  template <class Value>
+  [[nodiscard]] __device__ Value sum(const local<Value>& own, Value (&/*partial*/)[1]) const noexcept {
+    return fold_of_warp(own[0], [](Value a, Value b) { return a + b; });
+  }
+  template <class Value>
+  [[nodiscard]] __device__ Value largest(const local<Value>& own, Value (&/*partial*/)[1]) const noexcept {
+    return fold_of_warp(own[0], [](Value a, Value b) { return larger_of(a, b); });
+  }
+};
+
 /// The `Block` that kernels get on the device; emulated_block (kernel.hpp) is its twin on the host.
 template <int Threads>
 class device_block {
  public:
+  static constexpr int threads = Threads;
   /// One value a thread: a register.
   template <class Value>
   class local {
@@ -28408,15 +28745,30 @@ class device_block {
     if (threadIdx.x == 0) f();
     __syncthreads();
   }
+  template <class Function>
+  __device__ void warps(Function&& f) const {
+    f(device_warp{});
+    __syncthreads();
+  }
   template <class Value>
   [[nodiscard]] __device__ Value sum(const local<Value>& own, Value (&partial)[Threads / warp_size]) const noexcept {
-    Value value = own[0];
-    PERGRAD_ROLLED
-    for (int apart = warp_size / 2; apart > 0; apart /= 2) value = value + __shfl_xor_sync(0xffffffffU, value, apart);
+    return fold(own, partial, [](Value a, Value b) { return a + b; });
+  }
+  template <class Value>
+  [[nodiscard]] __device__ Value largest(const local<Value>& own,
+                                         Value (&partial)[Threads / warp_size]) const noexcept {
+    return fold(own, partial, [](Value a, Value b) { return larger_of(a, b); });
+  }
+
+ private:
+  template <class Value, class Function>
+  [[nodiscard]] __device__ Value fold(const local<Value>& own, Value (&partial)[Threads / warp_size],
+                                      const Function& f) const noexcept {
+    const Value value = fold_of_warp(own[0], f);
     if (threadIdx.x % warp_size == 0) partial[threadIdx.x / warp_size] = value;
     __syncthreads();
     Value total = partial[0];
-    for (int warp = 1; warp < Threads / warp_size; ++warp) total = total + partial[warp];
+    for (int warp = 1; warp < Threads / warp_size; ++warp) total = f(total, partial[warp]);
     __syncthreads();  // the caller may write to `partial` now
     return total;
   }

@@ -24,6 +24,7 @@ namespace pergrad::inline v0_1 {
 struct channel_affine {
   static constexpr const char* name = "channel_affine";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool stored_order = true;
   static constexpr bool channels_first = true;
 

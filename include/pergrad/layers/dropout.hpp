@@ -23,6 +23,7 @@ template <class Probability>
 struct dropout {
   static constexpr const char* name = "dropout";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Probability::num, Probability::den}; }
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }

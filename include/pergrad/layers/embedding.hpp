@@ -47,6 +47,7 @@ constexpr void apply(table_options& options, bag_sum) noexcept { options.sum = t
 template <std::size_t Dim, class... Options>
 struct table_layer {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool takes_ids = true;
   static constexpr table_options options = gather<table_options, Options...>();
 

@@ -46,19 +46,23 @@ struct embedding_bag : detail::table_layer<Dim, Options...> {
       const auto divisor = divisor_of(team, ids, length);
       scalar* y = team.y(b);
       team.map(width, [&](const auto& at) {
-        // Chains of their own for even and odd positions, to hide the latency of additions.
-        auto even = at.zero();
-        auto odd = at.zero();
-        std::ptrdiff_t t = 0;
+        // Chains of their own for every fourth position, to hide the latency of additions.
+        auto first = at.zero();
+        auto second = at.zero();
+        auto third = at.zero();
+        auto fourth = at.zero();
         const auto add = [&](auto& sum, std::int32_t id) {
           if (!is_padding(id)) sum += at(team.parameters + id * width);
         };
-        for (; t + 2 <= length; t += 2) {
-          add(even, ids[t]);
-          add(odd, ids[t + 1]);
+        std::ptrdiff_t t = 0;
+        for (; t + 4 <= length; t += 4) {
+          add(first, ids[t]);
+          add(second, ids[t + 1]);
+          add(third, ids[t + 2]);
+          add(fourth, ids[t + 3]);
         }
-        if (t < length) add(even, ids[t]);
-        at.put(y, (even + odd) / divisor);
+        for (; t < length; ++t) add(first, ids[t]);
+        at.put(y, ((first + second) + (third + fourth)) / divisor);
       });
     }
   }

@@ -28,6 +28,7 @@ namespace detail {
 template <std::size_t Groups, class... Options>
 struct grouped_norm {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool stored_order = true;
   static constexpr bool channels_first = true;
   static constexpr norm_options options = gather<norm_options, Options...>();

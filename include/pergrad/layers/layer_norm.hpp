@@ -27,6 +27,7 @@ namespace detail {
 template <bool Centred, class... Options>
 struct row_norm {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr norm_options options = gather<norm_options, Options...>();
   static constexpr bool affine = options.affine;
   static constexpr bool shifts = Centred && options.affine && options.bias;

@@ -15,6 +15,7 @@ namespace pergrad::inline v0_1 {
 struct mean_over_positions {
   static constexpr const char* name = "mean_over_positions";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool knows_lengths = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e1}; }

@@ -135,6 +135,7 @@ struct recurrent_core {
   [[nodiscard]] static constexpr auto settings() noexcept requires requires { Cell::setting; }
   { return std::array{Cell::setting}; }
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool knows_lengths = true;
   static constexpr std::size_t samples_together = 8;
 

@@ -21,6 +21,7 @@ namespace pergrad::inline v0_1 {
 struct sequence_bias {
   static constexpr const char* name = "sequence_bias";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0 + 1, in.e1}; }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept {

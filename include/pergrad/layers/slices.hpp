@@ -22,6 +22,7 @@ namespace detail {
 template <class Layer>
 struct part_of_input {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {

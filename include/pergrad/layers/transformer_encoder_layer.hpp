@@ -49,6 +49,7 @@ template <class Probability>
 struct feed_forward_end {
   static constexpr const char* name = "residual_linear";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool drops = Probability::num != 0;
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/, shape second) noexcept {

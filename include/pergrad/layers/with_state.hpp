@@ -48,6 +48,7 @@ template <std::size_t Hidden, std::size_t Kinds, std::size_t Index, std::size_t 
 struct state_part {
   static constexpr const char* name = "state";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Index}; }
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Kinds * Hidden}; }

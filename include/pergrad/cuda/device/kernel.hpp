@@ -154,6 +154,7 @@ void for_each_in_order(emulation_order order, int count, std::uint32_t salt, Fun
 template <int Threads>
 class emulated_block {
  public:
+  static constexpr int threads = Threads;
   /// One value a thread. Begins as NaN, so that a read before the first write shows.
   template <class Value>
   class local {
@@ -186,24 +187,43 @@ class emulated_block {
     ++phase_;
     f();
   }
+  /// f(warp) for every warp of the block, each of which is a block of its own; then a barrier.
+  template <class Function>
+  void warps(Function&& f) const {
+    emulation::for_each_in_order(order_, Threads / warp_size, static_cast<std::uint32_t>(phase_++), [&](int warp) {
+      f(emulated_block<warp_size>{warp, order_, nullptr});
+    });
+  }
   /// The sum of all threads' values: pairs 16, 8, 4, 2, 1 apart within a warp, then warp after warp.
   template <class Value>
   [[nodiscard]] Value sum(const local<Value>& own,
                           Value (&partial)[static_cast<std::size_t>(Threads / warp_size)]) const noexcept {
+    return fold(own, partial, [](Value a, Value b) { return a + b; });
+  }
+  /// Their largest, in the same way.
+  template <class Value>
+  [[nodiscard]] Value largest(const local<Value>& own,
+                              Value (&partial)[static_cast<std::size_t>(Threads / warp_size)]) const noexcept {
+    return fold(own, partial, [](Value a, Value b) { return larger_of(a, b); });
+  }
+
+ private:
+  template <class Value, class Function>
+  [[nodiscard]] Value fold(const local<Value>& own, Value (&partial)[static_cast<std::size_t>(Threads / warp_size)],
+                           const Function& f) const noexcept {
     for (int warp = 0; warp < Threads / warp_size; ++warp) {
       Value values[warp_size];
       for (int lane = 0; lane < warp_size; ++lane) values[lane] = own[warp * warp_size + lane];
       for (int apart = warp_size / 2; apart > 0; apart /= 2) {
-        for (int lane = 0; lane < apart; ++lane) values[lane] = values[lane] + values[lane + apart];
+        for (int lane = 0; lane < apart; ++lane) values[lane] = f(values[lane], values[lane + apart]);
       }
       partial[warp] = values[0];
     }
     Value total = partial[0];
-    for (int warp = 1; warp < Threads / warp_size; ++warp) total = total + partial[warp];
+    for (int warp = 1; warp < Threads / warp_size; ++warp) total = f(total, partial[warp]);
     return total;
   }
 
- private:
   int index_;
   emulation_order order_;
   void* shared_;

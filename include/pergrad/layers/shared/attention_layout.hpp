@@ -164,6 +164,7 @@ struct attention_layout {
 template <std::size_t Heads, class... Options>
 struct attention_layer {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr attention_options options = gather<attention_options, Options...>();
 
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
