@@ -106,7 +106,7 @@ struct op_row {
   int dx2 = 0;
   int dy = 0;
   int saved = 0;
-  int scratch = 0;  ///< general: dx, where it must be added to what is there
+  int written_dx = 0;  ///< general: where the layer writes dx, a place of its own unless it may write `dx` itself
   int in_size = 0;
   int out_size = 0;
   int saved_size = 0;
@@ -119,11 +119,12 @@ struct op_row {
   int parameters = 0;
   int weights = 0;                      ///< parameters of the layer
   int bias = -1;                        ///< affine: of the first bias among the parameters, negative without
+  int adjoint = 0;                      ///< affine: y is the view's x, and x its y
   affine_view view;                     ///< affine
   window_axis windows[axes];            ///< pooling
   int channels = 0;                     ///< pooling
   int divisors = 0;                     ///< pooling: of the first divisor among the scalars of the tables
-  shape in_shape;                       ///< general
+  shape in_shape;
   int first_outer = 0, last_outer = 0;  ///< leaves of the node
   int first_elementwise = 0, last_elementwise = 0;
 };

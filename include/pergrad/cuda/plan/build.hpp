@@ -162,7 +162,8 @@ struct build_tables {
     const detail::plan_node& node = plan::nodes[i];
     row.kind = node.kind;
     row.node = static_cast<int>(i);
-    row.in_size = static_cast<int>(plan::in_of(i).size());
+    row.in_shape = plan::in_of(i);
+    row.in_size = static_cast<int>(row.in_shape.size());
     row.out_size = static_cast<int>(structure::shapes[i + 1].size());
     row.parameters = static_cast<int>(structure::parameter_offsets[i]);
     row.weights = static_cast<int>(structure::parameter_counts[i]);
@@ -171,11 +172,11 @@ struct build_tables {
     row.backward = node.backward ? 1 : 0;
     if (row.kind == node_kind::affine) {
       row.view = view_of(node.map, node.channels_first);
+      row.adjoint = node.map.adjoint ? 1 : 0;
       if (node.map.bias) row.bias = row.parameters + row.view.size();
     } else if (row.kind == node_kind::pooling) {
-      describe_pool(t, row, plan::in_of(i), structure::shapes[i + 1]);
+      describe_pool(t, row, row.in_shape, structure::shapes[i + 1]);
     } else if (row.kind == node_kind::general) {
-      row.in_shape = plan::in_of(i);
       row.saved_size = static_cast<int>(node.saved_count);
     }
   }
@@ -203,12 +204,15 @@ struct build_tables {
     t.scalars += out_axes[0] * out_axes[1] * out_axes[2];
   }
 
+  /// Is the output the input under another shape?
+  static constexpr bool is_view(const lifetimes& live, std::size_t node) { return live.root[node + 1] != node + 1; }
+
   static constexpr void connect(tables& t, const lifetimes& live) {
     detail::gradient_writers<size + 1> writers{live.root, size};
     for (std::size_t i = size; i-- > 0;) {
       op_row& row = t.ops[i];
       row.handed_on = live.root[i + 1] != live.root[size] ? 1 : 0;
-      if (row.kind == node_kind::reshape) continue;
+      if (is_view(live, i)) continue;
       row.accumulate = row.input_gradient != 0 && writers.adds(structure::inputs[i]) ? 1 : 0;
       row.accumulate2 = row.input2_gradient != 0 && writers.adds(structure::inputs2[i]) ? 1 : 0;
     }
@@ -217,10 +221,11 @@ struct build_tables {
   static constexpr void place_values(tables& t, const lifetimes& live) {
     constexpr int n = static_cast<int>(size);
     constexpr int end = lifetimes::end;
-    packer<4 * size + 4> workspace;
+    packer<5 * size + 5> workspace;
     std::array<int, size + 1> values{};
     std::array<int, size + 1> gradients{};
     std::array<int, size + 1> saved{};
+    std::array<int, size + 1> written{};
     values[0] = in_input(0);
     for (std::size_t s = 1; s <= size; ++s) {
       if (live.root[s] == s) {
@@ -228,9 +233,8 @@ struct build_tables {
       }
       const op_row& row = t.ops[s - 1];
       if (row.saved_size > 0) saved[s - 1] = workspace.place(row.saved_size, row.node, end);
-      if (row.kind == node_kind::general && row.accumulate != 0) {
-        t.ops[s - 1].scratch = workspace.place(row.in_size, 2 * n - row.node, 2 * n - row.node);
-      }
+      const bool writes_beside = row.kind == node_kind::general && (row.accumulate != 0 || row.input_gradient == 0);
+      if (writes_beside) written[s - 1] = workspace.place(row.in_size, 2 * n - row.node, 2 * n - row.node);
     }
     for (std::size_t s = size + 1; s-- > 0;) {
       if (live.root[s] != s || live.gradient_birth[s] == end) continue;
@@ -250,7 +254,8 @@ struct build_tables {
       row.dx2 = gradients[live.root[structure::inputs2[i]]];
       row.dy = gradients[live.root[i + 1]];
       row.saved = saved[i];
-      if (row.kind == node_kind::reshape) row.out_size = 0;  // nothing to do
+      row.written_dx = row.accumulate != 0 || row.input_gradient == 0 ? written[i] : row.dx;
+      if (is_view(live, i)) row.out_size = 0;  // nothing to do
     }
   }
 
@@ -262,8 +267,8 @@ struct build_tables {
       outer_leaf leaf;
       if (is_affine) {
         leaf.view = row.view;
-        leaf.x = row.in;
-        leaf.delta = row.dy;
+        leaf.x = row.adjoint != 0 ? row.dy : row.in;
+        leaf.delta = row.adjoint != 0 ? row.in : row.dy;
       } else {
         leaf.view.channels = static_cast<int>(what.columns);
         leaf.view.outputs = static_cast<int>(what.rows);
@@ -280,11 +285,12 @@ struct build_tables {
       elementwise_leaf leaf;
       leaf.count = static_cast<int>(what.rows);
       if (is_affine) {
+        const bool turned = row.adjoint != 0;
         leaf.delta = row.dy;
-        leaf.delta_stride = row.view.y_output;
+        leaf.delta_stride = turned ? row.view.x_channel : row.view.y_output;
         for (int axis = 0; axis < axes; ++axis) {
-          leaf.out[axis] = row.view.out[axis];
-          leaf.delta_step[axis] = row.view.y_step[axis];
+          leaf.out[axis] = turned ? row.view.in[axis] : row.view.out[axis];
+          leaf.delta_step[axis] = turned ? row.view.x_step[axis] : row.view.y_step[axis];
         }
       } else {
         leaf.out[1] = static_cast<int>(what.positions);

@@ -136,6 +136,10 @@ class launcher {
             .y = y,
             .most_samples = samples};
   }
+  /// Of a node, with `in` and `out` its values or its gradients: an adjoint's input is the view's y.
+  [[nodiscard]] affine_operands<Scalar> operands(const op_row& row, int in, int out, int samples) const {
+    return row.adjoint != 0 ? operands(row.view, out, in, samples) : operands(row.view, in, out, samples);
+  }
   [[nodiscard]] static constexpr bool is_product(const op_row& row) {
     return row.kind == node_kind::affine && row.out_size > 0;
   }
@@ -147,12 +151,12 @@ class launcher {
       const op_row& row = net_->ops[static_cast<std::size_t>(i)];
       if (!is_product(row)) continue;
       if (does_something(waiting, i)) run(waiting, i, stage::forward);
-      auto on = operands(row.view, row.in, row.out, wanted.samples);
+      auto on = operands(row, row.in, row.out, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
       on.tf32 = memory_->tf32() ? 1 : 0;
       on.tf32_result = on.tf32 * row.handed_on;
       on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
-      launch_product(device(), gemm_product::forward, way_of(gemm_product::forward, row), on);
+      launch_product(device(), product_of(row, false), way_of(row, false), on);
       waiting = i + 1;
     }
     run(waiting, node_count(), stage::forward | stage::loss);
@@ -166,11 +170,11 @@ class launcher {
       if (does_something(i + 1, waiting)) run(i + 1, waiting, stage::backward);
       waiting = i;
       if (row.input_gradient == 0) continue;
-      auto on = operands(row.view, row.dx, row.dy, wanted.samples);
+      auto on = operands(row, row.dx, row.dy, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
       on.accumulate = row.accumulate;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
-      launch_product(device(), gemm_product::adjoint, way_of(gemm_product::adjoint, row), on);
+      launch_product(device(), product_of(row, true), way_of(row, true), on);
     }
     if (does_something(0, waiting)) run(0, waiting, stage::backward);
   }
@@ -189,7 +193,7 @@ class launcher {
       problem.partial = memory_->template at<double>(memory_->places().squares) + leaf.squares;
       problem.partial_stride = net_->squares;
       problem.blocks = leaf.square_count / leaf.view.groups;
-      launch_gemm<Scalar>(device(), way_of(gemm_product::squares, leaf), problem);
+      launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::squares), problem);
     }
   }
   template <class Sum>
@@ -226,7 +230,7 @@ class launcher {
       problem.accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
       problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
       problem.accumulator_count = accumulator_count(*net_);
-      launch_gemm<Scalar>(device(), way_of(gemm_product::sums, leaf), problem);
+      launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::sums), problem);
     };
     if (leaf.view.positions() > 1) {
       launch(affine_sums<Scalar, Sum, 1>{});
