@@ -26,11 +26,11 @@ using adapted = pg::basic_network<double, pg::shape{4, 7}, pg::lora<2, pg::linea
 
 /// Transposed convolutions: the adjoints of geometries with strides, groups and dilation, with and without a bias.
 template <std::size_t Width>
-using decoder = pg::basic_network<
-    double, pg::shape{4, 3, Width},
-    pg::conv_transpose2d<6, 3, pg::stride<2>, pg::padding<1>, pg::output_padding<1>, pg::groups<2>>, pg::tanh,
-    pg::residual<pg::conv_transpose2d<6, 3, pg::padding<1>, pg::no_bias>, pg::sigmoid>,
-    pg::conv_transpose2d<2, pg::extent{2, 3}, pg::dilation<2>>, pg::flatten, pg::linear<3>>;
+using decoder =
+    pg::basic_network<double, pg::shape{4, 3, Width},
+                      pg::conv_transpose2d<6, 3, pg::stride<2>, pg::padding<1>, pg::output_padding<1>, pg::groups<2>>,
+                      pg::tanh, pg::residual<pg::conv_transpose2d<6, 3, pg::padding<1>, pg::no_bias>, pg::sigmoid>,
+                      pg::conv_transpose2d<2, pg::extent{2, 3}, pg::dilation<2>>, pg::flatten, pg::linear<3>>;
 /// Channels and positions that change places, inside a branch and beside one.
 template <std::size_t Positions>
 using turned = pg::basic_network<double, pg::shape{Positions, 4}, pg::linear<6>, pg::tanh,

@@ -87,13 +87,8 @@ template <class Layer>
     return marked_for_devices<typename function_of<Layer>::type> ? refusal::none : refusal::no_device_code;
   }
 }
-/// The same for a node: tied blocks, ids and samples of varying length are not on devices yet either.
 template <class Structure, std::size_t Index>
-inline constexpr refusal refusal_of_node = [] {
-  constexpr shape in = Structure::shapes[Structure::inputs[Index]];
-  constexpr bool plain = Structure::owners[Index] == Index && in.ids == 0 && in.varying_axis() == 0;
-  return plain ? refusal_of<typename Structure::template layer_at<Index>>() : refusal::not_yet;
-}();
+inline constexpr refusal refusal_of_node = refusal_of<typename Structure::template layer_at<Index>>();
 
 /// What to say of a network that does not run on a device, as a class whose body says so; `char` if it does.
 template <class Network>

@@ -9,6 +9,7 @@
 
 #include <pergrad/cuda/device/kernel.hpp>
 #include <pergrad/cuda/kernels/functions.hpp>
+#include <pergrad/cuda/kernels/random.hpp>
 #include <pergrad/cuda/kernels/sample_values.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
 
@@ -22,6 +23,21 @@ struct node_worker {
   sample_values<Scalar> values;
   const Scalar* parameters;
   Scalar (&scratch)[static_cast<std::size_t>(Threads)];  ///< shared by the block
+  layer_bits bits;                                       ///< of the sample
+
+  /// Sets a node's output, or its gradient, to zero behind the sample's length: values as soon as they are written,
+  /// gradients before they are read.
+  PERGRAD_HD void trim(const op_row& row, int place) const {
+    if (row.out_lengths < 0) return;
+    const int length = values.positions(row.out_lengths, 0);
+    Scalar* at = values.to(place);
+    const bool outermost = (row.out_shape.lengths & 3U) == 1;  // the axis of positions
+    const int all = static_cast<int>(outermost ? row.out_shape.e0 : row.out_shape.e1);
+    const int inner = outermost ? row.out_size / all : 1;
+    for_each(row.out_size, [&](int i) {
+      if (i / inner % all >= length) at[i] = 0;
+    });
+  }
 
   PERGRAD_HD void forward(const op_row& row) const {
     if (row.out_size == 0) return;
@@ -54,7 +70,8 @@ struct node_worker {
         const Scalar* dy = values.at(row.dy);
         Scalar* dx = values.to(row.dx);
         const bool onto = row.accumulate != 0;
-        return row.adjoint != 0 ? through_view(row, dy, dx, nullptr, onto) : through_adjoint(row, dy, dx, nullptr, onto);
+        return row.adjoint != 0 ? through_view(row, dy, dx, nullptr, onto)
+                                : through_adjoint(row, dy, dx, nullptr, onto);
       }
       case node_kind::reshape:
         if (row.input_gradient == 0) return;
@@ -263,19 +280,27 @@ struct node_worker {
         const view<const Scalar> weights{parameters + row.parameters, static_cast<std::size_t>(row.weights)};
         const view<const Scalar> from{x, static_cast<std::size_t>(row.in_size)};
         const view<const Scalar> backprop{dy, static_cast<std::size_t>(row.out_size)};
-        Scalar* target = values.to(row.written_dx);
-        const view<Scalar> to{target, static_cast<std::size_t>(row.in_size)};
+        const view<Scalar> to{values.to(row.written_dx), static_cast<std::size_t>(row.in_size)};
         const view<Scalar> saved{values.to(row.saved), static_cast<std::size_t>(row.saved_size)};
         if constexpr (detail::has_saving_backward<Function>) {
           device_code_of<Function>::backward(row.in_shape, weights, from, backprop, to, saved);
         } else {
           device_code_of<Function>::backward(row.in_shape, weights, from, backprop, to);
         }
-        for (int i = 0; row.accumulate != 0 && i < row.in_size; ++i) dx[i] += target[i];
       });
+      add_written(row);
     } else if constexpr (is_window_rule<Function>) {
       if (row.input_gradient != 0) pool_backward<Function>(row, x, y, dy, dx);
     }
+  }
+
+  /// Adds what a layer has written in the place of gradients to them.
+  PERGRAD_HD void add_written(const op_row& row) const {
+    const auto add = [&](int to, int from, int count) {
+      for_each(count, [&](int i) { values.to(to)[i] += values.at(from)[i]; });
+    };
+    if (row.accumulate != 0) add(row.dx, row.written_dx, row.in_size);
+    if (row.accumulate2 != 0) add(row.dx2, row.written_dx2, row.in2_size);
   }
 
   /// What a window of a pool covers.

@@ -13,6 +13,7 @@
 
 #include <pergrad/batch.hpp>
 #include <pergrad/cuda/kernels/functions.hpp>
+#include <pergrad/cuda/kernels/random.hpp>
 #include <pergrad/cuda/kernels/samples.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/plan/gemm_door.hpp>
@@ -25,6 +26,7 @@ template <class Scalar>
 struct sample_launch {
   clip_rule rule{};
   method_choice method{};
+  const random_stream* layers = nullptr;  ///< of the bits inside layers; nullptr: none
   bool backward = true;
   bool norms = true;
   Scalar* outputs = nullptr;
@@ -100,6 +102,7 @@ class launcher {
 
   [[nodiscard]] sample_work<Scalar, Target> make_work(const sample_launch<Scalar>& wanted) const {
     const arena_layout& places = memory_->places();
+    const bool random = wanted.layers != nullptr && net_->draws;
     return {.state = memory_->state(),
             .tables = memory_->tables(),
             .samples = view_,
@@ -113,6 +116,8 @@ class launcher {
                         .outputs = wanted.outputs},
             .rule = wanted.rule,
             .method = wanted.method,
+            .layers = random ? *wanted.layers : random_stream{},
+            .random = random ? 1 : 0,
             .output = net_->output,
             .output_gradient = net_->output_gradient,
             .output_size = static_cast<int>(net_->output_size),
@@ -157,7 +162,7 @@ class launcher {
       on.tf32_result = on.tf32 * row.handed_on;
       on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
       launch_product(device(), product_of(row, false), way_of(row, false), on);
-      waiting = i + 1;
+      waiting = row.out_lengths < 0 ? i + 1 : i;
     }
     run(waiting, node_count(), stage::forward | stage::loss);
   }
@@ -167,7 +172,8 @@ class launcher {
     for (int i = node_count(); i-- > 0;) {
       const op_row& row = net_->ops[static_cast<std::size_t>(i)];
       if (!is_product(row)) continue;
-      if (does_something(i + 1, waiting)) run(i + 1, waiting, stage::backward);
+      const int first = row.out_lengths < 0 ? i + 1 : i;
+      if (does_something(first, waiting)) run(first, waiting, stage::backward);
       waiting = i;
       if (row.input_gradient == 0) continue;
       auto on = operands(row, row.dx, row.dy, wanted.samples);
@@ -186,6 +192,7 @@ class launcher {
   }
   void squares(const sample_launch<Scalar>& wanted) const {
     for (const outer_leaf& leaf : net_->outer) {
+      if (!is_one_product(leaf)) continue;
       const norm_method chosen = wanted.method.of(leaf);
       if (chosen == norm_method::product || chosen == norm_method::gram) continue;
       affine_squares<Scalar> problem;
@@ -209,16 +216,18 @@ class launcher {
         .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
         .squares = wanted.squares ? 1 : 0,
         .accumulators = accumulator_count(*net_),
-        .first_block = 0,
+        .by_products = 0,
         .to_grid = to_grid,
         .sums = memory_->template at<Sum>(places.sums)};
     if constexpr (Layered != 0) {
       if (!wanted.squares && wanted.weights != nullptr) {
-        for (const outer_leaf& leaf : net_->outer) product_sum<Sum>(wanted, leaf, to_grid);
-        kernel.first_block = outer_blocks(*net_);
+        for (const outer_leaf& leaf : net_->outer) {
+          if (is_one_product(leaf)) product_sum<Sum>(wanted, leaf, to_grid);
+        }
+        kernel.by_products = 1;
       }
     }
-    device().launch(kernel, (leaf_blocks(*net_) - kernel.first_block) * kernel.accumulators);
+    device().launch(kernel, leaf_blocks(*net_, kernel.by_products != 0) * kernel.accumulators);
   }
   template <class Sum>
   void product_sum(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
