@@ -87,16 +87,35 @@ using mixed = pg::basic_network<Scalar, pg::shape{5, 4}, pg::linear<6>, bent, pg
                                 pg::reshape<pg::shape{1, 4, 5}>, pg::avg_pool2d<2, pg::stride<1>>, pg::flatten,
                                 pg::linear<3, pg::no_bias>>;
 
+/// The sum over positions: of zeros behind a sample's length.
+struct sum_of_positions {
+  static constexpr bool on_device = true;
+  static constexpr bool knows_lengths = true;
+  [[nodiscard]] static constexpr pg::shape output_shape(pg::shape in) { return {in.e1}; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(pg::shape /*in*/) { return 0; }
+  template <class Weights, class Input, class Output>
+  PERGRAD_HD static void forward(pg::shape in, Weights /*w*/, Input x, Output y) {
+    for (std::size_t i = 0; i < in.e1; ++i) y[i] = 0;
+    for (std::size_t i = 0; i < in.e0 * in.e1; ++i) y[i % in.e1] += x[i];
+  }
+  template <class Weights, class Input, class Backprop, class Gradient>
+  PERGRAD_HD static void backward(pg::shape in, Weights /*w*/, Input /*x*/, Backprop dy, Gradient dx) {
+    for (std::size_t i = 0; i < in.e0 * in.e1; ++i) dx[i] = dy[i % in.e1];
+  }
+};
+
 /// Data, a network and a tape on each executor.
 template <class Network, class Loss>
 struct both {
   using scalar = typename Network::scalar;
+  using value = typename Network::input_value;
   using target = pg::target_of<Loss, scalar>;
   static constexpr std::size_t width = Network::input_shape.size();
   static constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
 
-  std::vector<scalar> inputs;
+  std::vector<value> inputs;
   std::vector<target> targets;
+  std::vector<std::uint32_t> lengths;  ///< if samples have lengths of their own: all that there may be
   pg::host host{pg::threads{1}};
   pg::emulated device;
   Network net{host, pg::kaiming_uniform{5}};
@@ -108,10 +127,12 @@ struct both {
                 const pg::device_options& options = {})
       : inputs(make_inputs(count, seed)),
         targets(make_targets(count, seed)),
+        lengths(make_lengths(count)),
         device{order, options},
         host_tape{host, pg::max_batch{std::max<std::size_t>(1, count)}, pg::max_sums{4}},
         device_tape{device, pg::max_batch{std::max<std::size_t>(1, count)}, pg::max_sums{4}},
-        batch{std::span<const scalar>{inputs}, std::span<const target>{targets}} {}
+        batch{std::span<const value>{inputs}, std::span<const target>{targets},
+              std::span<const std::uint32_t>{lengths}} {}
 
   [[nodiscard]] auto on_host() { return pg::per_sample_gradients(net, Loss{}, batch, host_tape); }
   [[nodiscard]] auto on_device() { return pg::per_sample_gradients(net, Loss{}, batch, device_tape); }
@@ -121,11 +142,24 @@ struct both {
   }
 
  private:
-  [[nodiscard]] static std::vector<scalar> make_inputs(std::size_t count, std::uint32_t seed) {
+  [[nodiscard]] static std::vector<value> make_inputs(std::size_t count, std::uint32_t seed) {
     std::mt19937 random{seed};
     std::uniform_real_distribution<double> uniform{-1, 1};
-    std::vector<scalar> values(count * width);
-    for (scalar& value : values) value = static_cast<scalar>(uniform(random));
+    std::vector<value> values(count * width);
+    for (value& each : values) {
+      if constexpr (std::is_integral_v<value>) {
+        each = static_cast<value>(random() % Network::input_shape.ids);
+      } else {
+        each = static_cast<value>(uniform(random));
+      }
+    }
+    return values;
+  }
+  [[nodiscard]] static std::vector<std::uint32_t> make_lengths(std::size_t count) {
+    std::vector<std::uint32_t> values(Network::input_shape.varying_axis() == 0 ? 0 : count);
+    for (std::size_t b = 0; b < values.size(); ++b) {
+      values[b] = static_cast<std::uint32_t>(1 + b % Network::input_shape.e0);
+    }
     return values;
   }
   [[nodiscard]] static std::vector<target> make_targets(std::size_t count, std::uint32_t seed) {

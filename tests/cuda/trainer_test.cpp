@@ -304,7 +304,7 @@ BOOST_AUTO_TEST_CASE(small_networks_take_few_nodes) {
   const std::vector<std::int32_t> targets(2, 1);
   trainer.clip_with(pg::detail::flat_clip{0.7});
   const pg::seeded_generator generator{1};
-  trainer.prepare({inputs, targets, task_a::input_shape}, generator.stream<pg::detail::randomness::noise>(0));
+  trainer.prepare({inputs, targets, task_a::input_shape}, generator.stream<pg::detail::randomness::noise>(0), {});
   BOOST_TEST(trainer.node_count() <= 12U);
   BOOST_TEST(trainer.node_count() == 4U);
 }

@@ -207,12 +207,7 @@ class private_loop : private detail::private_run {
   }
   [[nodiscard]] auto gradients() {
     if (!batch_) throw std::logic_error("pergrad: private_step: next() comes first, and says whether there is a batch");
-    const auto plain = per_sample_gradients(*network_, loss_, *batch_, tape_);
-    if constexpr (Executor::has_random_layers) {
-      return plain.with(randomness_);
-    } else {
-      return plain;
-    }
+    return per_sample_gradients(*network_, loss_, *batch_, tape_).with(randomness_);
   }
   /// Throws std::logic_error unless these gradients are those of the batch that waits.
   void admit(const batch<Network, Loss>* samples) {

@@ -78,26 +78,17 @@ enum class refusal { none, no_device_code, not_yet };
 
 /// May a layer be part of a network on a device?
 template <class Layer>
-[[nodiscard]] constexpr refusal refusal_of(shape in) {
+[[nodiscard]] constexpr refusal refusal_of() {
   if constexpr (detail::is_tiled<Layer> || detail::has_two_inputs<Layer>) {
     return detail::is_branch_sum<Layer> ? refusal::none : refusal::not_yet;
-  } else if constexpr (requires { requires Layer::is_transpose; }) {
-    return refusal::not_yet;
-  } else if constexpr (detail::has_affine<Layer>) {
-    return Layer::affine(in).adjoint ? refusal::not_yet : refusal::none;
-  } else if constexpr (detail::is_reshape<Layer>) {
+  } else if constexpr (detail::has_affine<Layer> || detail::is_reshape<Layer>) {
     return refusal::none;
   } else {
     return marked_for_devices<typename function_of<Layer>::type> ? refusal::none : refusal::no_device_code;
   }
 }
-/// The same for a node: tied blocks, ids and samples of varying length are not on devices yet either.
 template <class Structure, std::size_t Index>
-inline constexpr refusal refusal_of_node = [] {
-  constexpr shape in = Structure::shapes[Structure::inputs[Index]];
-  constexpr bool plain = Structure::owners[Index] == Index && in.ids == 0 && in.varying_axis() == 0;
-  return plain ? refusal_of<typename Structure::template layer_at<Index>>(in) : refusal::not_yet;
-}();
+inline constexpr refusal refusal_of_node = refusal_of<typename Structure::template layer_at<Index>>();
 
 /// What to say of a network that does not run on a device, as a class whose body says so; `char` if it does.
 template <class Network>

@@ -41,8 +41,8 @@ template <class Network, on_device::device Device>
   using detail::node_kind;
   constexpr const auto& table = program::table;
   using on_device::gemm_product;
-  const auto way = [](gemm_product product, const auto& of) {
-    const on_device::gemm_way planned = on_device::way_of(product, of);
+  const auto way = [](const auto& of, auto which) {
+    const on_device::gemm_way planned = on_device::way_of(of, which);
     return std::string_view{on_device::name_of(on_device::way_on<Device, typename Network::scalar>(planned))};
   };
   std::array<device_description, structure::size> rows;
@@ -57,8 +57,8 @@ template <class Network, on_device::device Device>
       const bool is_product = program::layered && row.kind == node_kind::affine;
       const bool has_gradient =
           row.input_gradient != 0 || row.input2_gradient != 0 || (row.kind == node_kind::general && row.backward != 0);
-      to.forward = is_product ? way(gemm_product::forward, row) : "sample kernel";
-      if (has_gradient) to.backward = is_product ? way(gemm_product::adjoint, row) : "sample kernel";
+      to.forward = is_product ? way(row, false) : "sample kernel";
+      if (has_gradient) to.backward = is_product ? way(row, true) : "sample kernel";
     }
     if (to.parameters == 0) return;
     to.norm = structure::trained_counts[i] == 0 ? "frozen" : name_of(norm_method::elementwise);
@@ -66,7 +66,7 @@ template <class Network, on_device::device Device>
     for (int k = row.first_outer; k < row.last_outer; ++k) {
       const on_device::outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
       to.norm = name_of(leaf.method);
-      if (program::layered) to.sum = way(gemm_product::sums, leaf);
+      if (program::layered) to.sum = way(leaf, gemm_product::sums);
     }
   });
   return rows;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include <pergrad/batch.hpp>
+#include <pergrad/cuda/kernels/random.hpp>
 #include <pergrad/cuda/kernels/release.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/run/launches.hpp>
@@ -32,11 +34,13 @@ class engine {
   using request_type = detail::run_request<Scalar>;
 
   engine(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options, const network_facts& net,
-         const window_tables<Scalar>& windows)
-      : memory_{std::move(device), max_batch, options, net, windows},
+         const function_tables<Scalar>& functions)
+      : memory_{std::move(device), max_batch, options, net, functions},
         inputs_(max_batch * net.input_size),
         targets_(max_batch * net.output_size * target_bytes),
         records_(max_batch),
+        numbers_(net.draws ? max_batch : 0),
+        lengths_(net.input_positions > 0 ? max_batch : 0),
         losses_(max_batch),
         outputs_(max_batch * net.output_size),
         norms_(max_batch * net.layers()),
@@ -48,11 +52,13 @@ class engine {
   [[nodiscard]] network_memory<Scalar, Device>& memory() noexcept { return memory_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
 
-  /// Takes over sample `b` of the next evaluation.
-  template <class Target>
-  void take(std::size_t b, const Scalar* input, std::span<const Target> targets) {
-    Scalar* const to = inputs_.data() + b * net().input_size;
-    for (std::size_t i = 0; i < net().input_size; ++i) to[i] = memory_.tf32() ? round_to_tf32(input[i]) : input[i];
+  /// Takes over sample `b` of the next evaluation, which has this number in its data set.
+  template <class Value, class Target>
+  void take(std::size_t b, std::size_t number, const Value* input, std::uint32_t length,
+            std::span<const Target> targets) {
+    memory_.pack(input, length, inputs_.data() + b * net().input_size);
+    if (!numbers_.empty()) numbers_[b] = static_cast<std::uint32_t>(number);
+    if (!lengths_.empty()) lengths_[b] = length;
     std::memcpy(targets_.data() + b * targets.size_bytes(), targets.data(), targets.size_bytes());
   }
   /// Evaluates them; `launch_samples`: the kernel that they go through. `Backward`: whether any expression may ask for
@@ -65,18 +71,31 @@ class engine {
     memory_.put(places.parameters, parameters.data(), parameters.size());
     memory_.put(places.inputs, inputs_.data(), request.count * net().input_size);
     memory_.put(places.targets, targets_.data(), request.count * target_count * sizeof(Target));
-    memory_.announce({.count = static_cast<std::uint32_t>(request.count)}, records_.data());
+    if (!numbers_.empty()) memory_.put(places.numbers, numbers_.data(), request.count);
+    if (!lengths_.empty()) memory_.put(places.lengths, lengths_.data(), request.count);
+    step_state state{.count = static_cast<std::uint32_t>(request.count)};
+    random_stream layers{};
+    const bool is_random = net().draws && request.randomness.is_random();
+    if (is_random) {
+      layers = stream_upload::words(stream_upload::stream(request.randomness));
+      state.layer_step = stream_upload::step(stream_upload::stream(request.randomness));
+    }
+    memory_.announce(state, records_.data());
 
     const auto view = memory_.samples(memory_.template at<const Scalar>(places.inputs),
-                                      memory_.template at<const Target>(places.targets), target_count);
+                                      memory_.template at<const Target>(places.targets), target_count,
+                                      memory_.template at<const std::uint32_t>(places.lengths),
+                                      memory_.template at<const std::uint32_t>(places.numbers));
     const method_choice method{request.method, request.method_layers};
     const launcher<Device, Scalar, Target, Layered> launch{memory_, view, launch_samples};
     launch.samples({.rule = {},
                     .method = method,
+                    .layers = is_random ? &layers : nullptr,
                     .backward = request.backward,
                     .norms = request.needs_facts(),
                     .outputs = memory_.template at<Scalar>(places.outputs),
                     .samples = static_cast<int>(request.count)});
+    pergrad::detail::wipe(&layers, sizeof layers);
 
     const bool facts_wanted = Backward && request.backward && request.needs_facts();
     if constexpr (Backward) {
@@ -198,6 +217,8 @@ class engine {
   std::vector<Scalar> inputs_;
   std::vector<std::byte> targets_;
   std::vector<std::uint32_t> records_;
+  std::vector<std::uint32_t> numbers_;
+  std::vector<std::uint32_t> lengths_;
   std::vector<double> losses_;
   std::vector<Scalar> outputs_;
   std::vector<norm_bound> norms_;

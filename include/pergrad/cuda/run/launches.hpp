@@ -13,6 +13,7 @@
 
 #include <pergrad/batch.hpp>
 #include <pergrad/cuda/kernels/functions.hpp>
+#include <pergrad/cuda/kernels/random.hpp>
 #include <pergrad/cuda/kernels/samples.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/plan/gemm_door.hpp>
@@ -25,6 +26,7 @@ template <class Scalar>
 struct sample_launch {
   clip_rule rule{};
   method_choice method{};
+  const random_stream* layers = nullptr;  ///< of the bits inside layers; nullptr: none
   bool backward = true;
   bool norms = true;
   Scalar* outputs = nullptr;
@@ -100,6 +102,7 @@ class launcher {
 
   [[nodiscard]] sample_work<Scalar, Target> make_work(const sample_launch<Scalar>& wanted) const {
     const arena_layout& places = memory_->places();
+    const bool random = wanted.layers != nullptr && net_->draws;
     return {.state = memory_->state(),
             .tables = memory_->tables(),
             .samples = view_,
@@ -113,6 +116,8 @@ class launcher {
                         .outputs = wanted.outputs},
             .rule = wanted.rule,
             .method = wanted.method,
+            .layers = random ? *wanted.layers : random_stream{},
+            .random = random ? 1 : 0,
             .output = net_->output,
             .output_gradient = net_->output_gradient,
             .output_size = static_cast<int>(net_->output_size),
@@ -136,6 +141,10 @@ class launcher {
             .y = y,
             .most_samples = samples};
   }
+  /// Of a node, with `in` and `out` its values or its gradients: an adjoint's input is the view's y.
+  [[nodiscard]] affine_operands<Scalar> operands(const op_row& row, int in, int out, int samples) const {
+    return row.adjoint != 0 ? operands(row.view, out, in, samples) : operands(row.view, in, out, samples);
+  }
   [[nodiscard]] static constexpr bool is_product(const op_row& row) {
     return row.kind == node_kind::affine && row.out_size > 0;
   }
@@ -147,13 +156,13 @@ class launcher {
       const op_row& row = net_->ops[static_cast<std::size_t>(i)];
       if (!is_product(row)) continue;
       if (does_something(waiting, i)) run(waiting, i, stage::forward);
-      auto on = operands(row.view, row.in, row.out, wanted.samples);
+      auto on = operands(row, row.in, row.out, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
       on.tf32 = memory_->tf32() ? 1 : 0;
       on.tf32_result = on.tf32 * row.handed_on;
       on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
-      launch_product(device(), gemm_product::forward, way_of(gemm_product::forward, row), on);
-      waiting = i + 1;
+      launch_product(device(), product_of(row, false), way_of(row, false), on);
+      waiting = row.out_lengths < 0 ? i + 1 : i;
     }
     run(waiting, node_count(), stage::forward | stage::loss);
   }
@@ -163,14 +172,15 @@ class launcher {
     for (int i = node_count(); i-- > 0;) {
       const op_row& row = net_->ops[static_cast<std::size_t>(i)];
       if (!is_product(row)) continue;
-      if (does_something(i + 1, waiting)) run(i + 1, waiting, stage::backward);
+      const int first = row.out_lengths < 0 ? i + 1 : i;
+      if (does_something(first, waiting)) run(first, waiting, stage::backward);
       waiting = i;
       if (row.input_gradient == 0) continue;
-      auto on = operands(row.view, row.dx, row.dy, wanted.samples);
+      auto on = operands(row, row.dx, row.dy, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
       on.accumulate = row.accumulate;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
-      launch_product(device(), gemm_product::adjoint, way_of(gemm_product::adjoint, row), on);
+      launch_product(device(), product_of(row, true), way_of(row, true), on);
     }
     if (does_something(0, waiting)) run(0, waiting, stage::backward);
   }
@@ -182,6 +192,7 @@ class launcher {
   }
   void squares(const sample_launch<Scalar>& wanted) const {
     for (const outer_leaf& leaf : net_->outer) {
+      if (!is_one_product(leaf)) continue;
       const norm_method chosen = wanted.method.of(leaf);
       if (chosen == norm_method::product || chosen == norm_method::gram) continue;
       affine_squares<Scalar> problem;
@@ -189,7 +200,7 @@ class launcher {
       problem.partial = memory_->template at<double>(memory_->places().squares) + leaf.squares;
       problem.partial_stride = net_->squares;
       problem.blocks = leaf.square_count / leaf.view.groups;
-      launch_gemm<Scalar>(device(), way_of(gemm_product::squares, leaf), problem);
+      launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::squares), problem);
     }
   }
   template <class Sum>
@@ -205,16 +216,18 @@ class launcher {
         .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
         .squares = wanted.squares ? 1 : 0,
         .accumulators = accumulator_count(*net_),
-        .first_block = 0,
+        .by_products = 0,
         .to_grid = to_grid,
         .sums = memory_->template at<Sum>(places.sums)};
     if constexpr (Layered != 0) {
       if (!wanted.squares && wanted.weights != nullptr) {
-        for (const outer_leaf& leaf : net_->outer) product_sum<Sum>(wanted, leaf, to_grid);
-        kernel.first_block = outer_blocks(*net_);
+        for (const outer_leaf& leaf : net_->outer) {
+          if (is_one_product(leaf)) product_sum<Sum>(wanted, leaf, to_grid);
+        }
+        kernel.by_products = 1;
       }
     }
-    device().launch(kernel, (leaf_blocks(*net_) - kernel.first_block) * kernel.accumulators);
+    device().launch(kernel, leaf_blocks(*net_, kernel.by_products != 0) * kernel.accumulators);
   }
   template <class Sum>
   void product_sum(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
@@ -226,7 +239,7 @@ class launcher {
       problem.accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
       problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
       problem.accumulator_count = accumulator_count(*net_);
-      launch_gemm<Scalar>(device(), way_of(gemm_product::sums, leaf), problem);
+      launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::sums), problem);
     };
     if (leaf.view.positions() > 1) {
       launch(affine_sums<Scalar, Sum, 1>{});
