@@ -1978,7 +1978,6 @@ class float_environment {
 //   run<Needs>(network, loss, samples, tape, request) an evaluation (gradients/request.hpp)
 //   trainer<Network, Loss>                            what a `dp_sgd` keeps and does there
 //   pool()                                            host threads, for what is done once a step
-//   has_random_layers                                 whether it evaluates dropout and its like in training
 //   usual_sums<Network>                               sums that a tape has room for unless it is told
 //   explanation<Network>, loss_explanation<Loss>      why it cannot run one, as a class that says so; else `char`
 
@@ -3363,6 +3362,7 @@ struct layer_randomness {
   }
 
  private:
+  friend struct on_device::stream_upload;
   detail::secret_stream<detail::randomness::layers> stream_;
 };
 
@@ -11977,18 +11977,21 @@ struct value_lifetimes {
     for (int& each : gradient_birth) each = end;
     for (std::size_t i = 0; i < size; ++i) {
       const plan_node& node = plan::nodes[i];
-      root[i + 1] = node.kind == node_kind::reshape ? root[Structure::inputs[i]] : i + 1;
+      const bool is_view = node.kind == node_kind::reshape && !node.swaps_axes;
+      root[i + 1] = is_view ? root[Structure::inputs[i]] : i + 1;
       const int forward = static_cast<int>(i);
       const int backward = end - 1 - forward;
-      const bool is_general = node.kind == node_kind::general;
       const bool is_function = node.kind == node_kind::elementwise || node.kind == node_kind::pooling;
-      const bool reads_x = is_function && node.input_gradient && !node.derives_from_output;
-      live(Structure::inputs[i], reads_x || (is_general && node.backward) ? backward : forward);
-      live(i + 1, is_function && node.input_gradient ? backward : forward);
-      if (node.two_inputs) live(Structure::inputs2[i], forward);
-      if (node.input_gradient || is_general) write_gradient(Structure::inputs[i], backward);
+      const bool function_goes_back = is_function && node.input_gradient;
+      const bool tiled_goes_back = node.kind == node_kind::tiled && node.backward;
+      const bool reads_x = (function_goes_back && !node.derives_from_output) || tiled_goes_back ||
+                           (node.kind == node_kind::general && node.backward);
+      live(Structure::inputs[i], reads_x ? backward : forward);
+      live(i + 1, function_goes_back || tiled_goes_back ? backward : forward);
+      if (node.two_inputs) live(Structure::inputs2[i], tiled_goes_back ? backward : forward);
+      if (node.input_gradient) write_gradient(Structure::inputs[i], backward);
       if (node.input2_gradient) write_gradient(Structure::inputs2[i], backward);
-      if (node.backward && node.kind != node_kind::reshape) {
+      if (node.backward && !is_view) {
         int& death = gradient_death[root[i + 1]];
         death = std::max(death, Structure::trained_counts[i] > 0 ? end : backward);
       }
@@ -11997,6 +12000,7 @@ struct value_lifetimes {
       const auto reads = [&](source from) { return each.what.delta.from == from || each.what.other.from == from; };
       const bool is_affine = plan::nodes[each.node].kind == node_kind::affine;
       if (is_affine || reads(source::activation)) live(Structure::inputs[each.node], end);
+      if (reads(source::second_activation)) live(Structure::inputs2[each.node], end);
       if (reads(source::output)) live(each.node + 1, end);
     }
     live(size, end);
@@ -13584,12 +13588,7 @@ class private_loop : private detail::private_run {
   }
   [[nodiscard]] auto gradients() {
     if (!batch_) throw std::logic_error("pergrad: private_step: next() comes first, and says whether there is a batch");
-    const auto plain = per_sample_gradients(*network_, loss_, *batch_, tape_);
-    if constexpr (Executor::has_random_layers) {
-      return plain.with(randomness_);
-    } else {
-      return plain;
-    }
+    return per_sample_gradients(*network_, loss_, *batch_, tape_).with(randomness_);
   }
   /// Throws std::logic_error unless these gradients are those of the batch that waits.
   void admit(const batch<Network, Loss>* samples) {
@@ -23638,7 +23637,6 @@ class step_by_verbs;
 class host {
  public:
   static constexpr bool is_executor = true;
-  static constexpr bool has_random_layers = true;
 
   /// As many threads as the machine has.
   host() : host{threads{}} {}
@@ -24356,6 +24354,7 @@ namespace pergrad::inline v0_1 {
 struct channel_affine {
   static constexpr const char* name = "channel_affine";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool stored_order = true;
   static constexpr bool channels_first = true;
 
@@ -24755,6 +24754,7 @@ struct attention_layout {
 template <std::size_t Heads, class... Options>
 struct attention_layer {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr attention_options options = gather<attention_options, Options...>();
 
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
@@ -24888,6 +24888,19 @@ PERGRAD_HD void undrop_row(const Team& team, Scalar* row, Scalar* gradient, Scal
   team.fill(step - count, dropped + count, Scalar{0});
 }
 
+/// How many positions of one of a layer's inputs are there.
+template <class Team>
+struct lengths_of {
+  const Team& team;
+  bool second;
+  bool vary;
+  PERGRAD_HD explicit lengths_of(const Team& of, bool of_second = false)
+      : team{of}, second{of_second}, vary{second ? of.lengths2_vary() : of.lengths_vary()} {}
+  [[nodiscard]] PERGRAD_HD std::ptrdiff_t operator()(std::ptrdiff_t b) const {
+    return second ? team.length2(b) : team.length(b);
+  }
+};
+
 /// Rows of `width` values, one a position; from sample to sample they are `step` apart.
 template <class Scalar>
 struct position_rows {
@@ -24897,16 +24910,16 @@ struct position_rows {
 };
 
 /// out = left times `right` [left.width][out.width], plus `bias` unless it is null, for every position. Samples of
-/// varying length stop at their length; `lengths`: null if all samples have all `positions`.
+/// varying length stop at their length: `length(b)`, if they have any.
 template <class Team>
-PERGRAD_HD void multiply_positions(const Team& team, const std::uint32_t* lengths, std::ptrdiff_t positions,
+PERGRAD_HD void multiply_positions(const Team& team, const lengths_of<Team>& lengths, std::ptrdiff_t positions,
                                    position_rows<const typename Team::scalar> left,
                                    const matrix_view<typename Team::scalar>& right, const typename Team::scalar* bias,
                                    position_rows<typename Team::scalar> out) {
-  const std::ptrdiff_t groups = lengths == nullptr ? 1 : team.samples;
+  const std::ptrdiff_t groups = lengths.vary ? team.samples : 1;
   for (std::ptrdiff_t b = 0; b < groups; ++b) {
-    const std::ptrdiff_t samples = lengths == nullptr ? team.samples : 1;
-    const std::ptrdiff_t rows = lengths == nullptr ? positions : static_cast<std::ptrdiff_t>(lengths[b]);
+    const std::ptrdiff_t samples = lengths.vary ? 1 : team.samples;
+    const std::ptrdiff_t rows = lengths.vary ? lengths(b) : positions;
     const product_sizes sizes{.outer = {samples, left.step, out.step},
                               .rows = {rows, left.width, out.width},
                               .depth = left.width,
@@ -25029,17 +25042,17 @@ PERGRAD_HD void set_learned_key(const Team& team, const attention_layout& at, st
 
 /// Zeros behind every sample's length.
 template <class Team, class Arrays>
-PERGRAD_HD void clear_beyond(const Team& team, const Arrays& values, const std::uint32_t* lengths,
+PERGRAD_HD void clear_beyond(const Team& team, const Arrays& values, const lengths_of<Team>& lengths,
                              std::ptrdiff_t positions, std::ptrdiff_t features) {
-  for (std::ptrdiff_t b = 0; lengths != nullptr && b < team.samples; ++b) {
-    const auto length = static_cast<std::ptrdiff_t>(lengths[b]);
+  for (std::ptrdiff_t b = 0; lengths.vary && b < team.samples; ++b) {
+    const std::ptrdiff_t length = lengths(b);
     team.fill((positions - length) * features, values(b) + length * features, 0);
   }
 }
 
 /// Queries, keys and values: rows of an input times a matrix are rows of the saved values, one behind the other.
 struct projected_rows {
-  const std::uint32_t* lengths = nullptr;
+  bool second = false;  ///< of the second input
   std::ptrdiff_t positions = 0;
   std::ptrdiff_t features = 0;  ///< of a row of the input
   std::ptrdiff_t first = 0;     ///< saved: the first row
@@ -25049,30 +25062,31 @@ struct projected_rows {
 template <class Team, class Inputs>
 PERGRAD_HD void project(const Team& team, const projected_rows& of, const Inputs& x,
                         const matrix_view<typename Team::scalar>& turned, const typename Team::scalar* bias) {
-  multiply_positions(team, of.lengths, of.positions, {x.first, x.step, of.features}, turned, bias,
+  multiply_positions(team, lengths_of{team, of.second}, of.positions, {x.first, x.step, of.features}, turned, bias,
                      {team.saved.first + of.first, team.saved.step, of.width});
 }
 /// From the projections' gradients, which have taken their place.
 template <class Team, class Gradients>
 PERGRAD_HD void project_backward(const Team& team, const projected_rows& of,
                                  const matrix_view<typename Team::scalar>& weights, const Gradients& dx) {
-  multiply_positions(team, of.lengths, of.positions, {team.saved.first + of.first, team.saved.step, of.width}, weights,
-                     nullptr, {dx.first, dx.step, of.features});
-  clear_beyond(team, dx, of.lengths, of.positions, of.features);
+  multiply_positions(team, lengths_of{team, of.second}, of.positions,
+                     {team.saved.first + of.first, team.saved.step, of.width}, weights, nullptr,
+                     {dx.first, dx.step, of.features});
+  clear_beyond(team, dx, lengths_of{team, of.second}, of.positions, of.features);
 }
 
 /// y = C W^T + b, position by position; `turned` is W^T.
 template <class Team>
 PERGRAD_HD void project_context(const Team& team, const attention_layout& at,
                                 const matrix_view<typename Team::scalar>& turned, bool has_bias) {
-  multiply_positions(team, team.lengths, at.queries, {team.saved.first + at.context, team.saved.step, at.features},
+  multiply_positions(team, lengths_of{team}, at.queries, {team.saved.first + at.context, team.saved.step, at.features},
                      turned, has_bias ? team.parameters + at.out_bias : nullptr,
                      {team.y.first, team.y.step, at.features});
 }
 /// dC = dY W, into the scratch of every sample.
 template <class Team>
 PERGRAD_HD void project_context_backward(const Team& team, const attention_layout& at) {
-  multiply_positions(team, team.lengths, at.queries, {team.dy.first, team.dy.step, at.features},
+  multiply_positions(team, lengths_of{team}, at.queries, {team.dy.first, team.dy.step, at.features},
                      team.matrix(at.out_weight, at.features, at.features), nullptr,
                      {team.scratch.first, team.scratch.step, at.features});
 }
@@ -25149,8 +25163,8 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
     using scalar = typename Team::scalar;
     const attention_layout at = lay_out(team.in, team.in2);
     const scalar* bias = has_bias ? team.parameters + at.bias : nullptr;
-    project(team, of_queries(team, at), team.x, team.transposed(0, 0, at.features, at.features), bias);
-    project(team, of_memory(team, at), team.x2,
+    project(team, of_queries(at), team.x, team.transposed(0, 0, at.features, at.features), bias);
+    project(team, of_memory(at), team.x2,
             team.transposed(1, at.features * at.features, 2 * at.features, at.memory_features),
             bias == nullptr ? nullptr : bias + at.features);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
@@ -25166,10 +25180,10 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       attend_backward(team, at, b, team.length(b), team.length2(b) + at.extra);
     }
-    if (team.wants_dx) project_backward(team, of_queries(team, at), team.matrix(0, at.features, at.features), team.dx);
+    if (team.wants_dx) project_backward(team, of_queries(at), team.matrix(0, at.features, at.features), team.dx);
     if (team.wants_dx2) {
-      project_backward(team, of_memory(team, at),
-                       team.matrix(at.features * at.features, 2 * at.features, at.memory_features), team.dx2);
+      project_backward(team, of_memory(at), team.matrix(at.features * at.features, 2 * at.features, at.memory_features),
+                       team.dx2);
     }
   }
 
@@ -25179,13 +25193,11 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
     constexpr attention_options chosen = options;
     return lay_out_attention(in, second, Heads, false, chosen);
   }
-  template <class Team>
-  [[nodiscard]] PERGRAD_HD static projected_rows of_queries(const Team& team, const attention_layout& at) noexcept {
-    return {team.lengths, at.queries, at.features, at.query, at.query_step};
+  [[nodiscard]] PERGRAD_HD static projected_rows of_queries(const attention_layout& at) noexcept {
+    return {false, at.queries, at.features, at.query, at.query_step};
   }
-  template <class Team>
-  [[nodiscard]] PERGRAD_HD static projected_rows of_memory(const Team& team, const attention_layout& at) noexcept {
-    return {team.lengths2, at.positions, at.memory_features, at.key + at.extra * at.memory_step, at.memory_step};
+  [[nodiscard]] PERGRAD_HD static projected_rows of_memory(const attention_layout& at) noexcept {
+    return {true, at.positions, at.memory_features, at.key + at.extra * at.memory_step, at.memory_step};
   }
 };
 
@@ -25234,6 +25246,7 @@ template <class Probability>
 struct dropout {
   static constexpr const char* name = "dropout";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Probability::num, Probability::den}; }
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
@@ -25320,6 +25333,7 @@ constexpr void apply(table_options& options, bag_sum) noexcept { options.sum = t
 template <std::size_t Dim, class... Options>
 struct table_layer {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool takes_ids = true;
   static constexpr table_options options = gather<table_options, Options...>();
 
@@ -25412,19 +25426,23 @@ struct embedding_bag : detail::table_layer<Dim, Options...> {
       const auto divisor = divisor_of(team, ids, length);
       scalar* y = team.y(b);
       team.map(width, [&](const auto& at) {
-        // Chains of their own for even and odd positions, to hide the latency of additions.
-        auto even = at.zero();
-        auto odd = at.zero();
-        std::ptrdiff_t t = 0;
+        // Chains of their own for every fourth position, to hide the latency of additions.
+        auto first = at.zero();
+        auto second = at.zero();
+        auto third = at.zero();
+        auto fourth = at.zero();
         const auto add = [&](auto& sum, std::int32_t id) {
           if (!is_padding(id)) sum += at(team.parameters + id * width);
         };
-        for (; t + 2 <= length; t += 2) {
-          add(even, ids[t]);
-          add(odd, ids[t + 1]);
+        std::ptrdiff_t t = 0;
+        for (; t + 4 <= length; t += 4) {
+          add(first, ids[t]);
+          add(second, ids[t + 1]);
+          add(third, ids[t + 2]);
+          add(fourth, ids[t + 3]);
         }
-        if (t < length) add(even, ids[t]);
-        at.put(y, (even + odd) / divisor);
+        for (; t < length; ++t) add(first, ids[t]);
+        at.put(y, ((first + second) + (third + fourth)) / divisor);
       });
     }
   }
@@ -25474,6 +25492,7 @@ namespace detail {
 template <std::size_t Groups, class... Options>
 struct grouped_norm {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool stored_order = true;
   static constexpr bool channels_first = true;
   static constexpr norm_options options = gather<norm_options, Options...>();
@@ -25689,6 +25708,7 @@ namespace pergrad::inline v0_1 {
 struct mean_over_positions {
   static constexpr const char* name = "mean_over_positions";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool knows_lengths = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e1}; }
@@ -25744,6 +25764,7 @@ namespace detail {
 template <bool ByPosition>
 struct concatenation {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool joins_positions = true;
 
   template <class Team>
@@ -25958,6 +25979,7 @@ struct recurrent_core {
   [[nodiscard]] static constexpr auto settings() noexcept requires requires { Cell::setting; }
   { return std::array{Cell::setting}; }
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool knows_lengths = true;
   static constexpr std::size_t samples_together = 8;
 
@@ -26366,6 +26388,7 @@ namespace detail {
 template <bool Centred, class... Options>
 struct row_norm {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr norm_options options = gather<norm_options, Options...>();
   static constexpr bool affine = options.affine;
   static constexpr bool shifts = Centred && options.affine && options.bias;
@@ -26752,7 +26775,7 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     const detail::attention_layout at = lay_out(team.in);
-    detail::project(team, inputs(team, at), team.x, team.transposed(0, 0, 3 * at.features, at.features),
+    detail::project(team, inputs(at), team.x, team.transposed(0, 0, 3 * at.features, at.features),
                     has_bias ? team.parameters + at.bias : nullptr);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       detail::set_learned_key(team, at, b);
@@ -26768,7 +26791,7 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
       detail::attend_backward(team, at, b, team.length(b), team.length(b) + at.extra);
     }
     if (team.wants_dx)
-      detail::project_backward(team, inputs(team, at), team.matrix(0, 3 * at.features, at.features), team.dx);
+      detail::project_backward(team, inputs(at), team.matrix(0, 3 * at.features, at.features), team.dx);
   }
 
  private:
@@ -26778,10 +26801,8 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
     return detail::lay_out_attention(in, in, Heads, true, chosen);
   }
   /// Of queries, keys and values at once.
-  template <class Team>
-  [[nodiscard]] PERGRAD_HD static detail::projected_rows inputs(const Team& team,
-                                                                const detail::attention_layout& at) noexcept {
-    return {team.lengths, at.queries, at.features, at.query, at.query_step};
+  [[nodiscard]] PERGRAD_HD static detail::projected_rows inputs(const detail::attention_layout& at) noexcept {
+    return {false, at.queries, at.features, at.query, at.query_step};
   }
 };
 
@@ -27011,6 +27032,7 @@ namespace detail {
 /// On `{positions, features}`; keeps the shape and hands the gradient on as it is.
 struct added_table {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
@@ -27278,6 +27300,7 @@ namespace pergrad::inline v0_1 {
 struct sequence_bias {
   static constexpr const char* name = "sequence_bias";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0 + 1, in.e1}; }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept {
@@ -27336,6 +27359,7 @@ namespace detail {
 template <class Layer>
 struct part_of_input {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
@@ -27447,6 +27471,7 @@ template <class Probability>
 struct feed_forward_end {
   static constexpr const char* name = "residual_linear";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool drops = Probability::num != 0;
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/, shape second) noexcept {
@@ -27485,9 +27510,9 @@ struct feed_forward_end {
   PERGRAD_HD static void forward(const Team& team) {
     const auto hidden = static_cast<std::ptrdiff_t>(team.in.e1);
     const auto features = static_cast<std::ptrdiff_t>(team.in2.e1);
-    multiply_positions(team, team.lengths, static_cast<std::ptrdiff_t>(team.in.e0), {team.x.first, team.x.step, hidden},
-                       team.transposed(0, 0, features, hidden), team.parameters + features * hidden,
-                       {team.y.first, team.y.step, features});
+    multiply_positions(team, lengths_of{team}, static_cast<std::ptrdiff_t>(team.in.e0),
+                       {team.x.first, team.x.step, hidden}, team.transposed(0, 0, features, hidden),
+                       team.parameters + features * hidden, {team.y.first, team.y.step, features});
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       const std::ptrdiff_t count = team.length(b) * features;
       auto* y = team.y(b);
@@ -27520,9 +27545,9 @@ struct feed_forward_end {
     if (!team.wants_dx) return;
     const position_rows<const scalar> delta{drops ? team.saved.first : team.dy.first,
                                             drops ? team.saved.step : team.dy.step, features};
-    multiply_positions(team, team.lengths, positions, delta, team.matrix(0, features, hidden), nullptr,
+    multiply_positions(team, lengths_of{team}, positions, delta, team.matrix(0, features, hidden), nullptr,
                        {team.dx.first, team.dx.step, hidden});
-    clear_beyond(team, team.dx, team.lengths, positions, hidden);
+    clear_beyond(team, team.dx, lengths_of{team}, positions, hidden);
   }
 };
 
@@ -27679,6 +27704,7 @@ template <std::size_t Hidden, std::size_t Kinds, std::size_t Index, std::size_t 
 struct state_part {
   static constexpr const char* name = "state";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Index}; }
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Kinds * Hidden}; }
@@ -28251,6 +28277,7 @@ inline constexpr std::string_view version = "0.1.0";
 // block, in an order that a test chooses. So every kernel runs under the sanitizers, and one that forgets a barrier
 // gives other bits in another order. Rules:
 //   - between phases, code must be uniform: it runs once here and in every thread there
+//   - `block.warps([&](const auto& warp) { ... })` makes each warp a block of its own for a while
 //   - two threads may touch the same element in one phase only if both read it; likewise two blocks in one launch
 //   - no atomics; sums go through `sum`, whose order of additions is the same on both sides, or through a chain of one
 //     thread
@@ -28339,7 +28366,11 @@ void launch(Device& device, const Kernel& kernel) {
 }
 
 /// In which order the host emulates the threads of a phase and the blocks of a launch.
-enum class emulation_order { forward, reversed, shuffled };
+enum class emulation_order : std::uint32_t { forward, reversed, shuffled };
+/// One of the shuffled orders; number 0 is `shuffled`.
+[[nodiscard]] constexpr emulation_order shuffled_order(std::uint32_t seed) noexcept {
+  return static_cast<emulation_order>(static_cast<std::uint32_t>(emulation_order::shuffled) + seed);
+}
 
 namespace emulation {
 
@@ -28357,8 +28388,9 @@ void for_each_in_order(emulation_order order, int count, std::uint32_t salt, Fun
       // i -> a i + b modulo a power of two is a permutation if a is odd; numbers beyond `count` are skipped.
       std::uint32_t size = 1;
       while (size < static_cast<std::uint32_t>(count)) size *= 2;
-      const std::uint32_t factor = (2654435761U * (salt + 1)) | 1U;
-      const std::uint32_t start = 40503U * salt + 11U;
+      const std::uint32_t seed = salt + 0x9e3779b9U * (static_cast<std::uint32_t>(order) - 2);
+      const std::uint32_t factor = (2654435761U * (seed + 1)) | 1U;
+      const std::uint32_t start = 40503U * seed + 11U;
       for (std::uint32_t i = 0; i < size; ++i) {
         const std::uint32_t at = (i * factor + start) & (size - 1);
         if (at < static_cast<std::uint32_t>(count)) f(static_cast<int>(at));
@@ -28867,6 +28899,8 @@ struct outer_leaf {
   int squares = 0;     ///< layered: of the first partial square among a sample's
   int square_count = 0;
   norm_method method = norm_method::instantiate;
+  int first = 1;  ///< 0: the block is used before, at the leaf that begins its chain
+  int next = 0;   ///< the block is used again, at the leaf that comes so many after this one; 0: it is not
   [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return view.size(); }
 };
 
@@ -28884,7 +28918,34 @@ struct elementwise_leaf {
   int other_step[axes] = {0, 0, 0};
   int other_stride = 1;
   int parameters = 0;
-  int kept = 0;  ///< of the first element among a sample's kept gradients: these are always kept
+  int kept = 0;   ///< of the first element among a sample's kept gradients: these are always kept
+  int first = 1;  ///< as of an outer leaf
+  int next = 0;
+  [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return count; }
+};
+
+/// G_b[id] = sum over the positions that hold id of delta: rows.hpp.
+struct row_leaf {
+  int node = 0;
+  int layer = 0;
+  int vocabulary = 1;
+  int width = 1;  ///< of a row
+  int positions = 1;
+  int lengths = -1;  ///< of the ids: as of a node
+  int ids = 0;       ///< places
+  int delta = 0;
+  int delta_step = 0;  ///< from position to position; 0: one delta for all of them
+  int delta_stride = 1;
+  int skipped = -1;  ///< an id whose row has no gradient, if any
+  int parameters = 0;
+  int first = 1;  ///< as of an outer leaf
+  int next = 0;
+  // Of the first use:
+  int all_positions = 0;  ///< of all uses
+  int links = 0;          ///< place: one a position
+  int buckets = 1;        ///< of rows: a thread of a sum owns a column of one of them
+  /// Elements of work: buckets, columns.
+  [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return buckets * width; }
 };
 
 /// Window number o of an axis sees first[o] .. last[o] - 1; input i is seen by windows seen_first[i] .. seen_last[i] -
@@ -28912,8 +28973,13 @@ struct op_row {
   int dx2 = 0;
   int dy = 0;
   int saved = 0;
-  int scratch = 0;  ///< general: dx, where it must be added to what is there
+  int written_dx = 0;  ///< general, tiled: where the layer writes dx: a place of its own if that is added to `dx`
+  int written_dx2 = 0;
+  int scratch = 0;       ///< tiled: what is the layer's for the time of its forward
+  int back_scratch = 0;  ///< and of its backward
+  int scratch_size = 0;
   int in_size = 0;
+  int in2_size = 0;
   int out_size = 0;
   int saved_size = 0;
   int backward = 0;
@@ -28923,15 +28989,25 @@ struct op_row {
   int accumulate = 0;  ///< dx has something in it already
   int accumulate2 = 0;
   int parameters = 0;
-  int weights = 0;                      ///< parameters of the layer
-  int bias = -1;                        ///< affine: of the first bias among the parameters, negative without
-  affine_view view;                     ///< affine
-  window_axis windows[axes];            ///< pooling
-  int channels = 0;                     ///< pooling
-  int divisors = 0;                     ///< pooling: of the first divisor among the scalars of the tables
-  shape in_shape;                       ///< general
+  int weights = 0;            ///< parameters of the layer
+  int bias = -1;              ///< affine: of the first bias among the parameters, negative without
+  int adjoint = 0;            ///< affine: y is the view's x, and x its y
+  affine_view view;           ///< affine
+  window_axis windows[axes];  ///< pooling
+  int channels = 0;           ///< pooling
+  int divisors = 0;           ///< pooling: of the first divisor among the scalars of the tables
+  int wants_factors = 0;      ///< the layer's parameters are trained
+  shape in_shape;
+  shape in2_shape;
+  shape out_shape;
+  // Of samples with lengths of their own: offsets into the table of integers, which has there, for each length that the
+  // network's input may have, how many positions of the value are there; negative: all of them.
+  int in_lengths = -1;
+  int in2_lengths = -1;
+  int out_lengths = -1;
   int first_outer = 0, last_outer = 0;  ///< leaves of the node
   int first_elementwise = 0, last_elementwise = 0;
+  int first_rows = 0, last_rows = 0;
 };
 
 /// Sizes and the tables' places on the device.
@@ -28940,10 +29016,12 @@ struct table_view {
   const op_row* ops = nullptr;
   const outer_leaf* outer = nullptr;
   const elementwise_leaf* elementwise = nullptr;
+  const row_leaf* rows = nullptr;
   const int* integers = nullptr;
   const Scalar* scalars = nullptr;
   int outer_count = 0;
   int elementwise_count = 0;
+  int row_count = 0;
   int layers = 0;           ///< with parameters
   int parameter_count = 0;  ///< trained
 };
@@ -28964,11 +29042,14 @@ struct network_facts : network_sizes {
   std::span<const op_row> ops;
   std::span<const outer_leaf> outer;
   std::span<const elementwise_leaf> elementwise;
+  std::span<const row_leaf> rows;
   std::span<const std::size_t> groups;  ///< clipping group of each layer with parameters
   bool layered = false;
   std::size_t parameters = 0;  ///< trained
   std::size_t frozen = 0;
   std::size_t input_size = 0;
+  std::size_t input_positions = 0;  ///< of samples with lengths of their own; 0: all are whole
+  bool draws = false;               ///< layers may ask for random bits
   std::size_t output_size = 0;
 
   [[nodiscard]] constexpr std::size_t layers() const noexcept { return groups.size(); }
@@ -28982,6 +29063,7 @@ struct step_state {
   std::uint32_t last = 1;      ///< it ends here: noise and update
   std::uint32_t unused = 0;
   std::uint64_t noise_step = 0;  ///< of the generator
+  std::uint64_t layer_step = 0;  ///< the same, of the bits inside layers
   double rate = 0;               ///< Adam: rate / (1 - beta1^t); else the learning rate
   double correction = 1;         ///< Adam: 1 / sqrt(1 - beta2^t)
 };
@@ -29604,11 +29686,15 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   return rows >= 128 && columns >= 512 ? gemm_way::large : gemm_way::square;
 }
 
-/// The plan for a product of a node, and of a leaf.
-[[nodiscard]] constexpr gemm_way way_of(gemm_product product, const op_row& row) noexcept {
-  return choose_gemm(product, row.view, (product == gemm_product::forward ? row.in : row.dx) >= 0);
+/// The product of an affine node's way forward, and of its way back: those of an adjoint change places.
+[[nodiscard]] constexpr gemm_product product_of(const op_row& row, bool back) noexcept {
+  return back == (row.adjoint != 0) ? gemm_product::forward : gemm_product::adjoint;
 }
-[[nodiscard]] constexpr gemm_way way_of(gemm_product product, const outer_leaf& leaf) noexcept {
+/// The plan for a product of a node, and of a leaf.
+[[nodiscard]] constexpr gemm_way way_of(const op_row& row, bool back) noexcept {
+  return choose_gemm(product_of(row, back), row.view, back || row.in >= 0);
+}
+[[nodiscard]] constexpr gemm_way way_of(const outer_leaf& leaf, gemm_product product) noexcept {
   return choose_gemm(product, leaf.view, false);
 }
 
@@ -30101,8 +30187,8 @@ static_assert(device<cuda_device>);
 // pergrad/cuda/run/describe.hpp - a network as a table of what a device does with it: who forms which product, how
 // norms are found, and what memory that takes
 
-// pergrad/cuda/plan/build.hpp - from a network's plan to a device's tables: how it is cut into launches, how each
-// block's norm is found, where values lie
+// pergrad/cuda/plan/build.hpp - from a network's plan to a device's tables: how it is cut into launches, what nodes do,
+// where values lie
 
 // pergrad/cuda/kernels/functions.hpp - which layers run on a device, and the list of their functions that a kernel is
 // made with
@@ -30169,26 +30255,15 @@ enum class refusal { none, no_device_code, not_yet };
 
 /// May a layer be part of a network on a device?
 template <class Layer>
-[[nodiscard]] constexpr refusal refusal_of(shape in) {
-  if constexpr (detail::is_tiled<Layer> || detail::has_two_inputs<Layer>) {
-    return detail::is_branch_sum<Layer> ? refusal::none : refusal::not_yet;
-  } else if constexpr (requires { requires Layer::is_transpose; }) {
-    return refusal::not_yet;
-  } else if constexpr (detail::has_affine<Layer>) {
-    return Layer::affine(in).adjoint ? refusal::not_yet : refusal::none;
-  } else if constexpr (detail::is_reshape<Layer>) {
+[[nodiscard]] constexpr refusal refusal_of() {
+  if constexpr (detail::has_affine<Layer> || detail::is_reshape<Layer> || detail::is_branch_sum<Layer>) {
     return refusal::none;
   } else {
     return marked_for_devices<typename function_of<Layer>::type> ? refusal::none : refusal::no_device_code;
   }
 }
-/// The same for a node: tied blocks, ids and samples of varying length are not on devices yet either.
 template <class Structure, std::size_t Index>
-inline constexpr refusal refusal_of_node = [] {
-  constexpr shape in = Structure::shapes[Structure::inputs[Index]];
-  constexpr bool plain = Structure::owners[Index] == Index && in.ids == 0 && in.varying_axis() == 0;
-  return plain ? refusal_of<typename Structure::template layer_at<Index>>(in) : refusal::not_yet;
-}();
+inline constexpr refusal refusal_of_node = refusal_of<typename Structure::template layer_at<Index>>();
 
 /// What to say of a network that does not run on a device, as a class whose body says so; `char` if it does.
 template <class Network>
@@ -30228,6 +30303,14 @@ struct needs_functions_marked_pergrad_hd {
   template <class Value>
   [[nodiscard]] __device__ static Value derivative(Value x, Value y) {
     return Function::derivative(x, y);
+  }
+  template <class Team>
+  __device__ static void forward(const Team& team) {
+    Function::forward(team);
+  }
+  template <class Team>
+  __device__ static void backward(const Team& team) {
+    Function::backward(team);
   }
   template <class... Views>
   __device__ static void forward(const shape& in, Views... views) {
@@ -30302,6 +30385,171 @@ using functions_of = typename shared_list<typename functions_of_structure<Struct
 
 }  // namespace on_device
 }  // namespace pergrad::inline v0_1
+// pergrad/cuda/plan/leaves.hpp - the factor leaves of a network on a device: a row for each use of each block of
+// parameters, and how the block's norm is found
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Blocks of the product that squares a view's gradient.
+[[nodiscard]] constexpr int square_blocks_of(const affine_view& view) noexcept {
+  return with_block_sizes(choose_gemm(gemm_product::squares, view, false), [&]<class Sizes>(Sizes) {
+    return blocks_for(view.outputs, Sizes::rows) * blocks_for(view.view_width(), Sizes::columns);
+  });
+}
+
+/// Elements of work that the sum over a table is shared out in: buckets of its rows, and columns. An estimate, not
+/// measured.
+inline constexpr int work_of_tables = 1 << 13;
+/// Elements of a sample's gradient that may be kept from its norm to the sums: those of a batch should stay in the
+/// device's cache.
+inline constexpr int most_kept = 1 << 15;
+/// Positions from which on forming a gradient twice costs more than writing and reading it: 8 bytes of traffic against
+/// 2 T operations an element. An estimate from data sheets, not measured.
+inline constexpr int positions_worth_keeping = 16;
+
+/// How a device finds the norm of a block: exact ways only, the cheapest in multiply-adds, as on the host
+/// (gradients/plan.hpp) with a device's prices. Dots are in double, which most devices are slow at.
+[[nodiscard]] constexpr norm_method cheapest_on_device(const affine_view& view) noexcept {
+  const double positions = view.positions();
+  const double width = view.view_width();
+  const double outputs = view.outputs;
+  if (view.positions() == 1) return norm_method::product;
+  constexpr double dot_element = 4;
+  const double gram = dot_element * positions * (positions + 1) / 2 * (width + outputs) + positions * width * outputs;
+  const double direct = 2 * positions * width * outputs;
+  if (gram < direct) return norm_method::gram;
+  return view.positions() >= positions_worth_keeping ? norm_method::instantiate : norm_method::direct;
+}
+
+template <class Program>
+struct build_leaves {
+  using tables = typename Program::tables;
+  using plan = detail::network_plan<typename Program::structure>;
+
+  /// Adds a leaf to the tables of a `program`, whose places are known. Leaves come node after node.
+  static constexpr void list(tables& t, const detail::plan_factor& each) {
+    const op_row& row = t.ops[each.node];
+    const factor& what = each.what;
+    const bool is_affine = row.kind == node_kind::affine;
+    if (what.sparse) {
+      row_leaf leaf = t.rows[static_cast<std::size_t>(t.row_count)];  // which knows the place of its links
+      leaf.vocabulary = static_cast<int>(what.rows);
+      leaf.width = static_cast<int>(what.columns);
+      leaf.positions = static_cast<int>(what.positions);
+      leaf.lengths = row.in_lengths;
+      leaf.ids = row.in;
+      leaf.delta = place_of(row, what.delta);
+      leaf.delta_step = static_cast<int>(what.delta.position_stride);
+      leaf.delta_stride = static_cast<int>(what.delta.stride);
+      if (what.skipped_id < what.rows) leaf.skipped = static_cast<int>(what.skipped_id);
+      leaf.buckets = std::clamp(work_of_tables / leaf.width, 1, leaf.vocabulary);
+      add(t, each, leaf);
+    } else if (what.outer) {
+      outer_leaf leaf;
+      if (is_affine) {
+        leaf.view = row.view;
+        leaf.x = row.adjoint != 0 ? row.dy : row.in;
+        leaf.delta = row.adjoint != 0 ? row.in : row.dy;
+      } else {
+        leaf.view.channels = static_cast<int>(what.columns);
+        leaf.view.outputs = static_cast<int>(what.rows);
+        leaf.view.in[1] = leaf.view.out[1] = static_cast<int>(what.positions);
+        leaf.view.x_channel = static_cast<int>(what.other.stride);
+        leaf.view.x_step[1] = static_cast<int>(what.other.position_stride);
+        leaf.view.y_output = static_cast<int>(what.delta.stride);
+        leaf.view.y_step[1] = static_cast<int>(what.delta.position_stride);
+        leaf.x = place_of(row, what.other);
+        leaf.delta = place_of(row, what.delta);
+      }
+      add(t, each, leaf);
+    } else {
+      elementwise_leaf leaf;
+      leaf.count = static_cast<int>(what.rows);
+      if (is_affine) {
+        const bool turned = row.adjoint != 0;
+        leaf.delta = row.dy;
+        leaf.delta_stride = turned ? row.view.x_channel : row.view.y_output;
+        for (int axis = 0; axis < axes; ++axis) {
+          leaf.out[axis] = turned ? row.view.in[axis] : row.view.out[axis];
+          leaf.delta_step[axis] = turned ? row.view.x_step[axis] : row.view.y_step[axis];
+        }
+      } else {
+        leaf.out[1] = static_cast<int>(what.positions);
+        leaf.delta = place_of(row, what.delta);
+        leaf.delta_step[1] = static_cast<int>(what.delta.position_stride);
+        leaf.delta_stride = static_cast<int>(what.delta.stride);
+        leaf.ones = what.other.from == source::ones ? 1 : 0;
+        if (leaf.ones == 0) leaf.other = place_of(row, what.other);
+        leaf.other_step[1] = static_cast<int>(what.other.position_stride);
+        leaf.other_stride = static_cast<int>(what.other.stride);
+      }
+      add(t, each, leaf);
+    }
+  }
+
+ private:
+  static constexpr int place_of(const op_row& row, const operand& from) {
+    const int place = from.from == source::activation          ? row.in
+                      : from.from == source::second_activation ? row.in2
+                      : from.from == source::output            ? row.out
+                      : from.from == source::saved             ? row.saved
+                                                               : row.dy;
+    const int offset = static_cast<int>(from.offset);
+    return place < 0 ? place - offset : place + offset;
+  }
+  static constexpr void add(tables& t, const detail::plan_factor& each, outer_leaf leaf) {
+    const bool has_one_use = plan::nodes[each.node].use.first && plan::nodes[each.node].use.last;
+    leaf.method = has_one_use ? cheapest_on_device(leaf.view) : norm_method::instantiate;
+    if (leaf.method == norm_method::instantiate && (Program::layered || t.kept + leaf.size() > most_kept)) {
+      leaf.method = norm_method::direct;
+    }
+    const bool is_first = plan::nodes[each.node].use.first;
+    if (leaf.method == norm_method::instantiate && is_first) {
+      leaf.kept = t.kept;
+      t.kept += leaf.size();
+    }
+    if (Program::layered && has_one_use) {
+      leaf.squares = t.squares;
+      leaf.square_count = leaf.view.groups * square_blocks_of(leaf.view);
+      t.squares += leaf.square_count;
+    }
+    op_row& row = t.ops[each.node];
+    put(t.outer, t.outer_count, row.first_outer, row.last_outer, each, leaf);
+  }
+  static constexpr void add(tables& t, const detail::plan_factor& each, elementwise_leaf leaf) {
+    if (plan::nodes[each.node].use.first) {
+      leaf.kept = t.kept;
+      t.kept += leaf.count;
+    }
+    op_row& row = t.ops[each.node];
+    put(t.elementwise, t.elementwise_count, row.first_elementwise, row.last_elementwise, each, leaf);
+  }
+  static constexpr void add(tables& t, const detail::plan_factor& each, row_leaf leaf) {
+    op_row& row = t.ops[each.node];
+    put(t.rows, t.row_count, row.first_rows, row.last_rows, each, leaf);
+    t.rows[each.first_use].all_positions += leaf.positions;
+  }
+  /// The next leaf of its kind. All uses of a block are a chain.
+  template <class Leaves, class Leaf>
+  static constexpr void put(Leaves& leaves, int& count, int& first, int& last, const detail::plan_factor& each,
+                            Leaf leaf) {
+    leaf.node = static_cast<int>(each.node);
+    leaf.layer = static_cast<int>(plan::nodes[each.node].layer);
+    leaf.parameters = static_cast<int>(each.parameters);
+    const auto here = static_cast<std::size_t>(count);
+    leaves[here] = leaf;
+    if (each.first_use != here) {
+      std::size_t before = each.first_use;
+      while (leaves[before].next != 0) before += static_cast<std::size_t>(leaves[before].next);
+      leaves[before].next = static_cast<int>(here - before);
+      leaves[here].first = 0;
+    }
+    if (first == last) first = count;
+    last = ++count;
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -30325,34 +30573,6 @@ inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1}
                                                                                                 (std::size_t{1} << 22U)
                                          ? plan_kind::fused
                                          : plan_kind::layered;
-
-/// Blocks of the product that squares a view's gradient.
-[[nodiscard]] constexpr int square_blocks_of(const affine_view& view) noexcept {
-  return with_block_sizes(choose_gemm(gemm_product::squares, view, false), [&]<class Sizes>(Sizes) {
-    return blocks_for(view.outputs, Sizes::rows) * blocks_for(view.view_width(), Sizes::columns);
-  });
-}
-
-/// Elements of a sample's gradient that may be kept from its norm to the sums: those of a batch should stay in the
-/// device's cache.
-inline constexpr int most_kept = 1 << 15;
-/// Positions from which on forming a gradient twice costs more than writing and reading it: 8 bytes of traffic against
-/// 2 T operations an element. An estimate from data sheets, not measured.
-inline constexpr int positions_worth_keeping = 16;
-
-/// How a device finds the norm of a block: exact ways only, the cheapest in multiply-adds, as on the host
-/// (gradients/plan.hpp) with a device's prices. Dots are in double, which most devices are slow at.
-[[nodiscard]] constexpr norm_method cheapest_on_device(const affine_view& view) noexcept {
-  const double positions = view.positions();
-  const double width = view.view_width();
-  const double outputs = view.outputs;
-  if (view.positions() == 1) return norm_method::product;
-  constexpr double dot_element = 4;
-  const double gram = dot_element * positions * (positions + 1) / 2 * (width + outputs) + positions * width * outputs;
-  const double direct = 2 * positions * width * outputs;
-  if (gram < direct) return norm_method::gram;
-  return view.positions() >= positions_worth_keeping ? norm_method::instantiate : norm_method::direct;
-}
 
 /// Places values of different lifetimes into one stretch: each at the first gap where nothing lives that it would
 /// overlap.
@@ -30402,11 +30622,13 @@ struct build_tables {
     const lifetimes live;
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       t.ops[i].function = Program::functions::template index_of<typename function_of<Layer>::type>;
+      t.ops[i].scratch_size = static_cast<int>(detail::scratch_count_of<Layer>(plan::in_of(i), plan::second_of(i)));
     });
     for (std::size_t i = 0; i < size; ++i) describe_node(t, i);
+    describe_lengths(t);
     connect(t, live);
     place_values(t, live);
-    for (const detail::plan_factor& each : plan::factors) list_leaf(t, each);
+    for (const detail::plan_factor& each : plan::factors) build_leaves<Program>::list(t, each);
     return t;
   }
 
@@ -30448,21 +30670,39 @@ struct build_tables {
     const detail::plan_node& node = plan::nodes[i];
     row.kind = node.kind;
     row.node = static_cast<int>(i);
-    row.in_size = static_cast<int>(plan::in_of(i).size());
-    row.out_size = static_cast<int>(structure::shapes[i + 1].size());
+    row.in_shape = plan::in_of(i);
+    row.in2_shape = node.two_inputs ? plan::second_of(i) : shape{};
+    row.out_shape = structure::shapes[i + 1];
+    row.in_size = static_cast<int>(row.in_shape.size());
+    row.in2_size = static_cast<int>(row.in2_shape.size());
+    row.out_size = static_cast<int>(row.out_shape.size());
     row.parameters = static_cast<int>(structure::parameter_offsets[i]);
     row.weights = static_cast<int>(structure::parameter_counts[i]);
     row.input_gradient = node.input_gradient ? 1 : 0;
     row.input2_gradient = node.input2_gradient ? 1 : 0;
     row.backward = node.backward ? 1 : 0;
+    row.wants_factors = structure::trained_counts[i] > 0 ? 1 : 0;
+    row.saved_size = static_cast<int>(node.saved_count);
     if (row.kind == node_kind::affine) {
       row.view = view_of(node.map, node.channels_first);
+      row.adjoint = node.map.adjoint ? 1 : 0;
       if (node.map.bias) row.bias = row.parameters + row.view.size();
     } else if (row.kind == node_kind::pooling) {
-      describe_pool(t, row, plan::in_of(i), structure::shapes[i + 1]);
-    } else if (row.kind == node_kind::general) {
-      row.in_shape = plan::in_of(i);
-      row.saved_size = static_cast<int>(node.saved_count);
+      describe_pool(t, row, row.in_shape, row.out_shape);
+    }
+  }
+  /// A table of lengths for every value that has some.
+  static constexpr void describe_lengths(tables& t) {
+    std::array<int, size + 1> lengths{};
+    for (std::size_t s = 0; s <= size; ++s) {
+      lengths[s] = structure::shapes[s].varying_axis() == 0 ? -1 : t.integers;
+      if (lengths[s] >= 0) t.integers += static_cast<int>(structure::shapes[0].e0) + 1;
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      op_row& row = t.ops[i];
+      row.in_lengths = lengths[structure::inputs[i]];
+      row.in2_lengths = plan::nodes[i].two_inputs ? lengths[structure::inputs2[i]] : -1;
+      row.out_lengths = lengths[i + 1];
     }
   }
   static constexpr void describe_pool(tables& t, op_row& row, shape in, shape out) {
@@ -30489,12 +30729,15 @@ struct build_tables {
     t.scalars += out_axes[0] * out_axes[1] * out_axes[2];
   }
 
+  /// Is the output the input under another shape?
+  static constexpr bool is_view(const lifetimes& live, std::size_t node) { return live.root[node + 1] != node + 1; }
+
   static constexpr void connect(tables& t, const lifetimes& live) {
     detail::gradient_writers<size + 1> writers{live.root, size};
     for (std::size_t i = size; i-- > 0;) {
       op_row& row = t.ops[i];
       row.handed_on = live.root[i + 1] != live.root[size] ? 1 : 0;
-      if (row.kind == node_kind::reshape) continue;
+      if (is_view(live, i)) continue;
       row.accumulate = row.input_gradient != 0 && writers.adds(structure::inputs[i]) ? 1 : 0;
       row.accumulate2 = row.input2_gradient != 0 && writers.adds(structure::inputs2[i]) ? 1 : 0;
     }
@@ -30503,20 +30746,25 @@ struct build_tables {
   static constexpr void place_values(tables& t, const lifetimes& live) {
     constexpr int n = static_cast<int>(size);
     constexpr int end = lifetimes::end;
-    packer<4 * size + 4> workspace;
+    packer<7 * size + 2 + plan::most_sparse> workspace;
     std::array<int, size + 1> values{};
     std::array<int, size + 1> gradients{};
-    std::array<int, size + 1> saved{};
     values[0] = in_input(0);
     for (std::size_t s = 1; s <= size; ++s) {
       if (live.root[s] == s) {
         values[s] = workspace.place(t.ops[s - 1].out_size, t.ops[s - 1].node, live.value_death[s]);
       }
-      const op_row& row = t.ops[s - 1];
-      if (row.saved_size > 0) saved[s - 1] = workspace.place(row.saved_size, row.node, end);
-      if (row.kind == node_kind::general && row.accumulate != 0) {
-        t.ops[s - 1].scratch = workspace.place(row.in_size, 2 * n - row.node, 2 * n - row.node);
-      }
+      op_row& row = t.ops[s - 1];
+      const int back = 2 * n - row.node;
+      const auto place = [&](int& where, int count, int birth, int death, bool wanted) {
+        if (wanted && count > 0) where = workspace.place(count, birth, death);
+      };
+      const bool writes = row.kind == node_kind::general || row.kind == node_kind::tiled;
+      place(row.saved, row.saved_size, row.node, end, true);
+      place(row.scratch, row.scratch_size, row.node, row.node, true);
+      place(row.back_scratch, row.scratch_size, back, back, row.backward != 0);
+      place(row.written_dx, row.in_size, back, back, writes && writes_beside(row));
+      place(row.written_dx2, row.in2_size, back, back, writes && row.accumulate2 != 0);
     }
     for (std::size_t s = size + 1; s-- > 0;) {
       if (live.root[s] != s || live.gradient_birth[s] == end) continue;
@@ -30524,7 +30772,6 @@ struct build_tables {
       const int count = s == 0 ? t.ops[0].in_size : t.ops[s - 1].out_size;
       gradients[s] = workspace.place(count, live.gradient_birth[s], death);
     }
-    t.workspace = workspace.size();
     t.output = values[live.root[size]];
     t.output_gradient = gradients[live.root[size]];
     for (std::size_t i = 0; i < size; ++i) {
@@ -30535,99 +30782,31 @@ struct build_tables {
       row.dx = gradients[live.root[structure::inputs[i]]];
       row.dx2 = gradients[live.root[structure::inputs2[i]]];
       row.dy = gradients[live.root[i + 1]];
-      row.saved = saved[i];
-      if (row.kind == node_kind::reshape) row.out_size = 0;  // nothing to do
-    }
-  }
-
-  static constexpr void list_leaf(tables& t, const detail::plan_factor& each) {
-    const op_row& row = t.ops[each.node];
-    const factor& what = each.what;
-    const bool is_affine = row.kind == node_kind::affine;
-    if (what.outer) {
-      outer_leaf leaf;
-      if (is_affine) {
-        leaf.view = row.view;
-        leaf.x = row.in;
-        leaf.delta = row.dy;
-      } else {
-        leaf.view.channels = static_cast<int>(what.columns);
-        leaf.view.outputs = static_cast<int>(what.rows);
-        leaf.view.in[1] = leaf.view.out[1] = static_cast<int>(what.positions);
-        leaf.view.x_channel = static_cast<int>(what.other.stride);
-        leaf.view.x_step[1] = static_cast<int>(what.other.position_stride);
-        leaf.view.y_output = static_cast<int>(what.delta.stride);
-        leaf.view.y_step[1] = static_cast<int>(what.delta.position_stride);
-        leaf.x = place_of(row, what.other);
-        leaf.delta = place_of(row, what.delta);
+      if (!writes_beside(row)) row.written_dx = row.dx;
+      if (row.accumulate2 == 0) row.written_dx2 = row.dx2;
+      if (is_view(live, i)) {  // nothing to do
+        row.out_size = 0;
+        row.out_lengths = -1;
       }
-      add(t, each, leaf);
-    } else {
-      elementwise_leaf leaf;
-      leaf.count = static_cast<int>(what.rows);
-      if (is_affine) {
-        leaf.delta = row.dy;
-        leaf.delta_stride = row.view.y_output;
-        for (int axis = 0; axis < axes; ++axis) {
-          leaf.out[axis] = row.view.out[axis];
-          leaf.delta_step[axis] = row.view.y_step[axis];
-        }
-      } else {
-        leaf.out[1] = static_cast<int>(what.positions);
-        leaf.delta = place_of(row, what.delta);
-        leaf.delta_step[1] = static_cast<int>(what.delta.position_stride);
-        leaf.delta_stride = static_cast<int>(what.delta.stride);
-        leaf.ones = what.other.from == source::ones ? 1 : 0;
-        if (leaf.ones == 0) leaf.other = place_of(row, what.other);
-        leaf.other_step[1] = static_cast<int>(what.other.position_stride);
-        leaf.other_stride = static_cast<int>(what.other.stride);
+    }
+    for (const detail::plan_factor& each : plan::factors) {
+      if (each.what.sparse && plan::nodes[each.node].use.first) {
+        t.rows[each.first_use].links = workspace.place(positions_of_uses(each.first_use), n, end);
       }
-      add(t, each, leaf);
     }
+    t.workspace = workspace.size();
   }
-  static constexpr int place_of(const op_row& row, const operand& from) {
-    const int place = from.from == source::activation ? row.in
-                      : from.from == source::output   ? row.out
-                      : from.from == source::saved    ? row.saved
-                                                      : row.dy;
-    const int offset = static_cast<int>(from.offset);
-    return place < 0 ? place - offset : place + offset;
+  /// Is the input's gradient written to a place of its own? A general layer writes it even where nobody wants it.
+  static constexpr bool writes_beside(const op_row& row) {
+    return row.accumulate != 0 || (row.kind == node_kind::general && row.input_gradient == 0);
   }
-  static constexpr void add(tables& t, const detail::plan_factor& each, outer_leaf leaf) {
-    describe_leaf(each, leaf);
-    leaf.method = cheapest_on_device(leaf.view);
-    if (leaf.method == norm_method::instantiate && (Program::layered || t.kept + leaf.size() > most_kept)) {
-      leaf.method = norm_method::direct;
+  /// Of all uses of a table.
+  static constexpr int positions_of_uses(std::size_t first_use) {
+    std::size_t count = 0;
+    for (const detail::plan_factor& each : plan::factors) {
+      if (each.what.sparse && each.first_use == first_use) count += each.what.positions;
     }
-    if (leaf.method == norm_method::instantiate) {
-      leaf.kept = t.kept;
-      t.kept += leaf.size();
-    }
-    if (Program::layered) {
-      leaf.squares = t.squares;
-      leaf.square_count = leaf.view.groups * square_blocks_of(leaf.view);
-      t.squares += leaf.square_count;
-    }
-    op_row& row = t.ops[each.node];
-    t.outer[next(row.first_outer, row.last_outer, t.outer_count)] = leaf;
-  }
-  static constexpr void add(tables& t, const detail::plan_factor& each, elementwise_leaf leaf) {
-    describe_leaf(each, leaf);
-    leaf.kept = t.kept;
-    t.kept += leaf.count;
-    op_row& row = t.ops[each.node];
-    t.elementwise[next(row.first_elementwise, row.last_elementwise, t.elementwise_count)] = leaf;
-  }
-  static constexpr void describe_leaf(const detail::plan_factor& each, auto& leaf) {
-    leaf.node = static_cast<int>(each.node);
-    leaf.layer = static_cast<int>(plan::nodes[each.node].layer);
-    leaf.parameters = static_cast<int>(each.parameters);
-  }
-  /// The place of a node's next leaf.
-  static constexpr std::size_t next(int& first, int& last, int& count) {
-    if (first == last) first = count;
-    last = count + 1;
-    return static_cast<std::size_t>(count++);
+    return static_cast<int>(count);
   }
 };
 
@@ -30635,528 +30814,6 @@ struct build_tables {
 // pergrad/cuda/plan/layout.hpp - all memory of one network on a device: one allocation, every offset a constant
 // expression
 
-// pergrad/cuda/plan/program.hpp - a network as a device runs it: rows of nodes and leaves, and a sample's workspace
-//
-// Values of a sample lie in PyTorch's order; two of them share memory if the one is dead before the other is born.
-// Backward of node i runs at time 2n - i, and what norms and sums read lives to the end.
-
-namespace pergrad::inline v0_1::on_device {
-
-/// Rows and columns that the windows of a pooling layer see, and what their means divide by.
-template <class Layer, class Scalar>
-void fill_windows(shape in, const op_row& row, int* integers, Scalar* scalars) {
-  constexpr bool has_planes = requires { Layer::planes(in, std::size_t{0}); };
-  for (int axis = 0; axis < axes; ++axis) {
-    const window_axis& windows = row.windows[axis];
-    for (int o = 0; o < windows.out; ++o) {
-      const auto number = static_cast<std::size_t>(o);
-      window_range range{0, 1};
-      if constexpr (has_planes) {
-        if (axis == 0) range = Layer::planes(in, number);
-      }
-      if (axis == 1) range = Layer::rows(in, number);
-      if (axis == 2) range = Layer::columns(in, number);
-      integers[windows.first + o] = static_cast<int>(range.begin);
-      integers[windows.last + o] = static_cast<int>(range.end);
-    }
-    for (int i = 0; i < windows.in; ++i) {
-      int first = windows.out;
-      int last = 0;
-      for (int o = 0; o < windows.out; ++o) {
-        if (integers[windows.first + o] > i || integers[windows.last + o] <= i) continue;
-        first = std::min(first, o);
-        last = std::max(last, o + 1);
-      }
-      integers[windows.seen_first + i] = first;
-      integers[windows.seen_last + i] = last;
-    }
-  }
-  int at = row.divisors;
-  for (int d = 0; d < row.windows[0].out; ++d) {
-    for (int i = 0; i < row.windows[1].out; ++i) {
-      for (int j = 0; j < row.windows[2].out; ++j, ++at) {
-        if constexpr (has_planes) {
-          scalars[at] = static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(d), static_cast<std::size_t>(i),
-                                                           static_cast<std::size_t>(j)));
-        } else {
-          scalars[at] =
-              static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
-        }
-      }
-    }
-  }
-}
-
-/// The tables that need a layer's functions, filled when a tape is made.
-template <class Scalar>
-struct window_tables {
-  std::vector<int> integers;
-  std::vector<Scalar> scalars;
-};
-
-/// The tables of a network.
-template <class Network>
-struct program {
-  using structure = typename Network::structure;
-  using scalar = typename Network::scalar;
-  using functions = functions_of<structure>;
-  static constexpr int size = static_cast<int>(structure::size);
-  static_assert(sizeof(typename explanation_of<Network>::type) != 0);
-  static constexpr bool layered = plan_of<Network> == plan_kind::layered;
-
-  struct tables : network_sizes {
-    std::array<op_row, structure::size> ops{};
-    std::array<outer_leaf, detail::network_plan<structure>::most_outer> outer{};
-    std::array<elementwise_leaf, detail::network_plan<structure>::most_elementwise> elementwise{};
-    int outer_count = 0;
-    int elementwise_count = 0;
-  };
-
-  static constexpr tables table = build_tables<program>::make();
-
-  [[nodiscard]] static window_tables<scalar> windows() {
-    window_tables<scalar> result;
-    result.integers.resize(static_cast<std::size_t>(table.integers));
-    result.scalars.resize(static_cast<std::size_t>(table.scalars));
-    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      if constexpr (detail::has_windows<Layer>) {
-        fill_windows<Layer>(structure::shapes[structure::inputs[i]], table.ops[i], result.integers.data(),
-                            result.scalars.data());
-      }
-    });
-    return result;
-  }
-};
-
-/// 1 for layered networks, 0 for fused ones: an argument of templates that either kind shares.
-template <class Network>
-inline constexpr int layered_of = program<Network>::layered ? 1 : 0;
-
-template <class Network>
-[[nodiscard]] constexpr network_facts find_facts() {
-  constexpr const auto& table = program<Network>::table;
-  network_facts facts;
-  static_cast<network_sizes&>(facts) = table;
-  facts.ops = table.ops;
-  facts.outer = std::span{table.outer}.first(static_cast<std::size_t>(table.outer_count));
-  facts.elementwise = std::span{table.elementwise}.first(static_cast<std::size_t>(table.elementwise_count));
-  facts.groups = pergrad::detail::group_of_layer<Network>;
-  facts.layered = program<Network>::layered;
-  facts.parameters = Network::parameter_count;
-  facts.frozen = Network::frozen_parameter_count;
-  facts.input_size = Network::input_shape.size();
-  facts.output_size = Network::output_shape.size();
-  return facts;
-}
-/// A network's tables as numbers.
-template <class Network>
-inline constexpr network_facts facts_of = find_facts<Network>();
-
-}  // namespace pergrad::inline v0_1::on_device
-
-namespace pergrad::inline v0_1::on_device {
-
-/// Accumulators of a network's sums: as many as keep a device busy with a small network and cost little memory with a
-/// large one. A constant of the network, so that no bit depends on the device or on the batch.
-[[nodiscard]] constexpr int accumulator_count(const network_facts& net) noexcept {
-  constexpr std::size_t most = std::size_t{1} << 20U;  // elements of all accumulators
-  int accumulators = 32;
-  while (accumulators > 1 && static_cast<std::size_t>(accumulators) * net.parameters > most) accumulators /= 2;
-  return std::max(accumulators, 2);
-}
-
-/// Threads of the block that takes a sample through the network.
-template <class Network>
-inline constexpr int sample_threads = [] {
-  int most = 0;
-  for (const op_row& row : facts_of<Network>.ops) most = std::max({most, row.out_size, row.in_size});
-  for (const outer_leaf& leaf : facts_of<Network>.outer) most = std::max(most, leaf.size());
-  return most <= 256 ? 64 : most <= 2048 ? 128 : 256;
-}();
-inline constexpr int sum_threads = 128;
-
-/// Blocks that hold every element of every outer leaf.
-[[nodiscard]] constexpr int outer_blocks(const network_facts& net) noexcept {
-  int blocks = 0;
-  for (const outer_leaf& leaf : net.outer) blocks += blocks_for(leaf.size(), sum_threads);
-  return blocks;
-}
-/// Blocks that hold every element of every leaf, the outer ones first.
-[[nodiscard]] constexpr int leaf_blocks(const network_facts& net) noexcept {
-  int blocks = outer_blocks(net);
-  for (const elementwise_leaf& leaf : net.elementwise) blocks += blocks_for(leaf.count, sum_threads);
-  return blocks;
-}
-
-/// Samples of the largest batch: what kernels count of it (positions, pixels, blocks of products) are ints.
-template <class Network>
-inline constexpr std::size_t most_batch = [] {
-  constexpr const auto& table = program<Network>::table;
-  std::int64_t each = 1;  // of a sample
-  const auto count = [&](std::int64_t number) { each = std::max(each, number); };
-  const auto blocks = [](const affine_view& view, int rows, int columns) {
-    return std::int64_t{view.groups} * blocks_for(rows, narrow_block::rows) *
-           blocks_for(columns, square_block::columns);
-  };
-  for (const op_row& row : table.ops) {
-    count(row.view.positions());
-    count(row.view.pixels());
-    count(blocks(row.view, row.view.outputs, row.view.positions()));
-    count(blocks(row.view, row.view.channels, row.view.pixels()));
-  }
-  for (int k = 0; k < table.outer_count; ++k) count(table.outer[static_cast<std::size_t>(k)].square_count);
-  constexpr std::int64_t margin = 1 << 16;  // counts are rounded up to whole blocks and slices
-  return static_cast<std::size_t>((std::numeric_limits<int>::max() - margin) / each);
-}();
-
-/// Where everything lies, in bytes from the beginning.
-struct arena_layout {
-  std::size_t state = 0;  ///< a step_state, and behind it the record numbers: one upload
-  std::size_t records = 0;
-  std::size_t ops = 0;
-  std::size_t outer = 0;
-  std::size_t elementwise = 0;
-  std::size_t integers = 0;
-  std::size_t scalars = 0;
-  std::size_t groups = 0;  ///< clipping group of each layer
-  std::size_t bounds = 0;  ///< clip bound of each group
-  std::size_t parameters = 0;
-  std::size_t workspaces = 0;
-  std::size_t kept = 0;
-  std::size_t losses = 0;
-  std::size_t norms = 0;
-  std::size_t squares = 0;  ///< layered: parts of norms
-  std::size_t weights = 0;  ///< [layer][sample]
-  std::size_t outputs = 0;
-  std::size_t inputs = 0;  ///< of evaluations whose samples come from the host
-  std::size_t targets = 0;
-  std::size_t projections = 0;
-  std::size_t rows = 0;
-  std::size_t sums = 0;  ///< accumulators
-  std::size_t released = 0;
-  std::size_t is_open = 0;  ///< one a pair of the noise
-  std::size_t first_moment = 0;
-  std::size_t second_moment = 0;
-  std::size_t bytes = 0;
-};
-
-/// Materialised gradients that are formed at a time.
-[[nodiscard]] constexpr std::size_t rows_at_a_time(const network_facts& net, std::size_t max_batch) noexcept {
-  constexpr std::size_t most = std::size_t{1} << 20U;  // elements
-  return std::min(max_batch, std::max<std::size_t>(1, most / std::max<std::size_t>(1, net.parameters)));
-}
-/// Room for one value of a sample's targets, whatever the loss. There is room for as many as the network has outputs.
-inline constexpr std::size_t target_bytes = 8;
-
-[[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes,
-                                             std::size_t max_batch) noexcept {
-  constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
-  const std::size_t layers = std::max<std::size_t>(1, net.layers());
-  const std::size_t most_workspaces =
-      net.layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
-  arena_layout a;
-  const auto place = [&](std::size_t& where, std::size_t bytes) {
-    constexpr std::size_t line = 256;
-    where = a.bytes;
-    a.bytes += (bytes + line - 1) / line * line;
-  };
-  place(a.state, sizeof(step_state) + max_batch * sizeof(std::uint32_t));
-  a.records = a.state + sizeof(step_state);
-  place(a.ops, net.ops.size_bytes());
-  place(a.outer, net.outer.size_bytes());
-  place(a.elementwise, net.elementwise.size_bytes());
-  place(a.integers, count(net.integers) * sizeof(int));
-  place(a.scalars, count(net.scalars) * scalar_bytes);
-  place(a.groups, layers * sizeof(int));
-  place(a.bounds, layers * sizeof(double));
-  place(a.parameters, (net.parameters + net.frozen) * scalar_bytes);
-  place(a.workspaces, most_workspaces * count(net.workspace) * scalar_bytes);
-  place(a.kept, max_batch * count(net.kept) * scalar_bytes);
-  place(a.losses, max_batch * sizeof(double));
-  place(a.norms, max_batch * layers * sizeof(norm_bound));
-  place(a.squares, max_batch * count(net.squares) * sizeof(double));
-  place(a.weights, max_batch * layers * scalar_bytes);
-  place(a.outputs, max_batch * net.output_size * scalar_bytes);
-  place(a.inputs, max_batch * net.input_size * scalar_bytes);
-  place(a.targets, max_batch * net.output_size * target_bytes);
-  place(a.projections, max_batch * sizeof(double));
-  place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
-  place(a.sums, count(accumulator_count(net)) * net.parameters * sizeof(std::int64_t));  // or as many scalars
-  place(a.released, net.parameters * scalar_bytes);
-  place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_block);
-  place(a.first_moment, net.parameters * scalar_bytes);
-  place(a.second_moment, net.parameters * scalar_bytes);
-  return a;
-}
-
-}  // namespace pergrad::inline v0_1::on_device
-
-namespace pergrad::inline v0_1::detail {
-
-/// `static_network::device_bytes` asks this.
-template <class Network>
-struct device_memory {
-  template <std::size_t MaxBatch>
-  static constexpr std::size_t bytes =
-      on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), MaxBatch).bytes;
-};
-
-}  // namespace pergrad::inline v0_1::detail
-// pergrad/cuda/run/executor.hpp - the executor of a device: what a program names in the place of `pergrad::host`
-
-// pergrad/cuda/run/engine.hpp - carries out one evaluation on a device
-//
-// The samples' facts (losses, outputs, norms) come back to the host, where the expressions that asked for them are;
-// weights go to the device again, which forms the sums. So every expression runs that runs on the host, in the same
-// words. The trainer's step (trainer.hpp) does not come back.
-
-// pergrad/cuda/kernels/release.hpp - the release gate on a device (privacy/release.hpp): accumulators of integer sums,
-// noise, update, in one sweep over the parameters
-//
-//   Q = lane_0 + lane_1 + ...;  r = grid (Q + k);  parameters <- rule(r)
-//
-// Noise is never stored: a block of threads makes one block of 512 integers (privacy/noise/rounded_gaussian.hpp says
-// from which words) and uses them. 64 threads make its ChaCha20 blocks while the others read the accumulators; then
-// each of 256 threads turns four words into two integers. Where a rounding is not proven at once, the thread leaves its
-// two elements alone and says so; `settle_kernel` draws more bits for those. So the integers are the host's, and the
-// update's bits those of the host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
-
-namespace pergrad::inline v0_1::on_device {
-
-/// ChaCha20's state for a key and a nonce, with block counter 0. Whoever reads it knows the key.
-struct random_stream {
-  std::uint32_t words[16];
-};
-
-/// What hands the words of the noise to a device: streams of a secret key are in the hands of a run only.
-struct stream_upload {
-  using stream_type = pergrad::detail::secret_stream<pergrad::detail::randomness::noise>;
-  /// With step 0: steps are told to each kernel.
-  [[nodiscard]] static random_stream words(const stream_type& stream) noexcept {
-    const chacha_nonce nonce = make_nonce(stream_type::purpose, 0);
-    random_stream result{};
-    for (std::size_t i = 0; i < 4; ++i) result.words[i] = pergrad::detail::chacha_constants[i];
-    for (std::size_t i = 0; i < 8; ++i) result.words[4 + i] = stream.key().words[i];
-    for (std::size_t i = 0; i < 3; ++i) result.words[13 + i] = nonce.words[i];
-    return result;
-  }
-  [[nodiscard]] static std::uint64_t step(const stream_type& stream) noexcept { return stream.step_; }
-};
-
-/// The same key and purpose at another step.
-[[nodiscard]] PERGRAD_HD inline random_stream at_step(random_stream stream, std::uint64_t step) noexcept {
-  stream.words[14] = static_cast<std::uint32_t>(step & 0xffff'ffffU);
-  stream.words[15] = static_cast<std::uint32_t>(step >> 32U);
-  return stream;
-}
-/// Block `counter` of a stream: RFC 8439 section 2.3.
-PERGRAD_HD inline void make_random_block(const random_stream& stream, std::uint32_t counter,
-                                         std::uint32_t (&block)[16]) noexcept {
-  for (int i = 0; i < 16; ++i) block[i] = stream.words[i];
-  block[12] += counter;
-  pergrad::detail::chacha_rounds(block);
-  for (int i = 0; i < 16; ++i) block[i] += stream.words[i];
-  block[12] += counter;
-}
-
-/// Which rule of optim/rules.hpp `release_kernel` applies.
-namespace update {
-inline constexpr int sgd = 1;
-inline constexpr int momentum = 2;
-inline constexpr int adam = 3;
-}  // namespace update
-
-/// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and the learning
-/// rate and correction that optim/rules.hpp speaks of.
-template <class Scalar>
-struct release_settings {
-  random_stream noise{};  ///< of the purpose gradient_noise and step 0
-  double sigma = 0;       ///< of the noise, in steps of the grid; 0: none
-  pergrad::detail::release_scale grid{};
-  double scale = 1;  ///< the gradient's public factor
-  Scalar momentum = 0;
-  double beta1 = 0;
-  double beta2 = 0;
-  double stability = 0;
-};
-
-/// What both kernels of a release read and write.
-template <class Scalar>
-struct release_work {
-  const step_state* state;  ///< a state that is not the last of its batch: the kernels do nothing
-  release_settings<Scalar> settings;
-  const std::int64_t* accumulators;  ///< steps of the grid; accumulator l of element e at [l * accumulator_stride + e]
-  int accumulator_count;             ///< at least 1
-  std::int64_t accumulator_stride;   ///< at least `count`
-  std::int64_t count;                ///< elements, at most `gaussians_per_step`
-  Scalar* parameters;
-  Scalar* first;           ///< velocity or first moment
-  Scalar* second;          ///< second moment
-  Scalar* released;        ///< gets the released values
-  unsigned char* is_open;  ///< one a pair: its rounding is not proven
-  int rule;                ///< one of `update::`
-
-  [[nodiscard]] PERGRAD_HD std::int64_t sum_of_lanes(std::int64_t element) const noexcept {
-    if (element >= count) return 0;
-    std::int64_t sum = accumulators[element];
-    for (int accumulator = 1; accumulator < accumulator_count; ++accumulator)
-      sum += accumulators[accumulator * accumulator_stride + element];
-    return sum;
-  }
-  /// Releases one element and takes the step with it. `sum` and `noise` count steps of the grid.
-  PERGRAD_HD void release(std::int64_t element, std::int64_t sum, double noise) const noexcept {
-    if (element >= count) return;
-    constexpr auto most = static_cast<std::int64_t>(pergrad::detail::most_on_grid);
-    const std::int64_t place = smaller_of(larger_of(sum, -most), most);
-    const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
-    released[element] = value;
-    switch (rule) {
-      case update::sgd: {
-        const auto step = static_cast<Scalar>(multiply(state->rate, settings.scale));
-        return rules::sgd_rule<Scalar>{step}(value, parameters[element]);
-      }
-      case update::momentum:
-        return rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
-                                            settings.momentum}(value, parameters[element], first[element]);
-      case update::adam:
-        return rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2,
-                                        settings.stability,
-                                        settings.scale)(value, parameters[element], first[element], second[element]);
-      default:
-        return;
-    }
-  }
-};
-
-inline constexpr int release_threads = 256;
-inline constexpr int release_elements = static_cast<int>(pergrad::detail::gaussian_block);
-static_assert(release_elements == 2 * release_threads);
-
-/// The kernel at the head of this file; `blocks()` of them. The rule is a number and not a template argument: what
-/// makes the noise is compiled once a program.
-template <class Scalar>
-struct release_kernel {
-  static constexpr int threads = release_threads;
-  static constexpr int chacha_blocks = 64;
-  struct shared_type {
-    std::uint32_t words[16][chacha_blocks];
-  };
-
-  release_work<Scalar> work;
-
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_elements); }
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    if (work.state->last == 0) return;
-    auto& shared = block.template shared<shared_type>();
-    typename Block::template local<registers<std::int64_t, 2>> sums;
-    const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_elements;
-    const bool is_noised = work.settings.sigma > 0;
-    block.each([&](int t) {
-      for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of_lanes(begin + half * threads + t);
-      if (is_noised && t < chacha_blocks) {
-        std::uint32_t words[16];
-        make_random_block(at_step(work.settings.noise, work.state->noise_step),
-                          static_cast<std::uint32_t>(chacha_blocks * block.index() + t), words);
-        PERGRAD_UNROLL
-        for (int row = 0; row < 16; ++row) shared.words[row][t] = words[row];
-      }
-    });
-    block.each([&](int t) {
-      double k[2] = {0, 0};
-      bool is_open = false;
-      if (is_noised) {
-        const int row = t / chacha_blocks * 4;
-        const int column = t % chacha_blocks;
-        const auto words = pergrad::detail::widened<0, 1>(shared.words[row][column], shared.words[row + 1][column],
-                                                          shared.words[row + 2][column], shared.words[row + 3][column]);
-        const auto pair = pergrad::detail::round_gaussians<1>(words, 2 * work.settings.sigma * work.settings.sigma);
-        k[0] = pair.along_cosine;
-        k[1] = pair.along_sine;
-        is_open = pergrad::detail::is_open(pair.margin);
-      }
-      work.is_open[static_cast<std::int64_t>(block.index()) * threads + t] = is_open ? 1 : 0;
-      if (is_open) return;
-      for (int half = 0; half < 2; ++half) work.release(begin + half * threads + t, sums[t][half], k[half]);
-    });
-  }
-};
-
-/// Releases the elements that a `release_kernel` has left alone; `blocks()` of them.
-template <class Scalar>
-struct settle_kernel {
-  static constexpr int threads = release_threads;
-  struct shared_type {};
-
-  release_work<Scalar> work;
-
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_elements); }
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    if (work.state->last == 0) return;
-    block.each([&](int t) {
-      const std::int64_t pair = static_cast<std::int64_t>(block.index()) * threads + t;
-      if (work.is_open[pair] == 0) return;
-      const random_stream stream = at_step(work.settings.noise, work.state->noise_step);
-      std::uint32_t words[16];
-      pergrad::detail::gaussian_bits bits{};
-      make_random_block(stream, static_cast<std::uint32_t>(64 * block.index() + t % 64), words);
-      for (int i = 0; i < 2; ++i) {
-        bits.u[i] = words[t / 64 * 4 + i];
-        bits.v[i] = words[t / 64 * 4 + 2 + i];
-      }
-      random_stream more = stream;
-      more.words[13] = continued_purpose(more.words[13], static_cast<std::uint32_t>(pair >> 32));
-      make_random_block(more, static_cast<std::uint32_t>(pair), words);
-      for (int i = 0; i < 8; ++i) {
-        bits.u[2 + i] = words[i];
-        bits.v[2 + i] = words[8 + i];
-      }
-      std::int64_t k[2];
-      pergrad::detail::exact_pair(bits, work.settings.sigma, k);
-      const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_elements;
-      for (int half = 0; half < 2; ++half) {
-        const std::int64_t element = begin + half * threads + t;
-        work.release(element, work.sum_of_lanes(element), static_cast<double>(k[half]));
-      }
-    });
-  }
-};
-
-/// out[e] = ((lane_0 + lane_1) + lane_2) + ..., in order; of a sum that is not released. `blocks()` of them.
-template <class Sum>
-struct fold_kernel {
-  static constexpr int threads = 256;
-  struct shared_type {};
-
-  const Sum* accumulators;  ///< accumulator l of element e at [l * count + e]
-  int accumulator_count;
-  std::int64_t count;
-  Sum* out;  ///< may be accumulator 0
-
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(count, threads); }
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    block.each([&](int t) {
-      const std::int64_t element = static_cast<std::int64_t>(block.index()) * threads + t;
-      if (element >= count) return;
-      Sum sum = accumulators[element];
-      for (int accumulator = 1; accumulator < accumulator_count; ++accumulator) {
-        if constexpr (std::is_integral_v<Sum>) {
-          sum += accumulators[accumulator * count + element];
-        } else {
-          sum = add(sum, accumulators[accumulator * count + element]);
-        }
-      }
-      out[element] = sum;
-    });
-  }
-};
-
-}  // namespace pergrad::inline v0_1::on_device
 // pergrad/cuda/kernels/sums.hpp - weighted sums over samples, materialised gradients and projections
 //
 // A sum has a fixed number of accumulators: the sample at position p of the logical batch belongs to accumulator p mod
@@ -31173,6 +30830,19 @@ struct fold_kernel {
 //   direct       the squares of the elements of G, formed again, bit for bit, by the sum: exact
 //   instantiate  the same, with the elements kept for the sum
 
+// pergrad/cuda/kernels/rows.hpp - the gradient of a table of which a sample uses few rows
+//
+//   G_b[id] = sum over t with id_{b,t} = id of delta_{b,t}
+//
+// Positions that hold the same id must be added up before the norm is taken. So every sample has a list of *links*: the
+// first position that holds an id leads to the next one that does, and so on; a row is the chain of additions along it,
+// the same bits for whoever asks. A table that is used at several places has one list for the positions of all of them.
+//
+// Nothing here is sorted: links take positions² comparisons a sample, by all threads of a block, and in a sum every
+// thread, which owns a column of a bucket of rows, looks at all positions of all samples. With a radix sort of a
+// batch's (id, sample, position), CUB's for example, links would be neighbours and a row's thread would see its own
+// positions only. That pays for long texts and wide tables; what is released would be the same integers.
+
 // pergrad/cuda/kernels/sample_values.hpp - where things lie: a sample's values, the taps of a view, one element of a
 // gradient
 
@@ -31183,10 +30853,23 @@ template <class Scalar>
 struct sample_values {
   Scalar* workspace = nullptr;
   const Scalar* input = nullptr;
+  const int* integers = nullptr;  ///< of the tables
+  int length = 0;                 ///< of the input, where lengths vary
   [[nodiscard]] PERGRAD_HD const Scalar* at(int place) const noexcept {
     return place >= 0 ? workspace + place : input + (-1 - place);
   }
   [[nodiscard]] PERGRAD_HD Scalar* to(int place) const noexcept { return workspace + place; }
+  /// Ids lie in the place of as many values.
+  [[nodiscard]] PERGRAD_HD const std::int32_t* integers_at(int place) const noexcept {
+    return static_cast<const std::int32_t*>(static_cast<const void*>(at(place)));
+  }
+  [[nodiscard]] PERGRAD_HD std::int32_t* integers_to(int place) const noexcept {
+    return static_cast<std::int32_t*>(static_cast<void*>(to(place)));
+  }
+  /// Positions that are there of a value with such a table of lengths, of `all`.
+  [[nodiscard]] PERGRAD_HD int positions(int lengths, int all) const noexcept {
+    return lengths < 0 ? all : integers[lengths + length];
+  }
 };
 
 /// The samples of a physical batch: their inputs and targets lie in a data set, in the records that a list names.
@@ -31197,14 +30880,20 @@ struct batch_view {
   const Scalar* inputs = nullptr;
   const Target* targets = nullptr;
   const std::uint32_t* records = nullptr;
-  int workspace = 0;  ///< elements a sample
+  const std::uint32_t* numbers =
+      nullptr;  ///< of the samples in the data set of who evaluates: randomness asks for them
+  const std::uint32_t* lengths = nullptr;  ///< of the records; nullptr: all are whole
+  const int* integers = nullptr;           ///< of the tables
+  int workspace = 0;                       ///< elements a sample
   int kept_size = 0;
   int input_size = 0;
   int target_count = 0;
 
   [[nodiscard]] PERGRAD_HD sample_values<Scalar> values(int sample) const noexcept {
+    const std::uint32_t record = records[sample];
     return {workspaces + static_cast<std::size_t>(sample) * static_cast<std::size_t>(workspace),
-            inputs + static_cast<std::size_t>(records[sample]) * static_cast<std::size_t>(input_size)};
+            inputs + static_cast<std::size_t>(record) * static_cast<std::size_t>(input_size), integers,
+            lengths == nullptr ? 0 : static_cast<int>(lengths[record])};
   }
   [[nodiscard]] PERGRAD_HD const Target* targets_of(int sample) const noexcept {
     return targets + static_cast<std::size_t>(records[sample]) * static_cast<std::size_t>(target_count);
@@ -31282,11 +30971,10 @@ struct weight_index {
   return {row / view.outputs, row % view.outputs, e / taps % view.channels, e % taps};
 }
 
-/// Element e of G = sum_t delta_t (x) view_t(x): one chain of fused multiply-adds over the positions, in order. Norms
-/// and sums call this, so they see the same bits.
+/// sum + element e of one use of a block.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD Scalar gradient_element(const outer_leaf& leaf, const sample_values<Scalar>& values,
-                                                 int e) noexcept {
+[[nodiscard]] PERGRAD_HD Scalar add_element(const outer_leaf& leaf, const sample_values<Scalar>& values, int e,
+                                            Scalar sum) noexcept {
   const affine_view& view = leaf.view;
   const weight_index at = weight_at(view, e);
   const Scalar* x = values.at(leaf.x) + at.group * view.x_group + at.channel * view.x_channel;
@@ -31297,7 +30985,6 @@ template <class Scalar>
   const span_of_taps columns = positions_of(view, 2, kw);
   const int x_step = view.stride[2] * view.x_step[2];
   const int first_column = (kw * view.dilation[2] - view.padding[2]) * view.x_step[2];
-  Scalar sum = 0;
   for (int od = planes.begin; od < planes.end; ++od) {
     const int x_plane = (od * view.stride[0] - view.padding[0] + kd * view.dilation[0]) * view.x_step[0];
     for (int oh = rows.begin; oh < rows.end; ++oh) {
@@ -31308,6 +30995,18 @@ template <class Scalar>
         sum = fma(delta_row[ow * view.y_step[2]], x[x_start + ow * x_step], sum);
       }
     }
+  }
+  return sum;
+}
+/// Element e of G = sum_t delta_t (x) view_t(x): one chain of fused multiply-adds over the positions, in order, of the
+/// block's first use and all others. Norms and sums call this, so they see the same bits.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD Scalar gradient_element(const outer_leaf& leaf, const sample_values<Scalar>& values,
+                                                 int e) noexcept {
+  Scalar sum = add_element(leaf, values, e, Scalar{0});
+  for (const outer_leaf* use = &leaf; use->next != 0;) {
+    use += use->next;
+    sum = add_element(*use, values, e, sum);
   }
   return sum;
 }
@@ -31335,14 +31034,13 @@ template <class Scalar>
   return {x[offset], delta};
 }
 
-/// Element i of g = sum_t delta_t (.) u_t over positions `part`, `part + parts`, ...
+/// sum + element i of one use of a block.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD Scalar gradient_element(const elementwise_leaf& leaf, const sample_values<Scalar>& values,
-                                                 int i, int part, int parts) noexcept {
+[[nodiscard]] PERGRAD_HD Scalar add_element(const elementwise_leaf& leaf, const sample_values<Scalar>& values, int i,
+                                            int part, int parts, Scalar sum) noexcept {
   const Scalar* delta = values.at(leaf.delta) + i * leaf.delta_stride;
   const Scalar* other = leaf.ones != 0 ? delta : values.at(leaf.other) + i * leaf.other_stride;
   const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
-  Scalar sum = 0;
   for (int t = part; t < positions; t += parts) {
     const auto [d, h, w] = index_in(leaf.out, t);
     const Scalar value = delta[d * leaf.delta_step[0] + h * leaf.delta_step[1] + w * leaf.delta_step[2]];
@@ -31351,6 +31049,101 @@ template <class Scalar>
               : fma(value, other[d * leaf.other_step[0] + h * leaf.other_step[1] + w * leaf.other_step[2]], sum);
   }
   return sum;
+}
+/// Element i of g = sum_t delta_t (.) u_t over positions `part`, `part + parts`, ... of all uses of the block.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD Scalar gradient_element(const elementwise_leaf& leaf, const sample_values<Scalar>& values,
+                                                 int i, int part, int parts) noexcept {
+  Scalar sum = add_element(leaf, values, i, part, parts, Scalar{0});
+  for (const elementwise_leaf* use = &leaf; use->next != 0;) {
+    use += use->next;
+    sum = add_element(*use, values, i, part, parts, sum);
+  }
+  return sum;
+}
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// The table of a leaf, the first use of it, for one sample.
+template <class Scalar>
+class table_rows {
+ public:
+  PERGRAD_HD table_rows(const row_leaf& leaf, const sample_values<Scalar>& values) noexcept
+      : leaf_{&leaf}, values_{values}, links_{values.integers_at(leaf.links)} {}
+
+  /// Positions of all uses, one behind the other.
+  [[nodiscard]] PERGRAD_HD int positions() const noexcept { return leaf_->all_positions; }
+  /// The id that a position holds; -1 where there is none, or one without a gradient.
+  [[nodiscard]] PERGRAD_HD int id_at(int position) const noexcept {
+    const row_leaf& use = use_of(position);
+    if (position >= values_.positions(use.lengths, use.positions)) return -1;
+    const int id = values_.integers_at(use.ids)[position];
+    return id == use.skipped ? -1 : id;
+  }
+
+  /// Writes the link of a position: the next one that holds its id, or `positions()`; negated in bits where it is not
+  /// the first one or holds no id.
+  PERGRAD_HD void link(int position) const noexcept {
+    const int id = id_at(position);
+    int next = position + 1;
+    bool is_first = id >= 0;
+    if (is_first) {
+      while (next < positions() && id_at(next) != id) ++next;
+      for (int before = 0; is_first && before < position; ++before) is_first = id_at(before) != id;
+    } else {
+      next = positions();
+    }
+    values_.integers_to(leaf_->links)[position] = is_first ? next : ~next;
+  }
+  /// Behind a barrier: is this the first position that holds its id?
+  [[nodiscard]] PERGRAD_HD bool begins_row(int position) const noexcept { return links_[position] >= 0; }
+  /// A column of the row that begins at a position.
+  [[nodiscard]] PERGRAD_HD Scalar row_element(int position, int column) const noexcept {
+    Scalar sum = 0;
+    while (position < positions()) {
+      int at = position;
+      const row_leaf& use = use_of(at);
+      sum += values_.at(use.delta)[at * use.delta_step + column * use.delta_stride];
+      const int link = links_[position];
+      position = link < 0 ? ~link : link;
+    }
+    return sum;
+  }
+  /// Calls f(id, the row's element) for the rows of the bucket and column that are element e of the leaf's work.
+  template <class Function>
+  PERGRAD_HD void for_each_row(int e, Function&& f) const {
+    const int bucket = e / leaf_->width;
+    const int column = e % leaf_->width;
+    for (int position = 0; position < positions(); ++position) {
+      if (!begins_row(position)) continue;
+      const int id = id_at(position);
+      if (id % leaf_->buckets == bucket) f(id, row_element(position, column));
+    }
+  }
+
+ private:
+  /// The use that a position belongs to; the position is counted from its beginning then.
+  [[nodiscard]] PERGRAD_HD const row_leaf& use_of(int& position) const noexcept {
+    const row_leaf* use = leaf_;
+    while (position >= use->positions) {
+      position -= use->positions;
+      use += use->next;
+    }
+    return *use;
+  }
+
+  const row_leaf* leaf_;
+  sample_values<Scalar> values_;
+  const int* links_;
+};
+
+/// Sets what element e of the leaf's work owns of a table to zero.
+template <class Value>
+PERGRAD_HD void clear_rows(const row_leaf& leaf, int e, Value* table) noexcept {
+  const int column = e % leaf.width;
+  for (int id = e / leaf.width; id < leaf.vocabulary; id += leaf.buckets) table[id * leaf.width + column] = 0;
 }
 
 }  // namespace pergrad::inline v0_1::on_device
@@ -31367,6 +31160,8 @@ struct method_choice {
     const bool chosen = nodes == ~std::uint64_t{0} || (leaf.node < 64 && (nodes >> leaf.node & 1U) != 0);
     if (method == norm_method::automatic || !chosen) return leaf.method;
     if (method == norm_method::product && leaf.view.positions() != 1) return leaf.method;
+    const bool of_one_use = method == norm_method::product || method == norm_method::gram;
+    if (of_one_use && leaf.next != 0) return leaf.method;
     return method == norm_method::instantiate && leaf.kept < 0 ? norm_method::direct : method;
   }
 };
@@ -31397,6 +31192,7 @@ struct norm_worker {
   /// ‖G‖² that affine_squares left, of any method but product and gram.
   PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
                                    norm_bound& part) const {
+    if (leaf.next != 0) return by_elements(leaf, nullptr, part);  // the sum forms the same elements
     if (method == norm_method::product) return by_product(leaf, part);
     if (method != norm_method::gram) {
       sums own;
@@ -31433,6 +31229,26 @@ struct norm_worker {
         to[i] = value;
         squares[t] = fma(static_cast<double>(value), static_cast<double>(value), squares[t]);
       }
+    });
+    add_squares(squares, part);
+  }
+
+  /// `norms`: 0 if nobody asks for them but sums need the table's links.
+  PERGRAD_HD void add(const row_leaf& leaf, int norms, norm_bound& part) const {
+    const table_rows<Scalar> rows{leaf, values};
+    block.each([&](int t) {
+      for (int position = t; position < rows.positions(); position += Threads) rows.link(position);
+    });
+    if (norms == 0) return;
+    sums squares;
+    block.each([&](int t) {
+      double sum = 0;
+      for (int e = t; e < rows.positions() * leaf.width; e += Threads) {
+        if (!rows.begins_row(e / leaf.width)) continue;
+        const auto value = static_cast<double>(rows.row_element(e / leaf.width, e % leaf.width));
+        sum = fma(value, value, sum);
+      }
+      squares[t] = sum;
     });
     add_squares(squares, part);
   }
@@ -31652,9 +31468,20 @@ PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer
 
 namespace pergrad::inline v0_1::on_device {
 
+/// Elements of work on a leaf: none where another leaf is the first use of the same block.
+template <class Leaf>
+[[nodiscard]] PERGRAD_HD constexpr int work_of(const Leaf& leaf) noexcept {
+  return leaf.first != 0 ? leaf.size() : 0;
+}
+/// Is the sum of an outer leaf one that products form (gemm_affine.hpp)? Of a layered network; of one use.
+[[nodiscard]] PERGRAD_HD constexpr bool is_one_product(const outer_leaf& leaf) noexcept {
+  return leaf.first != 0 && leaf.next == 0;
+}
+
 /// What a block of threads works on: elements of one leaf.
 struct leaf_share {
   const outer_leaf* outer = nullptr;  ///< of an elementwise leaf none: its gradients are always kept
+  const row_leaf* rows = nullptr;     ///< of a table: elements are buckets and columns
   norm_method method = norm_method::instantiate;
   int layer = 0;
   int parameters = 0;
@@ -31663,19 +31490,31 @@ struct leaf_share {
   int first = 0;  ///< element
 
   [[nodiscard]] PERGRAD_HD static leaf_share whole(const outer_leaf& leaf, const method_choice& choice) noexcept {
-    return {&leaf, choice.of(leaf), leaf.layer, leaf.parameters, leaf.kept, leaf.size()};
+    return {&leaf, nullptr, choice.of(leaf), leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
   }
   [[nodiscard]] PERGRAD_HD static leaf_share whole(const elementwise_leaf& leaf) noexcept {
-    return {nullptr, norm_method::instantiate, leaf.layer, leaf.parameters, leaf.kept, leaf.count};
+    return {nullptr, nullptr, norm_method::instantiate, leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
   }
-  /// That of block `number`: all leaves in turn, outer ones first, each in whole blocks.
+  [[nodiscard]] PERGRAD_HD static leaf_share whole(const row_leaf& leaf) noexcept {
+    return {nullptr, &leaf, norm_method::elementwise, leaf.layer, leaf.parameters, 0, work_of(leaf)};
+  }
+  /// Number k of all leaves: outer ones, elementwise ones, tables.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static leaf_share number(const table_view<Scalar>& tables, const method_choice& choice,
+                                                    int k) noexcept {
+    if (k < tables.outer_count) return whole(tables.outer[k], choice);
+    k -= tables.outer_count;
+    return k < tables.elementwise_count ? whole(tables.elementwise[k])
+                                        : whole(tables.rows[k - tables.elementwise_count]);
+  }
+  /// That of block `number`: all leaves in turn, each in whole blocks. `by_products`: without those that products form.
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD static leaf_share of(const table_view<Scalar>& tables, const method_choice& choice,
-                                                int number, int threads) noexcept {
+                                                int number, int threads, int by_products = 0) noexcept {
     leaf_share share;
-    for (int k = 0; k < tables.outer_count + tables.elementwise_count; ++k) {
-      const int elementwise = k - tables.outer_count;
-      share = elementwise < 0 ? whole(tables.outer[k], choice) : whole(tables.elementwise[elementwise]);
+    for (int k = 0; k < tables.outer_count + tables.elementwise_count + tables.row_count; ++k) {
+      share = leaf_share::number(tables, choice, k);
+      if (by_products != 0 && share.outer != nullptr && is_one_product(*share.outer)) share.size = 0;
       const int blocks = blocks_for(share.size, threads);
       share.first = number * threads;
       if (number < blocks) break;
@@ -31717,18 +31556,20 @@ struct sum_kernel {
   int layer_stride = 0;             ///< 0: one weight for all layers
   int squares = 0;                  ///< of g_b², element by element
   int accumulators = 0;
-  int first_block = 0;  ///< of those that leaf_share counts: outer leaves come first
+  int by_products = 0;  ///< the sums of outer leaves of one use are formed elsewhere
   Scalar to_grid = 1;   ///< of sums of integers: steps of a unit
   Sum* sums = nullptr;  ///< [accumulator][parameter]
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     const int accumulator = block.index() % accumulators;
-    const leaf_share share = leaf_share::of(tables, method, first_block + block.index() / accumulators, Threads);
+    const leaf_share share = leaf_share::of(tables, method, block.index() / accumulators, Threads, by_products);
     Sum* out = sums + static_cast<std::size_t>(accumulator) * static_cast<std::size_t>(tables.parameter_count);
     block.each([&](int t) {
       const int e = share.first + t;
-      if (e < share.size) add(share, accumulator, e, out + share.parameters + e);
+      if (e >= share.size) return;
+      if (share.rows != nullptr) return add_rows(share, accumulator, e, out + share.parameters);
+      add(share, accumulator, e, out + share.parameters + e);
     });
   }
 
@@ -31758,6 +31599,19 @@ struct sum_kernel {
     }
     *to = sum;
   }
+  /// Of the rows of a bucket, sample after sample.
+  PERGRAD_HD void add_rows(const leaf_share& share, int accumulator, int e, Sum* table) const noexcept {
+    const auto count = static_cast<int>(state->count);
+    const int width = share.rows->width;
+    if (state->first != 0) clear_rows(*share.rows, e, table);
+    for (int b = first_of(accumulator); b < count; b += accumulators) {
+      const Scalar weight = weight_of(b, share.layer);
+      if (weight == 0) continue;
+      table_rows<Scalar>{*share.rows, samples.values(b)}.for_each_row(e, [&](int id, Scalar value) {
+        add_share(table[id * width + e % width], squares != 0 ? multiply(weight, value) : weight, value, to_grid);
+      });
+    }
+  }
 };
 
 /// rows[r] = w_b g_b for samples b = first_sample + r, in PyTorch's order. Blocks: rows times leaf blocks.
@@ -31786,6 +31640,13 @@ struct row_kernel {
     block.each([&](int t) {
       const int e = share.first + t;
       if (e >= share.size) return;
+      if (share.rows != nullptr) {
+        Scalar* table = out + share.parameters;
+        const int width = share.rows->width;
+        clear_rows(*share.rows, e, table);
+        return table_rows<Scalar>{*share.rows, values}.for_each_row(
+            e, [&](int id, Scalar value) { table[id * width + e % width] = weighted(sample, share.layer, value); });
+      }
       out[share.parameters + e] = weighted(sample, share.layer, share.element(values, kept, e));
     });
   }
@@ -31823,18 +31684,610 @@ struct projection_kernel {
     typename Block::template local<double> sums;
     block.each([&](int t) {
       double sum = 0;
-      const auto add = [&](const leaf_share& share) {
-        for (int e = t; e < share.size; e += Threads) {
-          sum = fma(static_cast<double>(share.element(values, kept, e)),
-                    static_cast<double>(direction[share.parameters + e]), sum);
-        }
+      const auto add = [&](Scalar value, int parameter) {
+        sum = fma(static_cast<double>(value), static_cast<double>(direction[parameter]), sum);
       };
-      for (int k = 0; k < tables.outer_count; ++k) add(leaf_share::whole(tables.outer[k], method));
-      for (int k = 0; k < tables.elementwise_count; ++k) add(leaf_share::whole(tables.elementwise[k]));
+      for (int k = 0; k < tables.outer_count + tables.elementwise_count + tables.row_count; ++k) {
+        const leaf_share share = leaf_share::number(tables, method, k);
+        for (int e = t; e < share.size; e += Threads) {
+          if (share.rows == nullptr) {
+            add(share.element(values, kept, e), share.parameters + e);
+            continue;
+          }
+          const int width = share.rows->width;
+          table_rows<Scalar>{*share.rows, values}.for_each_row(
+              e, [&](int id, Scalar value) { add(value, share.parameters + id * width + e % width); });
+        }
+      }
       sums[t] = sum;
     });
     const double total = block.sum(sums, shared.partial);
     block.once([&] { projections[sample] = total; });
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+// pergrad/cuda/plan/program.hpp - a network as a device runs it: rows of nodes and leaves, and a sample's workspace
+//
+// Values of a sample lie in PyTorch's order; two of them share memory if the one is dead before the other is born.
+// Backward of node i runs at time 2n - i, and what norms and sums read lives to the end.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Rows and columns that the windows of a pooling layer see, and what their means divide by.
+template <class Layer, class Scalar>
+void fill_windows(shape in, const op_row& row, int* integers, Scalar* scalars) {
+  constexpr bool has_planes = requires { Layer::planes(in, std::size_t{0}); };
+  for (int axis = 0; axis < axes; ++axis) {
+    const window_axis& windows = row.windows[axis];
+    for (int o = 0; o < windows.out; ++o) {
+      const auto number = static_cast<std::size_t>(o);
+      window_range range{0, 1};
+      if constexpr (has_planes) {
+        if (axis == 0) range = Layer::planes(in, number);
+      }
+      if (axis == 1) range = Layer::rows(in, number);
+      if (axis == 2) range = Layer::columns(in, number);
+      integers[windows.first + o] = static_cast<int>(range.begin);
+      integers[windows.last + o] = static_cast<int>(range.end);
+    }
+    for (int i = 0; i < windows.in; ++i) {
+      int first = windows.out;
+      int last = 0;
+      for (int o = 0; o < windows.out; ++o) {
+        if (integers[windows.first + o] > i || integers[windows.last + o] <= i) continue;
+        first = std::min(first, o);
+        last = std::max(last, o + 1);
+      }
+      integers[windows.seen_first + i] = first;
+      integers[windows.seen_last + i] = last;
+    }
+  }
+  int at = row.divisors;
+  for (int d = 0; d < row.windows[0].out; ++d) {
+    for (int i = 0; i < row.windows[1].out; ++i) {
+      for (int j = 0; j < row.windows[2].out; ++j, ++at) {
+        if constexpr (has_planes) {
+          scalars[at] = static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(d), static_cast<std::size_t>(i),
+                                                           static_cast<std::size_t>(j)));
+        } else {
+          scalars[at] =
+              static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
+        }
+      }
+    }
+  }
+}
+
+/// For each length of the network's input, how many positions of each value are there.
+template <class Structure>
+void fill_lengths(std::span<const op_row> ops, int* integers) {
+  for (std::size_t length = 0; length <= Structure::shapes[0].e0; ++length) {
+    std::array<std::size_t, Structure::size + 1> lengths{length};
+    const auto put = [&](int table, std::size_t slot) {
+      if (table >= 0) integers[static_cast<std::size_t>(table) + length] = static_cast<int>(lengths[slot]);
+    };
+    detail::for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      const std::size_t in = Structure::inputs[i];
+      lengths[i + 1] = detail::output_length_of<Layer>(Structure::shapes[in], lengths[in]);
+      put(ops[i].in_lengths, in);
+      put(ops[i].in2_lengths, Structure::inputs2[i]);
+      put(ops[i].out_lengths, i + 1);
+    });
+  }
+}
+
+/// The tables that need a layer's functions, filled when a tape is made.
+template <class Scalar>
+struct function_tables {
+  std::vector<int> integers;
+  std::vector<Scalar> scalars;
+};
+
+/// The tables of a network.
+template <class Network>
+struct program {
+  using structure = typename Network::structure;
+  using scalar = typename Network::scalar;
+  using functions = functions_of<structure>;
+  static constexpr int size = static_cast<int>(structure::size);
+  static_assert(sizeof(typename explanation_of<Network>::type) != 0);
+  static constexpr bool layered = plan_of<Network> == plan_kind::layered;
+
+  struct tables : network_sizes {
+    std::array<op_row, structure::size> ops{};
+    std::array<outer_leaf, detail::network_plan<structure>::most_outer> outer{};
+    std::array<elementwise_leaf, detail::network_plan<structure>::most_elementwise> elementwise{};
+    std::array<row_leaf, detail::network_plan<structure>::most_sparse> rows{};
+    int outer_count = 0;
+    int elementwise_count = 0;
+    int row_count = 0;
+  };
+
+  static constexpr tables table = build_tables<program>::make();
+
+  [[nodiscard]] static function_tables<scalar> of_functions() {
+    function_tables<scalar> result;
+    result.integers.resize(static_cast<std::size_t>(table.integers));
+    result.scalars.resize(static_cast<std::size_t>(table.scalars));
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (detail::has_windows<Layer>) {
+        fill_windows<Layer>(structure::shapes[structure::inputs[i]], table.ops[i], result.integers.data(),
+                            result.scalars.data());
+      }
+    });
+    if constexpr (structure::shapes[0].varying_axis() != 0) fill_lengths<structure>(table.ops, result.integers.data());
+    return result;
+  }
+};
+
+/// 1 for layered networks, 0 for fused ones: an argument of templates that either kind shares.
+template <class Network>
+inline constexpr int layered_of = program<Network>::layered ? 1 : 0;
+
+template <class Network>
+[[nodiscard]] constexpr network_facts find_facts() {
+  constexpr const auto& table = program<Network>::table;
+  network_facts facts;
+  static_cast<network_sizes&>(facts) = table;
+  facts.ops = table.ops;
+  facts.outer = std::span{table.outer}.first(static_cast<std::size_t>(table.outer_count));
+  facts.elementwise = std::span{table.elementwise}.first(static_cast<std::size_t>(table.elementwise_count));
+  facts.rows = std::span{table.rows}.first(static_cast<std::size_t>(table.row_count));
+  facts.groups = pergrad::detail::group_of_layer<Network>;
+  facts.layered = program<Network>::layered;
+  facts.parameters = Network::parameter_count;
+  facts.frozen = Network::frozen_parameter_count;
+  facts.input_size = Network::input_shape.size();
+  if (Network::input_shape.varying_axis() != 0) facts.input_positions = Network::input_shape.e0;
+  for (const op_row& row : table.ops) facts.draws = facts.draws || row.kind == node_kind::tiled;
+  facts.output_size = Network::output_shape.size();
+  return facts;
+}
+/// A network's tables as numbers.
+template <class Network>
+inline constexpr network_facts facts_of = find_facts<Network>();
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Accumulators of a network's sums: as many as keep a device busy with a small network and cost little memory with a
+/// large one. A constant of the network, so that no bit depends on the device or on the batch.
+[[nodiscard]] constexpr int accumulator_count(const network_facts& net) noexcept {
+  constexpr std::size_t most = std::size_t{1} << 20U;  // elements of all accumulators
+  int accumulators = 32;
+  while (accumulators > 1 && static_cast<std::size_t>(accumulators) * net.parameters > most) accumulators /= 2;
+  return std::max(accumulators, 2);
+}
+
+/// Threads of the block that takes a sample through the network.
+template <class Network>
+inline constexpr int sample_threads = [] {
+  int most = 0;
+  for (const op_row& row : facts_of<Network>.ops) most = std::max({most, row.out_size, row.in_size});
+  for (const outer_leaf& leaf : facts_of<Network>.outer) most = std::max(most, leaf.size());
+  return most <= 256 ? 64 : most <= 2048 ? 128 : 256;
+}();
+inline constexpr int sum_threads = 128;
+
+/// Blocks that hold the work on every leaf, or on every one whose sum no product forms.
+[[nodiscard]] constexpr int leaf_blocks(const network_facts& net, bool by_products = false) noexcept {
+  int blocks = 0;
+  const auto count = [&](const auto& leaf) { blocks += blocks_for(work_of(leaf), sum_threads); };
+  for (const outer_leaf& leaf : net.outer) {
+    if (!by_products || !is_one_product(leaf)) count(leaf);
+  }
+  for (const elementwise_leaf& leaf : net.elementwise) count(leaf);
+  for (const row_leaf& leaf : net.rows) count(leaf);
+  return blocks;
+}
+
+/// Samples of the largest batch: what kernels count of it (positions, pixels, blocks of products) are ints.
+template <class Network>
+inline constexpr std::size_t most_batch = [] {
+  constexpr const auto& table = program<Network>::table;
+  std::int64_t each = 1;  // of a sample
+  const auto count = [&](std::int64_t number) { each = std::max(each, number); };
+  const auto blocks = [](const affine_view& view, int rows, int columns) {
+    return std::int64_t{view.groups} * blocks_for(rows, narrow_block::rows) *
+           blocks_for(columns, square_block::columns);
+  };
+  for (const op_row& row : table.ops) {
+    count(row.view.positions());
+    count(row.view.pixels());
+    count(blocks(row.view, row.view.outputs, row.view.positions()));
+    count(blocks(row.view, row.view.channels, row.view.pixels()));
+  }
+  for (int k = 0; k < table.outer_count; ++k) count(table.outer[static_cast<std::size_t>(k)].square_count);
+  constexpr std::int64_t margin = 1 << 16;  // counts are rounded up to whole blocks and slices
+  return static_cast<std::size_t>((std::numeric_limits<int>::max() - margin) / each);
+}();
+
+/// Where everything lies, in bytes from the beginning.
+struct arena_layout {
+  std::size_t state = 0;  ///< a step_state, and behind it the record numbers: one upload
+  std::size_t records = 0;
+  std::size_t numbers = 0;  ///< of samples that come from the host, in its data set
+  std::size_t lengths = 0;
+  std::size_t ops = 0;
+  std::size_t outer = 0;
+  std::size_t elementwise = 0;
+  std::size_t row_leaves = 0;
+  std::size_t integers = 0;
+  std::size_t scalars = 0;
+  std::size_t groups = 0;  ///< clipping group of each layer
+  std::size_t bounds = 0;  ///< clip bound of each group
+  std::size_t parameters = 0;
+  std::size_t workspaces = 0;
+  std::size_t kept = 0;
+  std::size_t losses = 0;
+  std::size_t norms = 0;
+  std::size_t squares = 0;  ///< layered: parts of norms
+  std::size_t weights = 0;  ///< [layer][sample]
+  std::size_t outputs = 0;
+  std::size_t inputs = 0;  ///< of evaluations whose samples come from the host
+  std::size_t targets = 0;
+  std::size_t projections = 0;
+  std::size_t rows = 0;
+  std::size_t sums = 0;  ///< accumulators
+  std::size_t released = 0;
+  std::size_t is_open = 0;  ///< one a pair of the noise
+  std::size_t first_moment = 0;
+  std::size_t second_moment = 0;
+  std::size_t bytes = 0;
+};
+
+/// Materialised gradients that are formed at a time.
+[[nodiscard]] constexpr std::size_t rows_at_a_time(const network_facts& net, std::size_t max_batch) noexcept {
+  constexpr std::size_t most = std::size_t{1} << 20U;  // elements
+  return std::min(max_batch, std::max<std::size_t>(1, most / std::max<std::size_t>(1, net.parameters)));
+}
+/// Room for one value of a sample's targets, whatever the loss. There is room for as many as the network has outputs.
+inline constexpr std::size_t target_bytes = 8;
+
+[[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes,
+                                             std::size_t max_batch) noexcept {
+  constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
+  const std::size_t layers = std::max<std::size_t>(1, net.layers());
+  const std::size_t most_workspaces =
+      net.layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
+  arena_layout a;
+  const auto place = [&](std::size_t& where, std::size_t bytes) {
+    constexpr std::size_t line = 256;
+    where = a.bytes;
+    a.bytes += (bytes + line - 1) / line * line;
+  };
+  place(a.state, sizeof(step_state) + max_batch * sizeof(std::uint32_t));
+  a.records = a.state + sizeof(step_state);
+  place(a.numbers, net.draws ? max_batch * sizeof(std::uint32_t) : 0);
+  place(a.lengths, net.input_positions > 0 ? max_batch * sizeof(std::uint32_t) : 0);
+  place(a.ops, net.ops.size_bytes());
+  place(a.outer, net.outer.size_bytes());
+  place(a.elementwise, net.elementwise.size_bytes());
+  place(a.row_leaves, net.rows.size_bytes());
+  place(a.integers, count(net.integers) * sizeof(int));
+  place(a.scalars, count(net.scalars) * scalar_bytes);
+  place(a.groups, layers * sizeof(int));
+  place(a.bounds, layers * sizeof(double));
+  place(a.parameters, (net.parameters + net.frozen) * scalar_bytes);
+  place(a.workspaces, most_workspaces * count(net.workspace) * scalar_bytes);
+  place(a.kept, max_batch * count(net.kept) * scalar_bytes);
+  place(a.losses, max_batch * sizeof(double));
+  place(a.norms, max_batch * layers * sizeof(norm_bound));
+  place(a.squares, max_batch * count(net.squares) * sizeof(double));
+  place(a.weights, max_batch * layers * scalar_bytes);
+  place(a.outputs, max_batch * net.output_size * scalar_bytes);
+  place(a.inputs, max_batch * net.input_size * scalar_bytes);
+  place(a.targets, max_batch * net.output_size * target_bytes);
+  place(a.projections, max_batch * sizeof(double));
+  place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
+  place(a.sums, count(accumulator_count(net)) * net.parameters * sizeof(std::int64_t));  // or as many scalars
+  place(a.released, net.parameters * scalar_bytes);
+  place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_block);
+  place(a.first_moment, net.parameters * scalar_bytes);
+  place(a.second_moment, net.parameters * scalar_bytes);
+  return a;
+}
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::detail {
+
+/// `static_network::device_bytes` asks this.
+template <class Network>
+struct device_memory {
+  template <std::size_t MaxBatch>
+  static constexpr std::size_t bytes =
+      on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), MaxBatch).bytes;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/cuda/run/executor.hpp - the executor of a device: what a program names in the place of `pergrad::host`
+
+// pergrad/cuda/run/engine.hpp - carries out one evaluation on a device
+//
+// The samples' facts (losses, outputs, norms) come back to the host, where the expressions that asked for them are;
+// weights go to the device again, which forms the sums. So every expression runs that runs on the host, in the same
+// words. The trainer's step (trainer.hpp) does not come back.
+
+// pergrad/cuda/kernels/random.hpp - ChaCha20 in kernels: of the noise, and of the bits inside layers
+
+namespace pergrad::inline v0_1::on_device {
+
+/// ChaCha20's state for a key and a nonce, with block counter 0. Whoever reads it knows the key.
+struct random_stream {
+  std::uint32_t words[16];
+};
+
+/// What hands the words of a stream to a device: streams of a secret key are in the hands of a run only.
+struct stream_upload {
+  template <pergrad::detail::randomness Kind>
+  using stream_of = pergrad::detail::secret_stream<Kind>;
+  using noise_stream = stream_of<pergrad::detail::randomness::noise>;
+  using layers_stream = stream_of<pergrad::detail::randomness::layers>;
+
+  /// With step 0: steps are told to each kernel.
+  template <pergrad::detail::randomness Kind>
+  [[nodiscard]] static random_stream words(const stream_of<Kind>& stream) noexcept {
+    const chacha_nonce nonce = make_nonce(stream_of<Kind>::purpose, 0);
+    random_stream result{};
+    for (std::size_t i = 0; i < 4; ++i) result.words[i] = pergrad::detail::chacha_constants[i];
+    for (std::size_t i = 0; i < 8; ++i) result.words[4 + i] = stream.key().words[i];
+    for (std::size_t i = 0; i < 3; ++i) result.words[13 + i] = nonce.words[i];
+    return result;
+  }
+  template <pergrad::detail::randomness Kind>
+  [[nodiscard]] static std::uint64_t step(const stream_of<Kind>& stream) noexcept {
+    return stream.step_;
+  }
+  [[nodiscard]] static const layers_stream& stream(const layer_randomness& randomness) noexcept {
+    return randomness.stream_;
+  }
+};
+
+/// The same key and purpose at another step.
+[[nodiscard]] PERGRAD_HD inline random_stream at_step(random_stream stream, std::uint64_t step) noexcept {
+  stream.words[14] = static_cast<std::uint32_t>(step & 0xffff'ffffU);
+  stream.words[15] = static_cast<std::uint32_t>(step >> 32U);
+  return stream;
+}
+/// Block `counter` of a stream: RFC 8439 section 2.3.
+PERGRAD_HD inline void make_random_block(const random_stream& stream, std::uint32_t counter,
+                                         std::uint32_t (&block)[16]) noexcept {
+  for (int i = 0; i < 16; ++i) block[i] = stream.words[i];
+  block[12] += counter;
+  pergrad::detail::chacha_rounds(block);
+  for (int i = 0; i < 16; ++i) block[i] += stream.words[i];
+  block[12] += counter;
+}
+
+/// Random bits inside the layers of one sample: those of `layer_randomness::bits`.
+struct layer_bits {
+  const random_stream* layers = nullptr;  ///< of the purpose dropout and any step; nullptr: layers are as in evaluation
+  std::uint64_t step = 0;
+  std::uint32_t record = 0;  ///< of the sample
+
+  [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return layers != nullptr; }
+  /// What a layer of the network draws from: element e has word e % 16 of block e / 16 (`make_random_block`).
+  /// Precondition: is_random().
+  [[nodiscard]] PERGRAD_HD random_stream of_layer(std::uint32_t layer) const noexcept {
+    std::uint32_t seed[16];
+    make_random_block(at_step(*layers, step), record, seed);
+    random_stream own = *layers;
+    for (int i = 0; i < 8; ++i) own.words[4 + i] = seed[i];
+    return at_step(own, layer);
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+// pergrad/cuda/kernels/release.hpp - the release gate on a device (privacy/release.hpp): accumulators of integer sums,
+// noise, update, in one sweep over the parameters
+//
+//   Q = lane_0 + lane_1 + ...;  r = grid (Q + k);  parameters <- rule(r)
+//
+// Noise is never stored: a block of threads makes one block of 512 integers (privacy/noise/rounded_gaussian.hpp says
+// from which words) and uses them. 64 threads make its ChaCha20 blocks while the others read the accumulators; then
+// each of 256 threads turns four words into two integers. Where a rounding is not proven at once, the thread leaves its
+// two elements alone and says so; `settle_kernel` draws more bits for those. So the integers are the host's, and the
+// update's bits those of the host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Which rule of optim/rules.hpp `release_kernel` applies.
+namespace update {
+inline constexpr int sgd = 1;
+inline constexpr int momentum = 2;
+inline constexpr int adam = 3;
+}  // namespace update
+
+/// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and the learning
+/// rate and correction that optim/rules.hpp speaks of.
+template <class Scalar>
+struct release_settings {
+  random_stream noise{};  ///< of the purpose gradient_noise and step 0
+  double sigma = 0;       ///< of the noise, in steps of the grid; 0: none
+  pergrad::detail::release_scale grid{};
+  double scale = 1;  ///< the gradient's public factor
+  Scalar momentum = 0;
+  double beta1 = 0;
+  double beta2 = 0;
+  double stability = 0;
+};
+
+/// What both kernels of a release read and write.
+template <class Scalar>
+struct release_work {
+  const step_state* state;  ///< a state that is not the last of its batch: the kernels do nothing
+  release_settings<Scalar> settings;
+  const std::int64_t* accumulators;  ///< steps of the grid; accumulator l of element e at [l * accumulator_stride + e]
+  int accumulator_count;             ///< at least 1
+  std::int64_t accumulator_stride;   ///< at least `count`
+  std::int64_t count;                ///< elements, at most `gaussians_per_step`
+  Scalar* parameters;
+  Scalar* first;           ///< velocity or first moment
+  Scalar* second;          ///< second moment
+  Scalar* released;        ///< gets the released values
+  unsigned char* is_open;  ///< one a pair: its rounding is not proven
+  int rule;                ///< one of `update::`
+
+  [[nodiscard]] PERGRAD_HD std::int64_t sum_of_lanes(std::int64_t element) const noexcept {
+    if (element >= count) return 0;
+    std::int64_t sum = accumulators[element];
+    for (int accumulator = 1; accumulator < accumulator_count; ++accumulator)
+      sum += accumulators[accumulator * accumulator_stride + element];
+    return sum;
+  }
+  /// Releases one element and takes the step with it. `sum` and `noise` count steps of the grid.
+  PERGRAD_HD void release(std::int64_t element, std::int64_t sum, double noise) const noexcept {
+    if (element >= count) return;
+    constexpr auto most = static_cast<std::int64_t>(pergrad::detail::most_on_grid);
+    const std::int64_t place = smaller_of(larger_of(sum, -most), most);
+    const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
+    released[element] = value;
+    switch (rule) {
+      case update::sgd: {
+        const auto step = static_cast<Scalar>(multiply(state->rate, settings.scale));
+        return rules::sgd_rule<Scalar>{step}(value, parameters[element]);
+      }
+      case update::momentum:
+        return rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
+                                            settings.momentum}(value, parameters[element], first[element]);
+      case update::adam:
+        return rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2,
+                                        settings.stability,
+                                        settings.scale)(value, parameters[element], first[element], second[element]);
+      default:
+        return;
+    }
+  }
+};
+
+inline constexpr int release_threads = 256;
+inline constexpr int release_elements = static_cast<int>(pergrad::detail::gaussian_block);
+static_assert(release_elements == 2 * release_threads);
+
+/// The kernel at the head of this file; `blocks()` of them. The rule is a number and not a template argument: what
+/// makes the noise is compiled once a program.
+template <class Scalar>
+struct release_kernel {
+  static constexpr int threads = release_threads;
+  static constexpr int chacha_blocks = 64;
+  struct shared_type {
+    std::uint32_t words[16][chacha_blocks];
+  };
+
+  release_work<Scalar> work;
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_elements); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    if (work.state->last == 0) return;
+    auto& shared = block.template shared<shared_type>();
+    typename Block::template local<registers<std::int64_t, 2>> sums;
+    const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_elements;
+    const bool is_noised = work.settings.sigma > 0;
+    block.each([&](int t) {
+      for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of_lanes(begin + half * threads + t);
+      if (is_noised && t < chacha_blocks) {
+        std::uint32_t words[16];
+        make_random_block(at_step(work.settings.noise, work.state->noise_step),
+                          static_cast<std::uint32_t>(chacha_blocks * block.index() + t), words);
+        PERGRAD_UNROLL
+        for (int row = 0; row < 16; ++row) shared.words[row][t] = words[row];
+      }
+    });
+    block.each([&](int t) {
+      double k[2] = {0, 0};
+      bool is_open = false;
+      if (is_noised) {
+        const int row = t / chacha_blocks * 4;
+        const int column = t % chacha_blocks;
+        const auto words = pergrad::detail::widened<0, 1>(shared.words[row][column], shared.words[row + 1][column],
+                                                          shared.words[row + 2][column], shared.words[row + 3][column]);
+        const auto pair = pergrad::detail::round_gaussians<1>(words, 2 * work.settings.sigma * work.settings.sigma);
+        k[0] = pair.along_cosine;
+        k[1] = pair.along_sine;
+        is_open = pergrad::detail::is_open(pair.margin);
+      }
+      work.is_open[static_cast<std::int64_t>(block.index()) * threads + t] = is_open ? 1 : 0;
+      if (is_open) return;
+      for (int half = 0; half < 2; ++half) work.release(begin + half * threads + t, sums[t][half], k[half]);
+    });
+  }
+};
+
+/// Releases the elements that a `release_kernel` has left alone; `blocks()` of them.
+template <class Scalar>
+struct settle_kernel {
+  static constexpr int threads = release_threads;
+  struct shared_type {};
+
+  release_work<Scalar> work;
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_elements); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    if (work.state->last == 0) return;
+    block.each([&](int t) {
+      const std::int64_t pair = static_cast<std::int64_t>(block.index()) * threads + t;
+      if (work.is_open[pair] == 0) return;
+      const random_stream stream = at_step(work.settings.noise, work.state->noise_step);
+      std::uint32_t words[16];
+      pergrad::detail::gaussian_bits bits{};
+      make_random_block(stream, static_cast<std::uint32_t>(64 * block.index() + t % 64), words);
+      for (int i = 0; i < 2; ++i) {
+        bits.u[i] = words[t / 64 * 4 + i];
+        bits.v[i] = words[t / 64 * 4 + 2 + i];
+      }
+      random_stream more = stream;
+      more.words[13] = continued_purpose(more.words[13], static_cast<std::uint32_t>(pair >> 32));
+      make_random_block(more, static_cast<std::uint32_t>(pair), words);
+      for (int i = 0; i < 8; ++i) {
+        bits.u[2 + i] = words[i];
+        bits.v[2 + i] = words[8 + i];
+      }
+      std::int64_t k[2];
+      pergrad::detail::exact_pair(bits, work.settings.sigma, k);
+      const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_elements;
+      for (int half = 0; half < 2; ++half) {
+        const std::int64_t element = begin + half * threads + t;
+        work.release(element, work.sum_of_lanes(element), static_cast<double>(k[half]));
+      }
+    });
+  }
+};
+
+/// out[e] = ((lane_0 + lane_1) + lane_2) + ..., in order; of a sum that is not released. `blocks()` of them.
+template <class Sum>
+struct fold_kernel {
+  static constexpr int threads = 256;
+  struct shared_type {};
+
+  const Sum* accumulators;  ///< accumulator l of element e at [l * count + e]
+  int accumulator_count;
+  std::int64_t count;
+  Sum* out;  ///< may be accumulator 0
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(count, threads); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    block.each([&](int t) {
+      const std::int64_t element = static_cast<std::int64_t>(block.index()) * threads + t;
+      if (element >= count) return;
+      Sum sum = accumulators[element];
+      for (int accumulator = 1; accumulator < accumulator_count; ++accumulator) {
+        if constexpr (std::is_integral_v<Sum>) {
+          sum += accumulators[accumulator * count + element];
+        } else {
+          sum = add(sum, accumulators[accumulator * count + element]);
+        }
+      }
+      out[element] = sum;
+    });
   }
 };
 
@@ -31856,6 +32309,329 @@ struct projection_kernel {
 // An element of the result is one thread's; only where a layer has far fewer outputs than the block has threads do
 // several threads share a sum. What a thread adds up, it adds up in a fixed order.
 
+// pergrad/cuda/kernels/team.hpp - a block of threads as a team: one sample, an element a thread
+//
+// The words are those of pergrad/team.hpp. Rows that have nothing to do with each other are for the warps, each of
+// which is a team of its own.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// One element, as a layer's functions see it.
+template <class Scalar>
+struct element_at {
+  int i;
+  [[nodiscard]] PERGRAD_HD Scalar operator()(const Scalar* from) const noexcept { return from[i]; }
+  PERGRAD_HD void put(Scalar* to, Scalar value) const noexcept { to[i] = value; }
+  [[nodiscard]] PERGRAD_HD static Scalar zero() noexcept { return 0; }
+};
+/// The same, read as a double to be summed up.
+struct wide_element_at {
+  int i;
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD double operator()(const Scalar* from) const noexcept {
+    return static_cast<double>(from[i]);
+  }
+};
+
+/// What all teams do that only need threads and barriers.
+template <class Block, class Scalar>
+struct thread_team {
+  using scalar = Scalar;
+  static constexpr int threads = Block::threads;
+  static constexpr int warps = threads / warp_size;
+
+  const Block& block;
+  double (&partial)[static_cast<std::size_t>(warps)];
+
+  template <class Function>
+  PERGRAD_HD void map(std::ptrdiff_t count, const Function& f) const {
+    each(count, [&](int i) { f(element_at<Scalar>{i}); });
+  }
+  template <class Function>
+  PERGRAD_HD void map(std::ptrdiff_t rows, std::ptrdiff_t count, const Function& f) const {
+    const auto width = static_cast<int>(count);
+    each(rows * count, [&](int i) { f(static_cast<std::ptrdiff_t>(i / width), element_at<Scalar>{i % width}); });
+  }
+  template <class Function>
+  PERGRAD_HD void each(std::ptrdiff_t count, const Function& f) const {
+    const auto end = static_cast<int>(count);
+    block.each([&](int t) {
+      PERGRAD_ROLLED
+      for (int i = t; i < end; i += threads) f(i);
+    });
+  }
+  PERGRAD_HD void fill(std::ptrdiff_t count, Scalar* to, Scalar value) const {
+    if (count > 0) each(count, [&](int i) { to[i] = value; });
+  }
+  PERGRAD_HD void copy(std::ptrdiff_t count, const Scalar* from, Scalar* to) const {
+    if (count > 0) each(count, [&](int i) { to[i] = from[i]; });
+  }
+
+  template <int Sums, class Function>
+  [[nodiscard]] PERGRAD_HD values_of<double, Sums> reduce(std::ptrdiff_t count, const Function& f) const {
+    const auto end = static_cast<int>(count);
+    typename Block::template local<values_of<double, Sums>> own;
+    block.each([&](int t) {
+      values_of<double, Sums> sums{};
+      PERGRAD_ROLLED
+      for (int i = t; i < end; i += threads) {
+        const auto terms = f(wide_element_at{i});
+        for (int s = 0; s < Sums; ++s) sums[s] += terms[s];
+      }
+      own[t] = sums;
+    });
+    return totals_of(own);
+  }
+  /// Terms are the scalar's; they are added up in double.
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD Scalar sum(std::ptrdiff_t count, const Function& f) const {
+    const auto end = static_cast<int>(count);
+    typename Block::template local<double> own;
+    block.each([&](int t) {
+      double sum = 0;
+      PERGRAD_ROLLED
+      for (int i = t; i < end; i += threads) sum += static_cast<double>(f(element_at<Scalar>{i}));
+      own[t] = sum;
+    });
+    return static_cast<Scalar>(block.sum(own, partial));
+  }
+  [[nodiscard]] PERGRAD_HD Scalar largest(std::ptrdiff_t count, const Scalar* from) const {
+    const auto end = static_cast<int>(count);
+    typename Block::template local<double> own;
+    block.each([&](int t) {
+      auto most = static_cast<double>(from[0]);
+      PERGRAD_ROLLED
+      for (int i = t; i < end; i += threads) most = larger_of(most, static_cast<double>(from[i]));
+      own[t] = most;
+    });
+    return static_cast<Scalar>(block.largest(own, partial));
+  }
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD std::ptrdiff_t count(std::ptrdiff_t count, const Function& f) const {
+    return static_cast<std::ptrdiff_t>(
+        reduce<1>(count, [&](const wide_element_at& at) { return values(f(at.i) ? 1.0 : 0.0); })[0]);
+  }
+
+  PERGRAD_HD void multiply(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                           Scalar* out) const {
+    product(sizes, left, right, [&](int place, int /*column*/, Scalar sum) { out[place] = sum; });
+  }
+  PERGRAD_HD void multiply_add(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                               Scalar* out) const {
+    product(sizes, left, right, [&](int place, int /*column*/, Scalar sum) { out[place] += sum; });
+  }
+  PERGRAD_HD void multiply_bias(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                                Scalar* out, const Scalar* bias) const {
+    product(sizes, left, right, [&](int place, int column, Scalar sum) { out[place] = sum + bias[column]; });
+  }
+  /// Where it is: elements are read wherever they lie.
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> turned(const matrix_view<Scalar>& from, std::ptrdiff_t /*rows*/,
+                                                      std::ptrdiff_t /*columns*/, Scalar* /*to*/,
+                                                      std::ptrdiff_t /*step*/) const noexcept {
+    return {from.first, from.column, from.row};
+  }
+
+ protected:
+  template <int Sums>
+  [[nodiscard]] PERGRAD_HD values_of<double, Sums> totals_of(
+      const typename Block::template local<values_of<double, Sums>>& own) const {
+    values_of<double, Sums> totals{};
+    for (int s = 0; s < Sums; ++s) {
+      typename Block::template local<double> one;
+      block.each([&](int t) { one[t] = own[t][s]; });
+      totals[s] = block.sum(one, partial);
+    }
+    return totals;
+  }
+
+ private:
+  template <class Finish>
+  PERGRAD_HD void product(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                          const Finish& finish) const {
+    const auto columns = static_cast<int>(sizes.columns);
+    const auto rows = static_cast<int>(sizes.rows.count);
+    const auto depth = static_cast<int>(sizes.depth);
+    each(sizes.outer.count * sizes.rows.count * sizes.columns, [&](int e) {
+      const int column = e % columns;
+      const int row = e / columns % rows;
+      const int outer = e / columns / rows;
+      const Scalar* from = left + outer * sizes.outer.left + row * sizes.rows.left;
+      const Scalar* with = right.first + column * right.column;
+      Scalar total = 0;
+      for (int d = 0; d < depth; ++d) total = fma(from[d * sizes.left], with[d * right.row], total);
+      finish(static_cast<int>(outer * sizes.outer.out + row * sizes.rows.out) + column, column, total);
+    });
+  }
+};
+
+/// Of a channel and one of its pixels, in PyTorch's order: dense and stored images are the same.
+template <class Value>
+struct channel_at {
+  std::ptrdiff_t channel;
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD Value per_channel(const Function& f) const noexcept {
+    return static_cast<Value>(f(channel));
+  }
+};
+template <class Value>
+struct channel_pixel_at {
+  int i;
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value first(const Scalar* image) const noexcept {
+    return static_cast<Value>(image[i]);
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value second(const Scalar* image) const noexcept {
+    return static_cast<Value>(image[i]);
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value dense(const Scalar* image) const noexcept {
+    return static_cast<Value>(image[i]);
+  }
+  template <class Scalar>
+  PERGRAD_HD void put_second(Scalar* image, Value value) const noexcept {
+    image[i] = value;
+  }
+  template <class Scalar>
+  PERGRAD_HD void put_dense(Scalar* image, Value value) const noexcept {
+    image[i] = value;
+  }
+};
+/// One value of the group at hand.
+template <class Value>
+struct of_group {
+  Value of;
+  [[nodiscard]] PERGRAD_HD const Value& operator()(std::ptrdiff_t /*channel*/) const noexcept { return of; }
+};
+/// Images have one layout here.
+struct any_layout {};
+
+/// One group of channels of a sample, by a team of threads.
+template <class Team>
+struct channel_group {
+  using scalar = typename Team::scalar;
+  const Team& team;
+  int group;
+  int group_size;  ///< channels
+  int pixels;
+
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD auto each(const Function& f) const {
+    return of_group<decltype(f(std::ptrdiff_t{}))>{f(static_cast<std::ptrdiff_t>(group))};
+  }
+  template <class Function>
+  PERGRAD_HD void keep(scalar* to, const Function& f) const {
+    team.fill(1, to + group, f(static_cast<std::ptrdiff_t>(group) * group_size));
+  }
+  template <int Sums, class Function, class Result>
+  [[nodiscard]] PERGRAD_HD auto reduce(any_layout /*a*/, any_layout /*b*/, const values_of<scalar*, Sums>& to,
+                                       const Function& f, const Result& g) const {
+    of_group<decltype(g(std::ptrdiff_t{}, values_of<double, Sums>{}))> total{};
+    for (int c = group * group_size; c < (group + 1) * group_size; ++c) {
+      const auto sums = team.template reduce<Sums>(pixels, [&](const wide_element_at& at) {
+        return f(channel_at<double>{c})(channel_pixel_at<double>{c * pixels + at.i});
+      });
+      for (int s = 0; s < Sums; ++s) {
+        if (to[s] != nullptr) team.fill(1, to[s] + c, static_cast<scalar>(sums[s]));
+      }
+      const auto share = g(static_cast<std::ptrdiff_t>(c), sums);
+      for (int s = 0; s < static_cast<int>(sizeof share / sizeof(double)); ++s) total.of[s] += share[s];
+    }
+    return total;
+  }
+  template <class Function>
+  PERGRAD_HD void map(any_layout /*a*/, any_layout /*b*/, const Function& f) const {
+    const int first = group * group_size * pixels;
+    team.each(group_size * pixels,
+              [&](int i) { f(channel_at<scalar>{(first + i) / pixels})(channel_pixel_at<scalar>{first + i}); });
+  }
+};
+
+/// The team of one sample and one layer.
+template <class Block, class Scalar>
+struct block_team : thread_team<Block, Scalar> {
+  using base = thread_team<Block, Scalar>;
+  using base::block;
+
+  static constexpr std::ptrdiff_t samples = 1;
+  shape in{};
+  shape in2{};
+  shape out{};
+  sample_arrays<const Scalar> x{};
+  sample_arrays<const Scalar> x2{};
+  sample_arrays<Scalar> y{};
+  sample_arrays<const Scalar> dy{};
+  sample_arrays<Scalar> dx{};
+  sample_arrays<Scalar> dx2{};
+  sample_arrays<Scalar> saved{};
+  sample_arrays<Scalar> scratch{};
+  bool wants_factors = true;
+  bool wants_dx = false;
+  bool wants_dx2 = false;
+  any_layout x_layout{};
+  any_layout y_layout{};
+  any_layout dx_layout{};
+  any_layout dy_layout{};
+
+  const Scalar* parameters = nullptr;
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(std::ptrdiff_t offset, std::ptrdiff_t /*rows*/,
+                                                      std::ptrdiff_t columns) const noexcept {
+    return {parameters + offset, columns, 1};
+  }
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t /*k*/, std::ptrdiff_t offset,
+                                                          std::ptrdiff_t /*rows*/,
+                                                          std::ptrdiff_t columns) const noexcept {
+    return {parameters + offset, 1, columns};
+  }
+
+  std::uint32_t own_lengths[2] = {};  ///< positions of the inputs that are there
+  bool varies = false;
+  bool varies2 = false;
+  [[nodiscard]] PERGRAD_HD std::ptrdiff_t length(std::ptrdiff_t /*sample*/) const noexcept { return own_lengths[0]; }
+  [[nodiscard]] PERGRAD_HD std::ptrdiff_t length2(std::ptrdiff_t /*sample*/) const noexcept { return own_lengths[1]; }
+  [[nodiscard]] PERGRAD_HD bool lengths_vary() const noexcept { return varies; }
+  [[nodiscard]] PERGRAD_HD bool lengths2_vary() const noexcept { return varies2; }
+  [[nodiscard]] PERGRAD_HD const std::int32_t* ids(std::ptrdiff_t /*sample*/) const noexcept {
+    return static_cast<const std::int32_t*>(static_cast<const void*>(x.first));
+  }
+
+  layer_bits bits{};
+  std::uint32_t layer_number = 0;
+  [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return bits.is_random(); }
+  template <class Function>
+  PERGRAD_HD void draw(std::ptrdiff_t /*sample*/, std::ptrdiff_t first, std::ptrdiff_t count, const Function& f) const {
+    const random_stream stream = bits.of_layer(layer_number);
+    const auto end = static_cast<int>(count);
+    const auto first_block = static_cast<std::uint32_t>(first / 16);
+    base::each((count + 15) / 16, [&](int group) {
+      std::uint32_t words[16];
+      make_random_block(stream, first_block + static_cast<std::uint32_t>(group), words);
+      for (int i = 0; i < 16 && group * 16 + i < end; ++i) f(group * 16 + i, words[i]);
+    });
+  }
+
+  template <class Function>
+  PERGRAD_HD void for_each_row(std::ptrdiff_t rows, const Function& f) const {
+    const auto end = static_cast<int>(rows);
+    block.warps([&](const auto& warp) {
+      using warp_type = std::remove_cvref_t<decltype(warp)>;
+      double none[1];
+      const thread_team<warp_type, Scalar> team{warp, none};
+      for (int r = warp.index(); r < end; r += base::warps) f(static_cast<std::ptrdiff_t>(r), team);
+    });
+  }
+  template <class Function>
+  PERGRAD_HD void for_each_group(std::ptrdiff_t channels, std::ptrdiff_t group_size, const Function& f) const {
+    const auto size = static_cast<int>(group_size);
+    const auto pixels = static_cast<int>(static_cast<std::ptrdiff_t>(in.size()) / channels);
+    for (int group = 0; group < static_cast<int>(channels) / size; ++group) {
+      f(channel_group<base>{*this, group, size, pixels});
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+
 namespace pergrad::inline v0_1::on_device {
 
 /// A block at work on one sample.
@@ -31865,13 +32641,35 @@ struct node_worker {
   const table_view<Scalar>& tables;
   sample_values<Scalar> values;
   const Scalar* parameters;
-  Scalar (&scratch)[static_cast<std::size_t>(Threads)];  ///< shared by the block
+  Scalar (&scratch)[static_cast<std::size_t>(Threads)];              ///< shared by the block
+  double (&partial)[static_cast<std::size_t>(Threads / warp_size)];  ///< as well
+  layer_bits bits;                                                   ///< of the sample
+
+  /// Sets a node's output, or its gradient, to zero behind the sample's length: values as soon as they are written,
+  /// gradients before they are read.
+  PERGRAD_HD void trim(const op_row& row, int place) const {
+    if (row.out_lengths < 0) return;
+    const int length = values.positions(row.out_lengths, 0);
+    Scalar* at = values.to(place);
+    const bool outermost = (row.out_shape.lengths & 3U) == 1;  // the axis of positions
+    const int all = static_cast<int>(outermost ? row.out_shape.e0 : row.out_shape.e1);
+    const int inner = outermost ? row.out_size / all : 1;
+    for_each(row.out_size, [&](int i) {
+      if (i / inner % all >= length) at[i] = 0;
+    });
+  }
 
   PERGRAD_HD void forward(const op_row& row) const {
     if (row.out_size == 0) return;
     switch (row.kind) {
-      case node_kind::affine:
-        return affine_forward(row);
+      case node_kind::affine: {
+        const Scalar* bias = row.bias < 0 ? nullptr : parameters + row.bias;
+        const Scalar* x = values.at(row.in);
+        Scalar* y = values.to(row.out);
+        return row.adjoint != 0 ? through_adjoint(row, x, y, bias, false) : through_view(row, x, y, bias, false);
+      }
+      case node_kind::reshape:
+        return turn(values.at(row.in), static_cast<int>(row.in_shape.e0), row.out_size, values.to(row.out), false);
       case node_kind::branch_sum: {
         const Scalar* first = values.at(row.in);
         const Scalar* second = values.at(row.in2);
@@ -31887,9 +32685,18 @@ struct node_worker {
   PERGRAD_HD void backward(const op_row& row) const {
     if (row.out_size == 0) return;
     switch (row.kind) {
-      case node_kind::affine:
-        if (row.input_gradient != 0) affine_backward(row);
-        return;
+      case node_kind::affine: {
+        if (row.input_gradient == 0) return;
+        const Scalar* dy = values.at(row.dy);
+        Scalar* dx = values.to(row.dx);
+        const bool onto = row.accumulate != 0;
+        return row.adjoint != 0 ? through_view(row, dy, dx, nullptr, onto)
+                                : through_adjoint(row, dy, dx, nullptr, onto);
+      }
+      case node_kind::reshape:
+        if (row.input_gradient == 0) return;
+        return turn(values.at(row.dy), static_cast<int>(row.in_shape.e1), row.out_size, values.to(row.dx),
+                    row.accumulate != 0);
       case node_kind::branch_sum: {
         const Scalar* dy = values.at(row.dy);
         Scalar* dx = values.to(row.dx);
@@ -31922,13 +32729,20 @@ struct node_worker {
     return parts;
   }
 
-  /// y[i] = bias + sum over the taps and channels of the position, channel after channel.
-  PERGRAD_HD void affine_forward(const op_row& row) const {
+  /// A matrix of `rows` rows turned into its transpose. `onto`: added to what is there.
+  PERGRAD_HD void turn(const Scalar* from, int rows, int count, Scalar* to, bool onto) const {
+    const int columns = count / rows;
+    for_each(count, [&](int i) {
+      const Scalar value = from[i % rows * columns + i / rows];
+      to[i] = onto ? to[i] + value : value;
+    });
+  }
+
+  /// y[i] = bias + sum over the taps and channels of the position, channel after channel. `onto`: in the place of the
+  /// bias, what is there.
+  PERGRAD_HD void through_view(const op_row& row, const Scalar* x, Scalar* y, const Scalar* bias, bool onto) const {
     const affine_view& view = row.view;
-    const Scalar* x = values.at(row.in);
-    Scalar* y = values.to(row.out);
     const Scalar* weights = parameters + row.parameters;
-    const Scalar* bias = row.bias < 0 ? nullptr : parameters + row.bias;
     const int positions = view.positions();
     const int channels = view.groups * view.outputs;
     const int count = channels * positions;
@@ -31961,7 +32775,8 @@ struct node_worker {
         const int position = inner ? i / channels : i % positions;
         return channel * view.y_output + position_in_y(view, position);
       };
-      const auto bias_of = [&](int i) {
+      const auto start_of = [&](int i) {
+        if (onto) return y[place(i)];
         return bias == nullptr ? Scalar{0} : bias[inner ? i % channels : i / positions];
       };
       block.each([&](int t) {
@@ -31969,7 +32784,7 @@ struct node_worker {
           const int i = parts == 1 ? k : k / parts;
           const Scalar sum = sum_of(i, k - i * parts);
           if (parts == 1) {
-            y[place(i)] = sum + bias_of(i);
+            y[place(i)] = sum + start_of(i);
           } else {
             scratch[k] = sum;
           }
@@ -31978,7 +32793,7 @@ struct node_worker {
       if (parts == 1) return;
       block.each([&](int t) {
         if (t >= count) return;
-        Scalar sum = bias_of(t);
+        Scalar sum = start_of(t);
         for (int part = 0; part < parts; ++part) sum += scratch[t * parts + part];
         y[place(t)] = sum;
       });
@@ -31990,21 +32805,20 @@ struct node_worker {
       const int group = channel / view.outputs;
       const Scalar* from = x + group * view.x_group;
       const Scalar* weight = weights + channel * width;
-      Scalar sum = bias == nullptr ? Scalar{0} : bias[channel];
+      Scalar& to = y[channel * view.y_output + position_in_y(view, position)];
+      Scalar sum = onto ? to : bias == nullptr ? Scalar{0} : bias[channel];
       for (int c = 0; c < view.channels; ++c) {
         for_each_tap(view, position, [&](int tap, int pixel) { sum = fma(weight[tap], from[pixel], sum); });
         from += view.x_channel;
         weight += view.taps();
       }
-      y[channel * view.y_output + position_in_y(view, position)] = sum;
+      to = sum;
     });
   }
 
-  /// dx[i] = sum over the positions that see input i, and over their outputs.
-  PERGRAD_HD void affine_backward(const op_row& row) const {
+  /// x[i] = bias + sum over the positions that see input i, and over their outputs. `onto`: added to what is there.
+  PERGRAD_HD void through_adjoint(const op_row& row, const Scalar* y, Scalar* x, const Scalar* bias, bool onto) const {
     const affine_view& view = row.view;
-    const Scalar* dy = values.at(row.dy);
-    Scalar* dx = values.to(row.dx);
     const Scalar* weights = parameters + row.parameters;
     const int pixels = view.pixels();
     const int channels = view.groups * view.channels;
@@ -32017,7 +32831,7 @@ struct node_worker {
       const int group = channel / view.channels;
       const auto [pd, ph, pw] = index_in(view.in, pixel);
       const Scalar* weight = weights + group * view.outputs * width + channel % view.channels * taps;
-      const Scalar* from = dy + group * view.y_group;
+      const Scalar* from = y + group * view.y_group;
       Scalar sum = 0;
       for (int kd = 0; kd < view.kernel[0]; ++kd) {
         const int od = position_seeing(view, 0, pd, kd);
@@ -32034,8 +32848,9 @@ struct node_worker {
           }
         }
       }
-      const int place = channel * view.x_channel + pd * view.x_step[0] + ph * view.x_step[1] + pw * view.x_step[2];
-      dx[place] = row.accumulate != 0 ? dx[place] + sum : sum;
+      Scalar& to = x[channel * view.x_channel + pd * view.x_step[0] + ph * view.x_step[1] + pw * view.x_step[2]];
+      if (bias != nullptr) sum += bias[channel];
+      to = onto ? to + sum : sum;
     });
   }
   /// The position whose tap k is input i, or -1.
@@ -32050,7 +32865,9 @@ struct node_worker {
   PERGRAD_HD void function_forward(const op_row& row) const {
     const Scalar* x = values.at(row.in);
     Scalar* y = values.to(row.out);
-    if constexpr (detail::has_value<Function>) {
+    if constexpr (detail::is_tiled<Function>) {
+      device_code_of<Function>::forward(team_of(row, false));
+    } else if constexpr (detail::has_value<Function>) {
       for_each(row.out_size, [&](int i) { y[i] = device_code_of<Function>::value(x[i]); });
     } else if constexpr (detail::has_general_forward<Function>) {
       block.once([&] {
@@ -32074,7 +32891,10 @@ struct node_worker {
     const Scalar* y = values.at(row.out);
     const Scalar* dy = values.at(row.dy);
     Scalar* dx = values.to(row.dx);
-    if constexpr (detail::has_value<Function>) {
+    if constexpr (detail::is_tiled<Function>) {
+      device_code_of<Function>::backward(team_of(row, true));
+      add_written(row);
+    } else if constexpr (detail::has_value<Function>) {
       if (row.input_gradient == 0) return;
       for_each(row.out_size, [&](int i) {
         const Scalar part = dy[i] * device_code_of<Function>::derivative(x[i], y[i]);
@@ -32085,19 +32905,57 @@ struct node_worker {
         const view<const Scalar> weights{parameters + row.parameters, static_cast<std::size_t>(row.weights)};
         const view<const Scalar> from{x, static_cast<std::size_t>(row.in_size)};
         const view<const Scalar> backprop{dy, static_cast<std::size_t>(row.out_size)};
-        Scalar* target = row.accumulate != 0 ? values.to(row.scratch) : dx;
-        const view<Scalar> to{target, static_cast<std::size_t>(row.in_size)};
+        const view<Scalar> to{values.to(row.written_dx), static_cast<std::size_t>(row.in_size)};
         const view<Scalar> saved{values.to(row.saved), static_cast<std::size_t>(row.saved_size)};
         if constexpr (detail::has_saving_backward<Function>) {
           device_code_of<Function>::backward(row.in_shape, weights, from, backprop, to, saved);
         } else {
           device_code_of<Function>::backward(row.in_shape, weights, from, backprop, to);
         }
-        for (int i = 0; row.accumulate != 0 && i < row.in_size; ++i) dx[i] += target[i];
       });
+      add_written(row);
     } else if constexpr (is_window_rule<Function>) {
       if (row.input_gradient != 0) pool_backward<Function>(row, x, y, dy, dx);
     }
+  }
+
+  /// The block as the team of a layer on tiles.
+  [[nodiscard]] PERGRAD_HD block_team<Block, Scalar> team_of(const op_row& row, bool backward) const {
+    block_team<Block, Scalar> team{{block, partial}};
+    team.in = row.in_shape;
+    team.in2 = row.in2_shape;
+    team.out = row.out_shape;
+    team.x = {values.at(row.in)};
+    team.x2 = {values.at(row.in2)};
+    team.y = {values.to(row.out)};
+    team.saved = {values.to(row.saved)};
+    team.scratch = {values.to(backward ? row.back_scratch : row.scratch)};
+    if (backward) {
+      team.dy = {values.at(row.dy)};
+      team.dx = {values.to(row.written_dx)};
+      team.dx2 = {values.to(row.written_dx2)};
+      team.wants_factors = row.wants_factors != 0;
+      team.wants_dx = row.input_gradient != 0;
+      team.wants_dx2 = row.input2_gradient != 0;
+    }
+    team.parameters = parameters + row.parameters;
+    team.own_lengths[0] =
+        static_cast<std::uint32_t>(values.positions(row.in_lengths, static_cast<int>(row.in_shape.e0)));
+    team.own_lengths[1] =
+        static_cast<std::uint32_t>(values.positions(row.in2_lengths, static_cast<int>(row.in2_shape.e0)));
+    team.bits = bits;
+    team.layer_number = static_cast<std::uint32_t>(row.node);
+    team.varies = row.in_lengths >= 0;
+    team.varies2 = row.in2_lengths >= 0;
+    return team;
+  }
+  /// Adds what a layer has written in the place of gradients to them.
+  PERGRAD_HD void add_written(const op_row& row) const {
+    const auto add = [&](int to, int from, int count) {
+      for_each(count, [&](int i) { values.to(to)[i] += values.at(from)[i]; });
+    };
+    if (row.accumulate != 0) add(row.dx, row.written_dx, row.in_size);
+    if (row.accumulate2 != 0) add(row.dx2, row.written_dx2, row.in2_size);
   }
 
   /// What a window of a pool covers.
@@ -32219,6 +33077,8 @@ struct sample_work {
   sample_results<Scalar> results;
   clip_rule rule;
   method_choice method;
+  random_stream layers;  ///< of the bits inside layers, at any step, if `random`
+  int random = 0;
   int output = 0;  ///< places
   int output_gradient = 0;
   int output_size = 0;
@@ -32240,6 +33100,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     double partial[static_cast<std::size_t>(Threads / warp_size)];
   };
   using work_type::first, work_type::last, work_type::stages, work_type::method, work_type::rule, work_type::norms;
+  using work_type::layers, work_type::random;
   using work_type::output, work_type::output_gradient, work_type::output_size, work_type::tf32;
   using work_type::state, work_type::tables, work_type::samples, work_type::parameters, work_type::results;
 
@@ -32249,13 +33110,17 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     if (static_cast<std::uint32_t>(sample) >= state->count) return;
     auto& shared = block.template shared<shared_type>();
     const sample_values<Scalar> values = samples.values(sample);
-    const node_worker<Block, Scalar, Functions, Threads> nodes{block, tables, values, parameters, shared.scratch};
+    layer_bits bits;
+    if (random != 0) bits = {&layers, state->layer_step, samples.numbers[sample]};
+    const node_worker<Block, Scalar, Functions, Threads> nodes{block,          tables,         values, parameters,
+                                                               shared.scratch, shared.partial, bits};
     const norm_worker<Block, Scalar, Threads> worker{block, values, samples.kept_of(sample), shared.partial};
     norm_bound* parts = results.norms + static_cast<std::size_t>(sample) * static_cast<std::size_t>(tables.layers);
     if ((stages & stage::forward) != 0) {
       for (int i = first; i < last; ++i) {
         const op_row& row = tables.ops[i];
-        nodes.forward(row);
+        if (!is_product(row)) nodes.forward(row);
+        nodes.trim(row, row.out);
         if (row.handed_on != 0) store_rounded(block, values.to(row.out), row.out_size);
       }
     }
@@ -32270,7 +33135,10 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
       for (int i = last; i-- > first;) {
         const op_row& row = tables.ops[i];
         if (row.backward == 0) continue;
-        const bool leaves_factors = row.kind == node_kind::general;  // its backward may write what its factors read
+        nodes.trim(row, row.dy);
+        if (is_product(row)) continue;
+        // Its backward may write what its factors read.
+        const bool leaves_factors = row.kind == node_kind::general || row.kind == node_kind::tiled;
         if (leaves_factors) {
           nodes.backward(row);
           store_rounded(block, values.to(row.saved), row.saved_size);
@@ -32278,14 +33146,16 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
         if (Layered == 0 && (stages & stage::leaves) != 0) {
           for (int k = row.first_outer; k < row.last_outer; ++k) {
             const outer_leaf& leaf = tables.outer[k];
+            if (leaf.first == 0) continue;
             const norm_method chosen = method.of(leaf);
             if (norms != 0 || chosen == norm_method::instantiate) worker.add(leaf, chosen, parts[leaf.layer]);
           }
           add_elementwise(worker, shared, row.first_elementwise, row.last_elementwise, parts);
+          add_rows(worker, row.first_rows, row.last_rows, parts);
         }
         if (!leaves_factors) nodes.backward(row);
         if (row.input_gradient != 0 && row.out_size > 0) store_rounded(block, values.to(row.dx), row.in_size);
-        if (row.input2_gradient != 0) store_rounded(block, values.to(row.dx2), row.out_size);
+        if (row.input2_gradient != 0) store_rounded(block, values.to(row.dx2), row.in2_size);
       }
     }
     if (Layered != 0 && (stages & stage::layered_leaves) != 0) {
@@ -32293,9 +33163,11 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
           results.squares + static_cast<std::size_t>(sample) * static_cast<std::size_t>(results.square_stride);
       for (int k = 0; norms != 0 && k < tables.outer_count; ++k) {
         const outer_leaf& leaf = tables.outer[k];
+        if (leaf.first == 0) continue;
         worker.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
       }
       add_elementwise(worker, shared, 0, tables.elementwise_count, parts);
+      add_rows(worker, 0, tables.row_count, parts);
     }
     if ((stages & stage::weigh) == 0 || rule.kind == clip_rule::kind_type::none) return;
     block.once([&] {
@@ -32304,6 +33176,10 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   }
 
  private:
+  /// Is the node a product of the whole batch, of which nothing is left here but to trim it?
+  [[nodiscard]] PERGRAD_HD static constexpr bool is_product(const op_row& row) noexcept {
+    return Layered != 0 && row.kind == node_kind::affine;
+  }
   /// What norms and sums read is rounded here, once, where it lies: so both see the same numbers.
   template <class Block>
   PERGRAD_HD void store_rounded(const Block& block, Scalar* at, int count) const {
@@ -32333,7 +33209,15 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   PERGRAD_HD void add_elementwise(const Worker& worker, shared_type& shared, int begin, int end,
                                   norm_bound* parts) const {
     for (int k = begin; k < end; ++k) {
-      worker.add(tables.elementwise[k], shared.scratch, parts[tables.elementwise[k].layer]);
+      const elementwise_leaf& leaf = tables.elementwise[k];
+      if (leaf.first != 0) worker.add(leaf, shared.scratch, parts[leaf.layer]);
+    }
+  }
+  template <class Worker>
+  PERGRAD_HD void add_rows(const Worker& worker, int begin, int end, norm_bound* parts) const {
+    for (int k = begin; k < end; ++k) {
+      const row_leaf& leaf = tables.rows[k];
+      if (leaf.first != 0) worker.add(leaf, norms, parts[leaf.layer]);
     }
   }
 };
@@ -32355,7 +33239,7 @@ template <class Scalar, class Device>
 class network_memory {
  public:
   network_memory(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options,
-                 const network_facts& net, const window_tables<Scalar>& windows)
+                 const network_facts& net, const function_tables<Scalar>& functions)
       : device_{std::move(device)},
         max_batch_{max_batch},
         options_{options},
@@ -32367,8 +33251,9 @@ class network_memory {
     put(places_.ops, net.ops.data(), net.ops.size());
     put(places_.outer, net.outer.data(), net.outer.size());
     put(places_.elementwise, net.elementwise.data(), net.elementwise.size());
-    put(places_.integers, windows.integers.data(), windows.integers.size());
-    put(places_.scalars, windows.scalars.data(), windows.scalars.size());
+    put(places_.row_leaves, net.rows.data(), net.rows.size());
+    put(places_.integers, functions.integers.data(), functions.integers.size());
+    put(places_.scalars, functions.scalars.data(), functions.scalars.size());
     put(places_.groups, groups.data(), groups.size());
   }
 
@@ -32409,22 +33294,43 @@ class network_memory {
     return {.ops = at<const op_row>(places_.ops),
             .outer = at<const outer_leaf>(places_.outer),
             .elementwise = at<const elementwise_leaf>(places_.elementwise),
+            .rows = at<const row_leaf>(places_.row_leaves),
             .integers = at<const int>(places_.integers),
             .scalars = at<const Scalar>(places_.scalars),
             .outer_count = static_cast<int>(net_->outer.size()),
             .elementwise_count = static_cast<int>(net_->elementwise.size()),
+            .row_count = static_cast<int>(net_->rows.size()),
             .layers = static_cast<int>(net_->layers()),
             .parameter_count = static_cast<int>(net_->parameters)};
   }
-  /// The samples that `announce` names, out of these records.
+  /// A record as it lies on the device: zeros behind its length, ids in the place of as many values, TF32 if asked for.
+  template <class Value>
+  void pack(const Value* input, std::uint32_t length, Scalar* to) const {
+    const std::size_t all = net_->input_size;
+    const std::size_t there = net_->input_positions == 0 ? all : length * (all / net_->input_positions);
+    std::fill_n(to, all, Scalar{0});
+    if constexpr (std::is_same_v<Value, Scalar>) {
+      for (std::size_t i = 0; i < there; ++i) to[i] = tf32() ? round_to_tf32(input[i]) : input[i];
+    } else {
+      static_assert(sizeof(Value) <= sizeof(Scalar));
+      std::memcpy(static_cast<void*>(to), input, there * sizeof(Value));
+    }
+  }
+
+  /// The samples that `announce` names, out of these records. `lengths`: of the records, if they vary; `numbers`: of
+  /// the samples in their data set.
   template <class Target>
   [[nodiscard]] batch_view<Scalar, Target> samples(const Scalar* inputs, const Target* targets,
-                                                   std::size_t target_count) const noexcept {
+                                                   std::size_t target_count, const std::uint32_t* lengths,
+                                                   const std::uint32_t* numbers) const noexcept {
     return {.workspaces = at<Scalar>(places_.workspaces),
             .kept = at<Scalar>(places_.kept),
             .inputs = inputs,
             .targets = targets,
             .records = at<const std::uint32_t>(places_.records),
+            .numbers = numbers,
+            .lengths = net_->input_positions > 0 ? lengths : nullptr,
+            .integers = at<const int>(places_.integers),
             .workspace = net_->workspace,
             .kept_size = net_->kept,
             .input_size = static_cast<int>(net_->input_size),
@@ -32450,6 +33356,7 @@ template <class Scalar>
 struct sample_launch {
   clip_rule rule{};
   method_choice method{};
+  const random_stream* layers = nullptr;  ///< of the bits inside layers; nullptr: none
   bool backward = true;
   bool norms = true;
   Scalar* outputs = nullptr;
@@ -32525,6 +33432,7 @@ class launcher {
 
   [[nodiscard]] sample_work<Scalar, Target> make_work(const sample_launch<Scalar>& wanted) const {
     const arena_layout& places = memory_->places();
+    const bool random = wanted.layers != nullptr && net_->draws;
     return {.state = memory_->state(),
             .tables = memory_->tables(),
             .samples = view_,
@@ -32538,6 +33446,8 @@ class launcher {
                         .outputs = wanted.outputs},
             .rule = wanted.rule,
             .method = wanted.method,
+            .layers = random ? *wanted.layers : random_stream{},
+            .random = random ? 1 : 0,
             .output = net_->output,
             .output_gradient = net_->output_gradient,
             .output_size = static_cast<int>(net_->output_size),
@@ -32561,6 +33471,10 @@ class launcher {
             .y = y,
             .most_samples = samples};
   }
+  /// Of a node, with `in` and `out` its values or its gradients: an adjoint's input is the view's y.
+  [[nodiscard]] affine_operands<Scalar> operands(const op_row& row, int in, int out, int samples) const {
+    return row.adjoint != 0 ? operands(row.view, out, in, samples) : operands(row.view, in, out, samples);
+  }
   [[nodiscard]] static constexpr bool is_product(const op_row& row) {
     return row.kind == node_kind::affine && row.out_size > 0;
   }
@@ -32572,13 +33486,13 @@ class launcher {
       const op_row& row = net_->ops[static_cast<std::size_t>(i)];
       if (!is_product(row)) continue;
       if (does_something(waiting, i)) run(waiting, i, stage::forward);
-      auto on = operands(row.view, row.in, row.out, wanted.samples);
+      auto on = operands(row, row.in, row.out, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
       on.tf32 = memory_->tf32() ? 1 : 0;
       on.tf32_result = on.tf32 * row.handed_on;
       on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
-      launch_product(device(), gemm_product::forward, way_of(gemm_product::forward, row), on);
-      waiting = i + 1;
+      launch_product(device(), product_of(row, false), way_of(row, false), on);
+      waiting = row.out_lengths < 0 ? i + 1 : i;
     }
     run(waiting, node_count(), stage::forward | stage::loss);
   }
@@ -32588,14 +33502,15 @@ class launcher {
     for (int i = node_count(); i-- > 0;) {
       const op_row& row = net_->ops[static_cast<std::size_t>(i)];
       if (!is_product(row)) continue;
-      if (does_something(i + 1, waiting)) run(i + 1, waiting, stage::backward);
+      const int first = row.out_lengths < 0 ? i + 1 : i;
+      if (does_something(first, waiting)) run(first, waiting, stage::backward);
       waiting = i;
       if (row.input_gradient == 0) continue;
-      auto on = operands(row.view, row.dx, row.dy, wanted.samples);
+      auto on = operands(row, row.dx, row.dy, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
       on.accumulate = row.accumulate;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
-      launch_product(device(), gemm_product::adjoint, way_of(gemm_product::adjoint, row), on);
+      launch_product(device(), product_of(row, true), way_of(row, true), on);
     }
     if (does_something(0, waiting)) run(0, waiting, stage::backward);
   }
@@ -32607,6 +33522,7 @@ class launcher {
   }
   void squares(const sample_launch<Scalar>& wanted) const {
     for (const outer_leaf& leaf : net_->outer) {
+      if (!is_one_product(leaf)) continue;
       const norm_method chosen = wanted.method.of(leaf);
       if (chosen == norm_method::product || chosen == norm_method::gram) continue;
       affine_squares<Scalar> problem;
@@ -32614,7 +33530,7 @@ class launcher {
       problem.partial = memory_->template at<double>(memory_->places().squares) + leaf.squares;
       problem.partial_stride = net_->squares;
       problem.blocks = leaf.square_count / leaf.view.groups;
-      launch_gemm<Scalar>(device(), way_of(gemm_product::squares, leaf), problem);
+      launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::squares), problem);
     }
   }
   template <class Sum>
@@ -32630,16 +33546,18 @@ class launcher {
         .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
         .squares = wanted.squares ? 1 : 0,
         .accumulators = accumulator_count(*net_),
-        .first_block = 0,
+        .by_products = 0,
         .to_grid = to_grid,
         .sums = memory_->template at<Sum>(places.sums)};
     if constexpr (Layered != 0) {
       if (!wanted.squares && wanted.weights != nullptr) {
-        for (const outer_leaf& leaf : net_->outer) product_sum<Sum>(wanted, leaf, to_grid);
-        kernel.first_block = outer_blocks(*net_);
+        for (const outer_leaf& leaf : net_->outer) {
+          if (is_one_product(leaf)) product_sum<Sum>(wanted, leaf, to_grid);
+        }
+        kernel.by_products = 1;
       }
     }
-    device().launch(kernel, (leaf_blocks(*net_) - kernel.first_block) * kernel.accumulators);
+    device().launch(kernel, leaf_blocks(*net_, kernel.by_products != 0) * kernel.accumulators);
   }
   template <class Sum>
   void product_sum(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
@@ -32651,7 +33569,7 @@ class launcher {
       problem.accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
       problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
       problem.accumulator_count = accumulator_count(*net_);
-      launch_gemm<Scalar>(device(), way_of(gemm_product::sums, leaf), problem);
+      launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::sums), problem);
     };
     if (leaf.view.positions() > 1) {
       launch(affine_sums<Scalar, Sum, 1>{});
@@ -32677,11 +33595,13 @@ class engine {
   using request_type = detail::run_request<Scalar>;
 
   engine(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options, const network_facts& net,
-         const window_tables<Scalar>& windows)
-      : memory_{std::move(device), max_batch, options, net, windows},
+         const function_tables<Scalar>& functions)
+      : memory_{std::move(device), max_batch, options, net, functions},
         inputs_(max_batch * net.input_size),
         targets_(max_batch * net.output_size * target_bytes),
         records_(max_batch),
+        numbers_(net.draws ? max_batch : 0),
+        lengths_(net.input_positions > 0 ? max_batch : 0),
         losses_(max_batch),
         outputs_(max_batch * net.output_size),
         norms_(max_batch * net.layers()),
@@ -32693,11 +33613,13 @@ class engine {
   [[nodiscard]] network_memory<Scalar, Device>& memory() noexcept { return memory_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
 
-  /// Takes over sample `b` of the next evaluation.
-  template <class Target>
-  void take(std::size_t b, const Scalar* input, std::span<const Target> targets) {
-    Scalar* const to = inputs_.data() + b * net().input_size;
-    for (std::size_t i = 0; i < net().input_size; ++i) to[i] = memory_.tf32() ? round_to_tf32(input[i]) : input[i];
+  /// Takes over sample `b` of the next evaluation, which has this number in its data set.
+  template <class Value, class Target>
+  void take(std::size_t b, std::size_t number, const Value* input, std::uint32_t length,
+            std::span<const Target> targets) {
+    memory_.pack(input, length, inputs_.data() + b * net().input_size);
+    if (!numbers_.empty()) numbers_[b] = static_cast<std::uint32_t>(number);
+    if (!lengths_.empty()) lengths_[b] = length;
     std::memcpy(targets_.data() + b * targets.size_bytes(), targets.data(), targets.size_bytes());
   }
   /// Evaluates them; `launch_samples`: the kernel that they go through. `Backward`: whether any expression may ask for
@@ -32710,18 +33632,31 @@ class engine {
     memory_.put(places.parameters, parameters.data(), parameters.size());
     memory_.put(places.inputs, inputs_.data(), request.count * net().input_size);
     memory_.put(places.targets, targets_.data(), request.count * target_count * sizeof(Target));
-    memory_.announce({.count = static_cast<std::uint32_t>(request.count)}, records_.data());
+    if (!numbers_.empty()) memory_.put(places.numbers, numbers_.data(), request.count);
+    if (!lengths_.empty()) memory_.put(places.lengths, lengths_.data(), request.count);
+    step_state state{.count = static_cast<std::uint32_t>(request.count)};
+    random_stream layers{};
+    const bool is_random = net().draws && request.randomness.is_random();
+    if (is_random) {
+      layers = stream_upload::words(stream_upload::stream(request.randomness));
+      state.layer_step = stream_upload::step(stream_upload::stream(request.randomness));
+    }
+    memory_.announce(state, records_.data());
 
     const auto view = memory_.samples(memory_.template at<const Scalar>(places.inputs),
-                                      memory_.template at<const Target>(places.targets), target_count);
+                                      memory_.template at<const Target>(places.targets), target_count,
+                                      memory_.template at<const std::uint32_t>(places.lengths),
+                                      memory_.template at<const std::uint32_t>(places.numbers));
     const method_choice method{request.method, request.method_layers};
     const launcher<Device, Scalar, Target, Layered> launch{memory_, view, launch_samples};
     launch.samples({.rule = {},
                     .method = method,
+                    .layers = is_random ? &layers : nullptr,
                     .backward = request.backward,
                     .norms = request.needs_facts(),
                     .outputs = memory_.template at<Scalar>(places.outputs),
                     .samples = static_cast<int>(request.count)});
+    pergrad::detail::wipe(&layers, sizeof layers);
 
     const bool facts_wanted = Backward && request.backward && request.needs_facts();
     if constexpr (Backward) {
@@ -32843,6 +33778,8 @@ class engine {
   std::vector<Scalar> inputs_;
   std::vector<std::byte> targets_;
   std::vector<std::uint32_t> records_;
+  std::vector<std::uint32_t> numbers_;
+  std::vector<std::uint32_t> lengths_;
   std::vector<double> losses_;
   std::vector<Scalar> outputs_;
   std::vector<norm_bound> norms_;
@@ -32870,7 +33807,6 @@ template <on_device::device Device>
 class basic_device_executor {
  public:
   static constexpr bool is_executor = true;
-  static constexpr bool has_random_layers = false;
 
   /// Throws what the device throws where there is none.
   explicit basic_device_executor(const device_options& options = {})
@@ -32916,7 +33852,7 @@ class basic_device_executor {
     }
     // Clipped sums are sums of integers here: no way in floating point is short enough.
     return {std::make_unique<engine>(device_, max_batch, options_, on_device::facts_of<Network>,
-                                     on_device::program<Network>::windows()),
+                                     on_device::program<Network>::of_functions()),
             {summation::most_additions + 1, 0}};
   }
   /// The library's own: an evaluation. Throws std::invalid_argument for a tape of another executor's.
@@ -32928,15 +33864,13 @@ class basic_device_executor {
     if (request.strategy != detail::strategy_kind::book_keeping) {
       throw std::invalid_argument("pergrad: a device evaluates with the strategy book_keeping, not with another one");
     }
-    if (request.randomness.is_random()) {
-      throw std::invalid_argument("pergrad: no layer on a device is random: evaluate without with_randomness there");
-    }
     constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
     static_assert(sizeof(target) <= on_device::target_bytes && target_count <= Network::output_shape.size(),
                   "pergrad: a loss on a device takes at most one target of up to 8 bytes an output");
     auto& engine = engine_of(tape);
     for (std::size_t b = 0; b < request.count; ++b) {
-      engine.take(b, samples.input(request.first + b), samples.targets(request.first + b));
+      const std::size_t sample = request.first + b;
+      engine.take(b, samples.record(sample), samples.input(sample), samples.length(sample), samples.targets(sample));
     }
     engine.template run<Needs.backward, on_device::layered_of<Network>>(
         network.all_parameters(), target_count, on_device::sample_launcher_of<Device, Network, Loss>, request);
@@ -32986,8 +33920,8 @@ template <class Network, on_device::device Device>
   using detail::node_kind;
   constexpr const auto& table = program::table;
   using on_device::gemm_product;
-  const auto way = [](gemm_product product, const auto& of) {
-    const on_device::gemm_way planned = on_device::way_of(product, of);
+  const auto way = [](const auto& of, auto which) {
+    const on_device::gemm_way planned = on_device::way_of(of, which);
     return std::string_view{on_device::name_of(on_device::way_on<Device, typename Network::scalar>(planned))};
   };
   std::array<device_description, structure::size> rows;
@@ -33002,8 +33936,8 @@ template <class Network, on_device::device Device>
       const bool is_product = program::layered && row.kind == node_kind::affine;
       const bool has_gradient =
           row.input_gradient != 0 || row.input2_gradient != 0 || (row.kind == node_kind::general && row.backward != 0);
-      to.forward = is_product ? way(gemm_product::forward, row) : "sample kernel";
-      if (has_gradient) to.backward = is_product ? way(gemm_product::adjoint, row) : "sample kernel";
+      to.forward = is_product ? way(row, false) : "sample kernel";
+      if (has_gradient) to.backward = is_product ? way(row, true) : "sample kernel";
     }
     if (to.parameters == 0) return;
     to.norm = structure::trained_counts[i] == 0 ? "frozen" : name_of(norm_method::elementwise);
@@ -33011,7 +33945,7 @@ template <class Network, on_device::device Device>
     for (int k = row.first_outer; k < row.last_outer; ++k) {
       const on_device::outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
       to.norm = name_of(leaf.method);
-      if (program::layered) to.sum = way(gemm_product::sums, leaf);
+      if (program::layered) to.sum = way(leaf, gemm_product::sums);
     }
   });
   return rows;
@@ -33072,12 +34006,12 @@ struct trained_network {
 };
 
 /// A trainer of any network. `Layered`: as of the launcher.
-template <class Scalar, class Target, int Layered, class Device>
+template <class Scalar, class Value, class Target, int Layered, class Device>
 class network_trainer {
  public:
-  using records_type = dataset<Scalar, Target>;
+  using records_type = dataset<Value, Target>;
   using launch_type = sample_launcher<Device, Scalar, Target>;
-  using noise_stream = stream_upload::stream_type;
+  using noise_stream = stream_upload::noise_stream;
   /// Records are copied to the device when a step sees them first.
   static constexpr bool trains_on_a_copy = true;
   static constexpr bool can_be_saved = false;
@@ -33112,6 +34046,8 @@ class network_trainer {
   network_trainer(const network_trainer&) = delete;
   network_trainer& operator=(const network_trainer&) = delete;
   ~network_trainer() {
+    pergrad::detail::wipe(&settings_, sizeof settings_);
+    pergrad::detail::wipe(&layers_, sizeof layers_);
     if (network_.remote->context != this) return;
     try {
       static_cast<void>(host_parameters());
@@ -33146,9 +34082,15 @@ class network_trainer {
 
   /// Brings what a step reads to the device: parameters that the host may have changed, records that are not there
   /// yet. A data set is copied when it is first seen, if another lies at another place or has another size, and after
-  /// `forget_records`. `noise`: of the step; all steps of a trainer have the same key.
-  void prepare(const records_type& records, const noise_stream& noise) {
+  /// `forget_records`. `noise`, `randomness`: of the step, and inside layers; all steps of a trainer have the same
+  /// keys.
+  void prepare(const records_type& records, const noise_stream& noise, const layer_randomness& randomness) {
     settings_.noise = stream_upload::words(noise);
+    is_random_ = net().draws && randomness.is_random();
+    if (is_random_) {
+      layers_ = stream_upload::words(stream_upload::stream(randomness));
+      layer_step_ = stream_upload::step(stream_upload::stream(randomness));
+    }
     position_ = 0;  // chunks of a step that failed halfway do not count
     is_released_ = false;
     if (network_.remote->context != this) take_over();
@@ -33157,12 +34099,11 @@ class network_trainer {
       memory_->put(memory_->places().parameters, parameters.data(), parameters.size());
       network_.remote->changed = false;
     }
-    const void* inputs = records.size() == 0 ? nullptr : records.input(0);
-    if (captured_ && inputs == inputs_ && records.targets().data() == targets_ && records.size() == record_count_)
-      return;
-    const std::size_t input_bytes = records.size() * net().input_size * sizeof(Scalar);
-    const std::size_t target_start = (input_bytes + 255) / 256 * 256;
-    const std::size_t bytes = target_start + records.targets().size_bytes();
+    if (captured_ && copied_->same_view(records)) return;
+    const auto behind = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
+    const std::size_t target_start = behind(records.size() * net().input_size * sizeof(Scalar));
+    const std::size_t length_start = behind(target_start + records.targets().size_bytes());
+    const std::size_t bytes = length_start + (net().input_positions > 0 ? records.size() * sizeof(std::uint32_t) : 0);
     captured_ = false;
     if (room_ < bytes) {
       room_ = 0;
@@ -33171,14 +34112,14 @@ class network_trainer {
       room_ = bytes;
     }
     if (records.size() > 0) {
-      upload_inputs(static_cast<const Scalar*>(inputs), records.size() * net().input_size);
+      upload_inputs(records);
+      if (net().input_positions > 0) upload_lengths(records, length_start);
       device_->upload(records_.get() + target_start, records.targets().data(), records.targets().size_bytes());
     }
-    inputs_ = inputs;
-    targets_ = records.targets().data();
-    record_count_ = records.size();
+    copied_ = records;
     capture(reinterpret_cast<const Scalar*>(records_.get()),
-            reinterpret_cast<const Target*>(records_.get() + target_start));
+            reinterpret_cast<const Target*>(records_.get() + target_start),
+            reinterpret_cast<const std::uint32_t*>(records_.get() + length_start));
   }
 
   /// One physical batch. The last one has the step's noise: it is added, and the parameters are updated.
@@ -33189,6 +34130,7 @@ class network_trainer {
                      .first = position_ == 0 ? 1U : 0U,
                      .last = last ? 1U : 0U,
                      .noise_step = last ? stream_upload::step(*noise) : 0,
+                     .layer_step = layer_step_,
                      .rate = options_.learning_rate->value()};
     if (last && options_.optimizer == optimizer_kind::adam) {
       const rules::adam_bias bias =
@@ -33244,15 +34186,26 @@ class network_trainer {
                       .groups = static_cast<int>(bounds.size()),
                       .unit = grid_.unit};
   }
-  /// With TF32 the device's copy is rounded; its kernels read it as it is.
-  void upload_inputs(const Scalar* inputs, std::size_t count) {
-    if (!memory_->tf32()) return device_->upload(records_.get(), inputs, count * sizeof(Scalar));
-    std::vector<Scalar> part(std::min(count, std::size_t{1} << 16U));
-    for (std::size_t first = 0; first < count; first += part.size()) {
-      const std::size_t size = std::min(part.size(), count - first);
-      for (std::size_t i = 0; i < size; ++i) part[i] = round_to_tf32(inputs[first + i]);
-      device_->upload(records_.get() + first * sizeof(Scalar), part.data(), size * sizeof(Scalar));
+  /// Kernels read the device's copy as it is: what `pack` does to records is done here.
+  void upload_inputs(const records_type& records) {
+    const std::size_t width = net().input_size;
+    if (std::is_same_v<Value, Scalar> && !memory_->tf32() && net().input_positions == 0) {
+      return device_->upload(records_.get(), records.input(0), records.size() * width * sizeof(Scalar));
     }
+    const std::size_t together = std::max<std::size_t>(1, (std::size_t{1} << 16U) / width);
+    std::vector<Scalar> part(std::min(together, records.size()) * width);
+    for (std::size_t first = 0; first < records.size(); first += together) {
+      const std::size_t count = std::min(together, records.size() - first);
+      for (std::size_t i = 0; i < count; ++i) {
+        memory_->pack(records.input(first + i), records.length(first + i), part.data() + i * width);
+      }
+      device_->upload(records_.get() + first * width * sizeof(Scalar), part.data(), count * width * sizeof(Scalar));
+    }
+  }
+  void upload_lengths(const records_type& records, std::size_t start) {
+    std::vector<std::uint32_t> lengths(records.size());
+    for (std::size_t i = 0; i < lengths.size(); ++i) lengths[i] = records.length(i);
+    device_->upload(records_.get() + start, lengths.data(), lengths.size() * sizeof(std::uint32_t));
   }
   /// From now on the newest parameters are here. They may have been with another trainer of the same network.
   void take_over() {
@@ -33264,12 +34217,13 @@ class network_trainer {
     memory_->get(static_cast<Scalar*>(to), memory_->places().parameters, net().parameters + net().frozen);
   }
 
-  void capture(const Scalar* inputs, const Target* targets) {
-    const auto samples = memory_->samples(inputs, targets, target_count_);
+  void capture(const Scalar* inputs, const Target* targets, const std::uint32_t* lengths) {
+    const auto* const drawn = memory_->template at<const std::uint32_t>(memory_->places().records);
+    const auto samples = memory_->samples(inputs, targets, target_count_, lengths, drawn);
     const launcher<Device, Scalar, Target, Layered> launch{*memory_, samples, launch_};
     const auto most = static_cast<int>(memory_->max_batch());
     graph_ = device_->capture([&] {
-      launch.samples({.rule = rule_, .samples = most});
+      launch.samples({.rule = rule_, .layers = is_random_ ? &layers_ : nullptr, .samples = most});
       launch.sum({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                   .per_layer = rule_.per_layer(),
                   .grid_steps = grid_.steps,
@@ -33311,9 +34265,10 @@ class network_trainer {
   clip_rule rule_;
   std::shared_ptr<std::byte> records_;  ///< on the device
   std::size_t room_ = 0;                ///< there, in bytes
-  const void* inputs_ = nullptr;
-  const void* targets_ = nullptr;
-  std::size_t record_count_ = 0;
+  std::optional<records_type> copied_;  ///< those that are there
+  random_stream layers_{};              ///< of the bits inside layers, if there may be any
+  std::uint64_t layer_step_ = 0;
+  bool is_random_ = false;
   bool captured_ = false;
   typename Device::graph graph_;
   std::uint64_t position_ = 0;
@@ -33324,29 +34279,28 @@ class network_trainer {
 
 /// What `dp_sgd` keeps on a device. Refers to the network and the tape.
 template <class Network, class Loss, class Device>
-class trainer : public network_trainer<typename Network::scalar, target_of<Loss, typename Network::scalar>,
-                                       layered_of<Network>, Device> {
+class trainer : public network_trainer<typename Network::scalar, typename Network::input_value,
+                                       target_of<Loss, typename Network::scalar>, layered_of<Network>, Device> {
   using scalar = typename Network::scalar;
 
  public:
   trainer(const basic_device_executor<Device>& executor, Network& network, Loss /*loss*/, tape<Network>& tape,
           const dp_sgd_options& options, double sensitivity)
-      : network_trainer<scalar, target_of<Loss, scalar>, layered_of<Network>, Device>{
-            executor.shared_device(),
-            {&pergrad::detail::network_access::remote(network), &network,
-             [](const void* self) { return static_cast<const Network*>(self)->all_parameters(); }},
-            executor.engine_of(tape).memory(),
-            sample_launcher_of<Device, Network, Loss>,
-            Loss::target_count(Network::output_shape),
-            options,
-            sensitivity} {}
+      : trainer::network_trainer{executor.shared_device(),
+                                 {&pergrad::detail::network_access::remote(network), &network,
+                                  [](const void* self) { return static_cast<const Network*>(self)->all_parameters(); }},
+                                 executor.engine_of(tape).memory(),
+                                 sample_launcher_of<Device, Network, Loss>,
+                                 Loss::target_count(Network::output_shape),
+                                 options,
+                                 sensitivity} {}
 
   /// All of a step. The last physical batch brings the noise along, and an empty one is a batch as well.
   template <class Noise, class NextNoise>
   void step(const pergrad::detail::step_records<Network, Loss>& records, const Noise& /*noise*/,
             const NextNoise& next_noise, std::span<scalar> /*update*/) {
     const auto noise = next_noise();
-    this->prepare(*records.records, noise);
+    this->prepare(*records.records, noise, records.randomness);
     std::span<const std::uint32_t> drawn = records.next();
     while (drawn.size() == this->max_batch()) {
       chunk(records, drawn, nullptr);

@@ -89,8 +89,8 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
     using scalar = typename Team::scalar;
     const attention_layout at = lay_out(team.in, team.in2);
     const scalar* bias = has_bias ? team.parameters + at.bias : nullptr;
-    project(team, of_queries(team, at), team.x, team.transposed(0, 0, at.features, at.features), bias);
-    project(team, of_memory(team, at), team.x2,
+    project(team, of_queries(at), team.x, team.transposed(0, 0, at.features, at.features), bias);
+    project(team, of_memory(at), team.x2,
             team.transposed(1, at.features * at.features, 2 * at.features, at.memory_features),
             bias == nullptr ? nullptr : bias + at.features);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
@@ -106,10 +106,10 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       attend_backward(team, at, b, team.length(b), team.length2(b) + at.extra);
     }
-    if (team.wants_dx) project_backward(team, of_queries(team, at), team.matrix(0, at.features, at.features), team.dx);
+    if (team.wants_dx) project_backward(team, of_queries(at), team.matrix(0, at.features, at.features), team.dx);
     if (team.wants_dx2) {
-      project_backward(team, of_memory(team, at),
-                       team.matrix(at.features * at.features, 2 * at.features, at.memory_features), team.dx2);
+      project_backward(team, of_memory(at), team.matrix(at.features * at.features, 2 * at.features, at.memory_features),
+                       team.dx2);
     }
   }
 
@@ -119,13 +119,11 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
     constexpr attention_options chosen = options;
     return lay_out_attention(in, second, Heads, false, chosen);
   }
-  template <class Team>
-  [[nodiscard]] PERGRAD_HD static projected_rows of_queries(const Team& team, const attention_layout& at) noexcept {
-    return {team.lengths, at.queries, at.features, at.query, at.query_step};
+  [[nodiscard]] PERGRAD_HD static projected_rows of_queries(const attention_layout& at) noexcept {
+    return {false, at.queries, at.features, at.query, at.query_step};
   }
-  template <class Team>
-  [[nodiscard]] PERGRAD_HD static projected_rows of_memory(const Team& team, const attention_layout& at) noexcept {
-    return {team.lengths2, at.positions, at.memory_features, at.key + at.extra * at.memory_step, at.memory_step};
+  [[nodiscard]] PERGRAD_HD static projected_rows of_memory(const attention_layout& at) noexcept {
+    return {true, at.positions, at.memory_features, at.key + at.extra * at.memory_step, at.memory_step};
   }
 };
 

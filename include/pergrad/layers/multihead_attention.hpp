@@ -67,7 +67,7 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     const detail::attention_layout at = lay_out(team.in);
-    detail::project(team, inputs(team, at), team.x, team.transposed(0, 0, 3 * at.features, at.features),
+    detail::project(team, inputs(at), team.x, team.transposed(0, 0, 3 * at.features, at.features),
                     has_bias ? team.parameters + at.bias : nullptr);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       detail::set_learned_key(team, at, b);
@@ -83,7 +83,7 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
       detail::attend_backward(team, at, b, team.length(b), team.length(b) + at.extra);
     }
     if (team.wants_dx)
-      detail::project_backward(team, inputs(team, at), team.matrix(0, 3 * at.features, at.features), team.dx);
+      detail::project_backward(team, inputs(at), team.matrix(0, 3 * at.features, at.features), team.dx);
   }
 
  private:
@@ -93,10 +93,8 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
     return detail::lay_out_attention(in, in, Heads, true, chosen);
   }
   /// Of queries, keys and values at once.
-  template <class Team>
-  [[nodiscard]] PERGRAD_HD static detail::projected_rows inputs(const Team& team,
-                                                                const detail::attention_layout& at) noexcept {
-    return {team.lengths, at.queries, at.features, at.query, at.query_step};
+  [[nodiscard]] PERGRAD_HD static detail::projected_rows inputs(const detail::attention_layout& at) noexcept {
+    return {false, at.queries, at.features, at.query, at.query_step};
   }
 };
 

@@ -88,9 +88,9 @@ struct feed_forward_end {
   PERGRAD_HD static void forward(const Team& team) {
     const auto hidden = static_cast<std::ptrdiff_t>(team.in.e1);
     const auto features = static_cast<std::ptrdiff_t>(team.in2.e1);
-    multiply_positions(team, team.lengths, static_cast<std::ptrdiff_t>(team.in.e0), {team.x.first, team.x.step, hidden},
-                       team.transposed(0, 0, features, hidden), team.parameters + features * hidden,
-                       {team.y.first, team.y.step, features});
+    multiply_positions(team, lengths_of{team}, static_cast<std::ptrdiff_t>(team.in.e0),
+                       {team.x.first, team.x.step, hidden}, team.transposed(0, 0, features, hidden),
+                       team.parameters + features * hidden, {team.y.first, team.y.step, features});
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       const std::ptrdiff_t count = team.length(b) * features;
       auto* y = team.y(b);
@@ -123,9 +123,9 @@ struct feed_forward_end {
     if (!team.wants_dx) return;
     const position_rows<const scalar> delta{drops ? team.saved.first : team.dy.first,
                                             drops ? team.saved.step : team.dy.step, features};
-    multiply_positions(team, team.lengths, positions, delta, team.matrix(0, features, hidden), nullptr,
+    multiply_positions(team, lengths_of{team}, positions, delta, team.matrix(0, features, hidden), nullptr,
                        {team.dx.first, team.dx.step, hidden});
-    clear_beyond(team, team.dx, team.lengths, positions, hidden);
+    clear_beyond(team, team.dx, lengths_of{team}, positions, hidden);
   }
 };
 

@@ -79,9 +79,7 @@ enum class refusal { none, no_device_code, not_yet };
 /// May a layer be part of a network on a device?
 template <class Layer>
 [[nodiscard]] constexpr refusal refusal_of() {
-  if constexpr (detail::is_tiled<Layer> || detail::has_two_inputs<Layer>) {
-    return detail::is_branch_sum<Layer> ? refusal::none : refusal::not_yet;
-  } else if constexpr (detail::has_affine<Layer> || detail::is_reshape<Layer>) {
+  if constexpr (detail::has_affine<Layer> || detail::is_reshape<Layer> || detail::is_branch_sum<Layer>) {
     return refusal::none;
   } else {
     return marked_for_devices<typename function_of<Layer>::type> ? refusal::none : refusal::no_device_code;
@@ -128,6 +126,14 @@ struct needs_functions_marked_pergrad_hd {
   template <class Value>
   [[nodiscard]] __device__ static Value derivative(Value x, Value y) {
     return Function::derivative(x, y);
+  }
+  template <class Team>
+  __device__ static void forward(const Team& team) {
+    Function::forward(team);
+  }
+  template <class Team>
+  __device__ static void backward(const Team& team) {
+    Function::backward(team);
   }
   template <class... Views>
   __device__ static void forward(const shape& in, Views... views) {

@@ -12,6 +12,7 @@
 #include <pergrad/cuda/kernels/random.hpp>
 #include <pergrad/cuda/kernels/sample_values.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
+#include <pergrad/cuda/kernels/team.hpp>
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -22,8 +23,9 @@ struct node_worker {
   const table_view<Scalar>& tables;
   sample_values<Scalar> values;
   const Scalar* parameters;
-  Scalar (&scratch)[static_cast<std::size_t>(Threads)];  ///< shared by the block
-  layer_bits bits;                                       ///< of the sample
+  Scalar (&scratch)[static_cast<std::size_t>(Threads)];              ///< shared by the block
+  double (&partial)[static_cast<std::size_t>(Threads / warp_size)];  ///< as well
+  layer_bits bits;                                                   ///< of the sample
 
   /// Sets a node's output, or its gradient, to zero behind the sample's length: values as soon as they are written,
   /// gradients before they are read.
@@ -245,7 +247,9 @@ struct node_worker {
   PERGRAD_HD void function_forward(const op_row& row) const {
     const Scalar* x = values.at(row.in);
     Scalar* y = values.to(row.out);
-    if constexpr (detail::has_value<Function>) {
+    if constexpr (detail::is_tiled<Function>) {
+      device_code_of<Function>::forward(team_of(row, false));
+    } else if constexpr (detail::has_value<Function>) {
       for_each(row.out_size, [&](int i) { y[i] = device_code_of<Function>::value(x[i]); });
     } else if constexpr (detail::has_general_forward<Function>) {
       block.once([&] {
@@ -269,7 +273,10 @@ struct node_worker {
     const Scalar* y = values.at(row.out);
     const Scalar* dy = values.at(row.dy);
     Scalar* dx = values.to(row.dx);
-    if constexpr (detail::has_value<Function>) {
+    if constexpr (detail::is_tiled<Function>) {
+      device_code_of<Function>::backward(team_of(row, true));
+      add_written(row);
+    } else if constexpr (detail::has_value<Function>) {
       if (row.input_gradient == 0) return;
       for_each(row.out_size, [&](int i) {
         const Scalar part = dy[i] * device_code_of<Function>::derivative(x[i], y[i]);
@@ -294,6 +301,36 @@ struct node_worker {
     }
   }
 
+  /// The block as the team of a layer on tiles.
+  [[nodiscard]] PERGRAD_HD block_team<Block, Scalar> team_of(const op_row& row, bool backward) const {
+    block_team<Block, Scalar> team{{block, partial}};
+    team.in = row.in_shape;
+    team.in2 = row.in2_shape;
+    team.out = row.out_shape;
+    team.x = {values.at(row.in)};
+    team.x2 = {values.at(row.in2)};
+    team.y = {values.to(row.out)};
+    team.saved = {values.to(row.saved)};
+    team.scratch = {values.to(backward ? row.back_scratch : row.scratch)};
+    if (backward) {
+      team.dy = {values.at(row.dy)};
+      team.dx = {values.to(row.written_dx)};
+      team.dx2 = {values.to(row.written_dx2)};
+      team.wants_factors = row.wants_factors != 0;
+      team.wants_dx = row.input_gradient != 0;
+      team.wants_dx2 = row.input2_gradient != 0;
+    }
+    team.parameters = parameters + row.parameters;
+    team.own_lengths[0] =
+        static_cast<std::uint32_t>(values.positions(row.in_lengths, static_cast<int>(row.in_shape.e0)));
+    team.own_lengths[1] =
+        static_cast<std::uint32_t>(values.positions(row.in2_lengths, static_cast<int>(row.in2_shape.e0)));
+    team.bits = bits;
+    team.layer_number = static_cast<std::uint32_t>(row.node);
+    team.varies = row.in_lengths >= 0;
+    team.varies2 = row.in2_lengths >= 0;
+    return team;
+  }
   /// Adds what a layer has written in the place of gradients to them.
   PERGRAD_HD void add_written(const op_row& row) const {
     const auto add = [&](int to, int from, int count) {

@@ -253,24 +253,24 @@ struct block_team : thread_team<Block, Scalar> {
   using base::block;
 
   static constexpr std::ptrdiff_t samples = 1;
-  shape in;
-  shape in2;
-  shape out;
-  sample_arrays<const Scalar> x;
-  sample_arrays<const Scalar> x2;
-  sample_arrays<Scalar> y;
-  sample_arrays<const Scalar> dy;
-  sample_arrays<Scalar> dx;
-  sample_arrays<Scalar> dx2;
-  sample_arrays<Scalar> saved;
-  sample_arrays<Scalar> scratch;
+  shape in{};
+  shape in2{};
+  shape out{};
+  sample_arrays<const Scalar> x{};
+  sample_arrays<const Scalar> x2{};
+  sample_arrays<Scalar> y{};
+  sample_arrays<const Scalar> dy{};
+  sample_arrays<Scalar> dx{};
+  sample_arrays<Scalar> dx2{};
+  sample_arrays<Scalar> saved{};
+  sample_arrays<Scalar> scratch{};
   bool wants_factors = true;
   bool wants_dx = false;
   bool wants_dx2 = false;
-  any_layout x_layout;
-  any_layout y_layout;
-  any_layout dx_layout;
-  any_layout dy_layout;
+  any_layout x_layout{};
+  any_layout y_layout{};
+  any_layout dx_layout{};
+  any_layout dy_layout{};
 
   const Scalar* parameters = nullptr;
   [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(std::ptrdiff_t offset, std::ptrdiff_t /*rows*/,
@@ -284,17 +284,17 @@ struct block_team : thread_team<Block, Scalar> {
   }
 
   std::uint32_t own_lengths[2] = {};  ///< positions of the inputs that are there
-  const std::uint32_t* lengths = nullptr;
-  const std::uint32_t* lengths2 = nullptr;
+  bool varies = false;
+  bool varies2 = false;
   [[nodiscard]] PERGRAD_HD std::ptrdiff_t length(std::ptrdiff_t /*sample*/) const noexcept { return own_lengths[0]; }
   [[nodiscard]] PERGRAD_HD std::ptrdiff_t length2(std::ptrdiff_t /*sample*/) const noexcept { return own_lengths[1]; }
-  [[nodiscard]] PERGRAD_HD bool lengths_vary() const noexcept { return lengths != nullptr; }
-  [[nodiscard]] PERGRAD_HD bool lengths2_vary() const noexcept { return lengths2 != nullptr; }
+  [[nodiscard]] PERGRAD_HD bool lengths_vary() const noexcept { return varies; }
+  [[nodiscard]] PERGRAD_HD bool lengths2_vary() const noexcept { return varies2; }
   [[nodiscard]] PERGRAD_HD const std::int32_t* ids(std::ptrdiff_t /*sample*/) const noexcept {
     return static_cast<const std::int32_t*>(static_cast<const void*>(x.first));
   }
 
-  layer_bits bits;
+  layer_bits bits{};
   std::uint32_t layer_number = 0;
   [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return bits.is_random(); }
   template <class Function>

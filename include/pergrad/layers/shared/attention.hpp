@@ -79,6 +79,19 @@ PERGRAD_HD void undrop_row(const Team& team, Scalar* row, Scalar* gradient, Scal
   team.fill(step - count, dropped + count, Scalar{0});
 }
 
+/// How many positions of one of a layer's inputs are there.
+template <class Team>
+struct lengths_of {
+  const Team& team;
+  bool second;
+  bool vary;
+  PERGRAD_HD explicit lengths_of(const Team& of, bool of_second = false)
+      : team{of}, second{of_second}, vary{second ? of.lengths2_vary() : of.lengths_vary()} {}
+  [[nodiscard]] PERGRAD_HD std::ptrdiff_t operator()(std::ptrdiff_t b) const {
+    return second ? team.length2(b) : team.length(b);
+  }
+};
+
 /// Rows of `width` values, one a position; from sample to sample they are `step` apart.
 template <class Scalar>
 struct position_rows {
@@ -88,16 +101,16 @@ struct position_rows {
 };
 
 /// out = left times `right` [left.width][out.width], plus `bias` unless it is null, for every position. Samples of
-/// varying length stop at their length; `lengths`: null if all samples have all `positions`.
+/// varying length stop at their length: `length(b)`, if they have any.
 template <class Team>
-PERGRAD_HD void multiply_positions(const Team& team, const std::uint32_t* lengths, std::ptrdiff_t positions,
+PERGRAD_HD void multiply_positions(const Team& team, const lengths_of<Team>& lengths, std::ptrdiff_t positions,
                                    position_rows<const typename Team::scalar> left,
                                    const matrix_view<typename Team::scalar>& right, const typename Team::scalar* bias,
                                    position_rows<typename Team::scalar> out) {
-  const std::ptrdiff_t groups = lengths == nullptr ? 1 : team.samples;
+  const std::ptrdiff_t groups = lengths.vary ? team.samples : 1;
   for (std::ptrdiff_t b = 0; b < groups; ++b) {
-    const std::ptrdiff_t samples = lengths == nullptr ? team.samples : 1;
-    const std::ptrdiff_t rows = lengths == nullptr ? positions : static_cast<std::ptrdiff_t>(lengths[b]);
+    const std::ptrdiff_t samples = lengths.vary ? 1 : team.samples;
+    const std::ptrdiff_t rows = lengths.vary ? lengths(b) : positions;
     const product_sizes sizes{.outer = {samples, left.step, out.step},
                               .rows = {rows, left.width, out.width},
                               .depth = left.width,
@@ -220,17 +233,17 @@ PERGRAD_HD void set_learned_key(const Team& team, const attention_layout& at, st
 
 /// Zeros behind every sample's length.
 template <class Team, class Arrays>
-PERGRAD_HD void clear_beyond(const Team& team, const Arrays& values, const std::uint32_t* lengths,
+PERGRAD_HD void clear_beyond(const Team& team, const Arrays& values, const lengths_of<Team>& lengths,
                              std::ptrdiff_t positions, std::ptrdiff_t features) {
-  for (std::ptrdiff_t b = 0; lengths != nullptr && b < team.samples; ++b) {
-    const auto length = static_cast<std::ptrdiff_t>(lengths[b]);
+  for (std::ptrdiff_t b = 0; lengths.vary && b < team.samples; ++b) {
+    const std::ptrdiff_t length = lengths(b);
     team.fill((positions - length) * features, values(b) + length * features, 0);
   }
 }
 
 /// Queries, keys and values: rows of an input times a matrix are rows of the saved values, one behind the other.
 struct projected_rows {
-  const std::uint32_t* lengths = nullptr;
+  bool second = false;  ///< of the second input
   std::ptrdiff_t positions = 0;
   std::ptrdiff_t features = 0;  ///< of a row of the input
   std::ptrdiff_t first = 0;     ///< saved: the first row
@@ -240,30 +253,31 @@ struct projected_rows {
 template <class Team, class Inputs>
 PERGRAD_HD void project(const Team& team, const projected_rows& of, const Inputs& x,
                         const matrix_view<typename Team::scalar>& turned, const typename Team::scalar* bias) {
-  multiply_positions(team, of.lengths, of.positions, {x.first, x.step, of.features}, turned, bias,
+  multiply_positions(team, lengths_of{team, of.second}, of.positions, {x.first, x.step, of.features}, turned, bias,
                      {team.saved.first + of.first, team.saved.step, of.width});
 }
 /// From the projections' gradients, which have taken their place.
 template <class Team, class Gradients>
 PERGRAD_HD void project_backward(const Team& team, const projected_rows& of,
                                  const matrix_view<typename Team::scalar>& weights, const Gradients& dx) {
-  multiply_positions(team, of.lengths, of.positions, {team.saved.first + of.first, team.saved.step, of.width}, weights,
-                     nullptr, {dx.first, dx.step, of.features});
-  clear_beyond(team, dx, of.lengths, of.positions, of.features);
+  multiply_positions(team, lengths_of{team, of.second}, of.positions,
+                     {team.saved.first + of.first, team.saved.step, of.width}, weights, nullptr,
+                     {dx.first, dx.step, of.features});
+  clear_beyond(team, dx, lengths_of{team, of.second}, of.positions, of.features);
 }
 
 /// y = C W^T + b, position by position; `turned` is W^T.
 template <class Team>
 PERGRAD_HD void project_context(const Team& team, const attention_layout& at,
                                 const matrix_view<typename Team::scalar>& turned, bool has_bias) {
-  multiply_positions(team, team.lengths, at.queries, {team.saved.first + at.context, team.saved.step, at.features},
+  multiply_positions(team, lengths_of{team}, at.queries, {team.saved.first + at.context, team.saved.step, at.features},
                      turned, has_bias ? team.parameters + at.out_bias : nullptr,
                      {team.y.first, team.y.step, at.features});
 }
 /// dC = dY W, into the scratch of every sample.
 template <class Team>
 PERGRAD_HD void project_context_backward(const Team& team, const attention_layout& at) {
-  multiply_positions(team, team.lengths, at.queries, {team.dy.first, team.dy.step, at.features},
+  multiply_positions(team, lengths_of{team}, at.queries, {team.dy.first, team.dy.step, at.features},
                      team.matrix(at.out_weight, at.features, at.features), nullptr,
                      {team.scratch.first, team.scratch.step, at.features});
 }
