@@ -36,6 +36,12 @@ struct dropout {
     return detail::mistake::option_not_offered;
   }
 
+  /// 2^32 p: an element is kept if its 32 bits are not below; it is then multiplied by `share`.
+  static constexpr auto threshold = static_cast<std::uint32_t>(0x1p32L * static_cast<long double>(Probability::num) /
+                                                               static_cast<long double>(Probability::den));
+  static constexpr auto share = static_cast<double>(static_cast<long double>(Probability::den) /
+                                                    static_cast<long double>(Probability::den - Probability::num));
+
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     using scalar = typename Team::scalar;
@@ -63,11 +69,7 @@ struct dropout {
   /// What each of a sample's first `count` elements is multiplied by: 0 or 1 / (1 - p), or 1 where nothing is random.
   template <class Team, class Scalar>
   PERGRAD_HD static void draw_mask(const Team& team, std::ptrdiff_t sample, std::ptrdiff_t count, Scalar* mask) {
-    // 2^32 p: an element is kept if its 32 bits are not below.
-    constexpr auto threshold = static_cast<std::uint32_t>(0x1p32L * static_cast<long double>(Probability::num) /
-                                                          static_cast<long double>(Probability::den));
-    constexpr auto kept = static_cast<Scalar>(static_cast<long double>(Probability::den) /
-                                              static_cast<long double>(Probability::den - Probability::num));
+    constexpr auto kept = static_cast<Scalar>(share);
     if (!team.is_random()) return team.fill(count, mask, Scalar{1});
     team.draw(sample, 0, count,
               [&](std::ptrdiff_t i, std::uint32_t bits) { mask[i] = bits < threshold ? Scalar{0} : kept; });

@@ -10,10 +10,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 
 #include <pergrad/detail/host_device.hpp>
+#include <pergrad/detail/limits.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/layers/shared/normalisation.hpp>
@@ -111,9 +111,8 @@ struct row_norm {
   /// PyTorch: 1e-5 for a layer norm; for the root mean square what 1 is away from the next larger number.
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD static constexpr double epsilon() noexcept {
-    constexpr double chosen = Centred || options.epsilon_given
-                                  ? options.epsilon
-                                  : static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+    constexpr double chosen =
+        Centred || options.epsilon_given ? options.epsilon : static_cast<double>(limits::epsilon<Scalar>);
     return chosen;
   }
   [[nodiscard]] PERGRAD_HD static constexpr std::size_t row_size(shape in) noexcept {

@@ -6,7 +6,6 @@
 // (Vaswani et al. 2017, arXiv:1706.03762, section 3.5).
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -16,6 +15,8 @@
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/simd/math.hpp>
+#include <pergrad/simd/rounded.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -91,34 +92,50 @@ struct sinusoidal_positions : detail::added_table {
   template <class Team>
   PERGRAD_HD static void fill(const Team& team, std::ptrdiff_t positions, std::ptrdiff_t features,
                               typename Team::scalar* table) {
-    constexpr std::ptrdiff_t together = 8;  // frequencies side by side, to hide the latency of their chains
+    constexpr int together = 4;  // frequencies side by side, to hide the latency of their chains
     team.each((features + 2 * together - 1) / (2 * together), [&](std::ptrdiff_t group) {
       const std::ptrdiff_t first = group * 2 * together;
       double sine[together];
       double cosine[together];
       double turn_sine[together];
       double turn_cosine[together];
-      for (std::ptrdiff_t k = 0; k < together; ++k) {
-        const double exponent = -static_cast<double>(first + 2 * k) / static_cast<double>(features);
-        const double frequency = ::pow(10000.0, exponent);
+      for (int k = 0; k < together; ++k) {
         sine[k] = 0;
         cosine[k] = 1;
-        turn_sine[k] = ::sin(frequency);
-        turn_cosine[k] = ::cos(frequency);
+        turn_by(frequency(first + 2 * k, features), turn_sine[k], turn_cosine[k]);
       }
-      const std::ptrdiff_t here = features - first < 2 * together ? features - first : 2 * together;
       for (std::ptrdiff_t t = 0; t < positions; ++t) {
         auto* row = table + t * features + first;
-        for (std::ptrdiff_t i = 0; i < here; ++i) {
-          row[i] = static_cast<typename Team::scalar>(i % 2 == 0 ? sine[i / 2] : cosine[i / 2]);
-        }
-        for (std::ptrdiff_t k = 0; k < together; ++k) {
+        for (int k = 0; k < together; ++k) {
+          if (first + 2 * k < features) row[2 * k] = static_cast<typename Team::scalar>(sine[k]);
+          if (first + 2 * k + 1 < features) row[2 * k + 1] = static_cast<typename Team::scalar>(cosine[k]);
           const double before = sine[k];
           sine[k] = before * turn_cosine[k] + cosine[k] * turn_sine[k];
           cosine[k] = cosine[k] * turn_cosine[k] - before * turn_sine[k];
         }
       }
     });
+  }
+  /// 10000^(-column / features), with the logarithm in two parts.
+  [[nodiscard]] PERGRAD_HD static double frequency(std::ptrdiff_t column, std::ptrdiff_t features) noexcept {
+    constexpr double log_of_base = 0x1.26bb1bbb55516p+3;
+    constexpr double rest_of_log = -0x1.f48ad494ea3e9p-51;
+    const double share = -static_cast<double>(column) / static_cast<double>(features);
+    const double power = share * log_of_base;
+    const double low = rounded::fma(share, log_of_base, -power) + share * rest_of_log;
+    return math::exp(power) * (1 + low);
+  }
+  /// sin w and cos w for 0 <= w <= 1, by their series.
+  PERGRAD_HD static void turn_by(double w, double& sine, double& cosine) noexcept {
+    const double square = w * w;
+    double of_sine = 1;
+    double of_cosine = 1;
+    for (int n = 10; n > 0; --n) {
+      of_sine = 1 - square / (2 * n * (2 * n + 1)) * of_sine;
+      of_cosine = 1 - square / (2 * n * (2 * n - 1)) * of_cosine;
+    }
+    sine = w * of_sine;
+    cosine = of_cosine;
   }
 };
 

@@ -85,20 +85,22 @@ struct gate_block {
   std::size_t count = 1;
 };
 
+// Constants of a cell, as numbers that device code may read.
+template <class Cell>
+inline constexpr std::size_t gate_block_count = Cell::input_blocks.size();
+template <class Cell, std::size_t Index>
+inline constexpr gate_block gate_block_at = Cell::input_blocks[Index];
+
 /// f(in_area, in_weight, count) for the blocks of a cell's gates that the input meets.
-template <class Cell, class Function, std::size_t... Index>
-PERGRAD_HD void for_each_gate_block_of(const Function& f, std::index_sequence<Index...> /*blocks*/) {
-  (
-      [&] {
-        constexpr gate_block gate = Cell::input_blocks[Index];
-        f(static_cast<std::ptrdiff_t>(gate.in_area), static_cast<std::ptrdiff_t>(gate.in_weight),
-          static_cast<std::ptrdiff_t>(gate.count));
-      }(),
-      ...);
-}
 template <class Cell, class Function>
 PERGRAD_HD void for_each_gate_block(const Function& f) {
-  for_each_gate_block_of<Cell>(f, std::make_index_sequence<Cell::input_blocks.size()>{});
+  const auto call = [&]<std::size_t... Index>(std::index_sequence<Index...> /*blocks*/) {
+    (f(static_cast<std::ptrdiff_t>(gate_block_at<Cell, Index>.in_area),
+       static_cast<std::ptrdiff_t>(gate_block_at<Cell, Index>.in_weight),
+       static_cast<std::ptrdiff_t>(gate_block_at<Cell, Index>.count)),
+     ...);
+  };
+  call(std::make_index_sequence<gate_block_count<Cell>>{});
 }
 
 /// What a cell's step sees of one sample at one position. `c`, `tanh_c` of cells with two states only.
