@@ -5,13 +5,13 @@
 
 #include "device_fixture.hpp"
 
-/// The same bits in any order of threads and blocks. A device has one strategy.
+/// The same bits in any order of threads and blocks.
 template <>
 struct pergrad::testing::executors_to_compare<pergrad::emulated> {
   using emulation_order = pergrad::on_device::emulation_order;
   static constexpr emulation_order usual = emulation_order::forward;
   static constexpr emulation_order others[] = {emulation_order::reversed, emulation_order::shuffled};
-  static constexpr std::size_t configuration_count = 5;
+  static constexpr std::size_t configuration_count = std::size(pergrad::testing::configurations);
   [[nodiscard]] static std::string name(emulation_order which) {
     return which == emulation_order::reversed ? "reversed" : "shuffled";
   }

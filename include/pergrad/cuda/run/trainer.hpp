@@ -86,7 +86,6 @@ class network_trainer {
   network_trainer& operator=(const network_trainer&) = delete;
   ~network_trainer() {
     pergrad::detail::wipe(&settings_, sizeof settings_);
-    pergrad::detail::wipe(&layers_, sizeof layers_);
     if (network_.remote->context != this) return;
     try {
       static_cast<void>(host_parameters());
@@ -127,7 +126,7 @@ class network_trainer {
     settings_.noise = stream_upload::words(noise);
     is_random_ = net().draws && randomness.is_random();
     if (is_random_) {
-      layers_ = stream_upload::words(stream_upload::stream(randomness));
+      layers_.stream = stream_upload::words(stream_upload::stream(randomness));
       layer_step_ = stream_upload::step(stream_upload::stream(randomness));
     }
     position_ = 0;  // chunks of a step that failed halfway do not count
@@ -262,7 +261,7 @@ class network_trainer {
     const launcher<Device, Scalar, Target, Layered> launch{*memory_, samples, launch_};
     const auto most = static_cast<int>(memory_->max_batch());
     graph_ = device_->capture([&] {
-      launch.samples({.rule = rule_, .layers = is_random_ ? &layers_ : nullptr, .samples = most});
+      launch.samples({.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .samples = most});
       launch.sum({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                   .per_layer = rule_.per_layer(),
                   .grid_steps = grid_.steps,
@@ -305,7 +304,7 @@ class network_trainer {
   std::shared_ptr<std::byte> records_;  ///< on the device
   std::size_t room_ = 0;                ///< there, in bytes
   std::optional<records_type> copied_;  ///< those that are there
-  random_stream layers_{};              ///< of the bits inside layers, if there may be any
+  held_stream layers_{};                ///< of the bits inside layers, if there may be any
   std::uint64_t layer_step_ = 0;
   bool is_random_ = false;
   bool captured_ = false;
