@@ -42,6 +42,12 @@ BOOST_AUTO_TEST_CASE(every_strategy_gives_the_hosts_numbers) {
   compare_strategies<cnn<double>, pg::cross_entropy>("cnn");
 }
 
+BOOST_AUTO_TEST_CASE(predictions_are_the_hosts) {
+  both<cnn<double>, pg::cross_entropy> it{6};
+  const pg::public_records records{it.inputs};
+  check_close(pg::predict(it.device, it.net, records), pg::predict(it.host, it.net, records), 1e-12, "predictions");
+}
+
 BOOST_AUTO_TEST_CASE(a_private_loop_releases_what_one_on_the_host_does) {
   using network = mlp<float>;
   both<network, pg::mean_squared_error> it{40};
