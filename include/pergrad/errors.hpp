@@ -195,10 +195,7 @@ template <class Function, class Needed, class Given> struct plain_number {
   static_assert(never<Function>, "a plain number does not say what it stands for: write pergrad::l2_clip_norm{1.0}, pergrad::noise_multiplier{1.1} or pergrad::expected_batch_size{64}; see docs/privacy.md");
 };
 template <class Layer> struct layer_has_no_device_code {
-  static_assert(never<Layer>, "this layer has no device code: mark its functions PERGRAD_HD (those of a general layer as templates over the type of the views, in the place of std::span) and say: static constexpr bool on_device = true; see docs/custom_layers.md");
-};
-template <class Layer> struct layer_is_not_on_devices_yet {
-  static_assert(never<Layer>, "this layer, shared parameters, ids and samples of varying length run on pergrad::host only; see docs/layers.md");
+  static_assert(never<Layer>, "this layer has no device code: mark its functions PERGRAD_HD (those of a general layer as templates over the type of the views, in the place of std::span; those of a layer on tiles in the words of a team) and say: static constexpr bool on_device = true; see docs/custom_layers.md");
 };
 template <class Loss> struct loss_has_no_device_code {
   static_assert(never<Loss>, "this loss has no device code: it needs PERGRAD_HD static double evaluate(const S* y, std::size_t count, const target<S>* targets, S* dy) and static constexpr bool on_device = true; see docs/custom_layers.md");

@@ -228,6 +228,37 @@ void compare(const std::string& what) {
               pg::sum(pg::clip(pg::with_method<pg::norm_method::gram>(of_host), bound)), "clipped sum by gram");
 }
 
+/// Every strategy, of which `naive` and `ghost` evaluate samples again for each sum.
+template <class Network, class Loss>
+void compare_strategies(const std::string& what) {
+  using pg::strategy;
+  using scalar = typename Network::scalar;
+  both<Network, Loss> it{5};
+  const pg::l2_clip_norm bound{0.3};
+  for (const strategy each : {strategy::naive, strategy::multi, strategy::crb, strategy::ghost}) {
+    const auto of_host = it.on_host().with(each);
+    const auto of_device = it.on_device().with(each);
+    const auto evaluated = [&](const auto& executor, const auto& gradients) {
+      std::vector<double> norms(5);
+      std::vector<double> losses(5);
+      std::vector<scalar> clipped(Network::parameter_count);
+      std::vector<scalar> plain(Network::parameter_count);
+      pg::unprotected::evaluate_into(
+          executor, pg::assign(norms, pg::l2_norms(gradients)), pg::assign(losses, pg::losses(gradients)),
+          pg::assign(clipped, pg::sum(pg::clip(gradients, bound))), pg::assign(plain, pg::sum(gradients)));
+      std::vector<double> all(norms);
+      all.insert(all.end(), losses.begin(), losses.end());
+      all.insert(all.end(), clipped.begin(), clipped.end());
+      all.insert(all.end(), plain.begin(), plain.end());
+      const auto rows = pg::unprotected::evaluate(executor, pg::materialise(pg::clip_per_layer(gradients, bound)));
+      all.insert(all.end(), rows.begin(), rows.end());
+      return all;
+    };
+    const auto name = what + ", strategy " + std::to_string(static_cast<int>(each));
+    check_close(evaluated(it.device, of_device), evaluated(it.host, of_host), tolerance<scalar>, name);
+  }
+}
+
 /// What a layer that has no device code of its own can get wrong: its gradients, and the norms that come of its
 /// geometry.
 template <class Network, class Loss>

@@ -9,13 +9,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 
 #include <pergrad/cuda/run/trainer.hpp>
 #include <pergrad/pergrad.hpp>
 #include <pergrad/testing/layer_laws.hpp>
 
-/// The same bits in any order of threads and blocks. A device has one strategy.
+/// The same bits in any order of threads and blocks.
 template <>
 struct pergrad::testing::executors_to_compare<pergrad::emulated> {
   using emulation_order = pergrad::on_device::emulation_order;
@@ -25,7 +26,7 @@ struct pergrad::testing::executors_to_compare<pergrad::emulated> {
     for (std::uint32_t i = 1; i < orders.size(); ++i) orders[i] = pergrad::on_device::shuffled_order(i - 1);
     return orders;
   }();
-  static constexpr std::size_t configuration_count = 5;
+  static constexpr std::size_t configuration_count = std::size(pergrad::testing::configurations);
   [[nodiscard]] static std::string name(emulation_order which) {
     return which == emulation_order::reversed ? "reversed" : "shuffled " + std::to_string(static_cast<int>(which));
   }

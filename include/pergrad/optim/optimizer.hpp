@@ -49,6 +49,9 @@ template <class Rule, class Scalar, class... State>
 
 /// The library's own way to an optimizer's formula.
 struct optimizer_access {
+  /// What an optimizer remembers: arrays of values, and a count of steps or null.
+  [[nodiscard]] static auto state(auto& optimizer) noexcept { return optimizer.state(); }
+  [[nodiscard]] static std::uint64_t* count(auto& optimizer) noexcept { return optimizer.count(); }
   /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
   /// any thread: f(first parameter, values, how many). The rows of padding ids stay what they are.
   template <class Optimizer, class Network>

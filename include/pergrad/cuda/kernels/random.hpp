@@ -44,6 +44,12 @@ struct stream_upload {
   }
 };
 
+/// A stream on the host, wiped when it goes.
+struct held_stream {
+  random_stream stream{};
+  ~held_stream() { pergrad::detail::wipe(&stream, sizeof stream); }
+};
+
 /// The same key and purpose at another step.
 [[nodiscard]] PERGRAD_HD inline random_stream at_step(random_stream stream, std::uint64_t step) noexcept {
   stream.words[14] = static_cast<std::uint32_t>(step & 0xffff'ffffU);

@@ -62,7 +62,19 @@ struct release_work {
   Scalar* released;        ///< gets the released values
   unsigned char* is_open;  ///< one a pair: its rounding is not proven
   int rule;                ///< one of `update::`
+  const row_leaf* tables = nullptr;
+  int table_count = 0;
 
+  /// Does no step move it? So it is with the row of a padding id (optim/held.hpp).
+  [[nodiscard]] PERGRAD_HD bool is_held(std::int64_t element) const noexcept {
+    PERGRAD_ROLLED
+    for (int k = 0; k < table_count; ++k) {
+      const row_leaf& table = tables[k];
+      const std::int64_t place = element - table.parameters - std::int64_t{table.skipped} * table.width;
+      if (table.first != 0 && table.skipped >= 0 && place >= 0 && place < table.width) return true;
+    }
+    return false;
+  }
   [[nodiscard]] PERGRAD_HD std::int64_t sum_of_lanes(std::int64_t element) const noexcept {
     if (element >= count) return 0;
     std::int64_t sum = accumulators[element];
@@ -77,6 +89,7 @@ struct release_work {
     const std::int64_t place = smaller_of(larger_of(sum, -most), most);
     const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
     released[element] = value;
+    if (is_held(element)) return;
     switch (rule) {
       case update::sgd: {
         const auto step = static_cast<Scalar>(multiply(state->rate, settings.scale));

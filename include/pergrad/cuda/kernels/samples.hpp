@@ -80,7 +80,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   using work_type::state, work_type::tables, work_type::samples, work_type::parameters, work_type::results;
 
   template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
+  [[gnu::always_inline]] PERGRAD_HD void operator()(const Block& block) const {  // a call would need local memory
     const int sample = block.index();
     if (static_cast<std::uint32_t>(sample) >= state->count) return;
     auto& shared = block.template shared<shared_type>();

@@ -87,9 +87,6 @@ class basic_device_executor {
            const detail::run_request<typename Network::scalar>& request) const {
     using scalar = typename Network::scalar;
     using target = target_of<Loss, scalar>;
-    if (request.strategy != detail::strategy_kind::book_keeping) {
-      throw std::invalid_argument("pergrad: a device evaluates with the strategy book_keeping, not with another one");
-    }
     constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
     static_assert(sizeof(target) <= on_device::target_bytes && target_count <= Network::output_shape.size(),
                   "pergrad: a loss on a device takes at most one target of up to 8 bytes an output");

@@ -39,7 +39,8 @@ struct sum_launch {
   const Scalar* weights = nullptr;  ///< [layer][sample]; nullptr: all are 1
   bool per_layer = false;
   bool squares = false;
-  int grid_steps = -1;  ///< not negative: a sum of integers, of which a unit has 2^grid_steps steps
+  bool gradients = false;  ///< formed of every sample's gradient, not as one product
+  int grid_steps = -1;     ///< not negative: a sum of integers, of which a unit has 2^grid_steps steps
   int samples = 0;
 };
 
@@ -220,7 +221,7 @@ class launcher {
         .to_grid = to_grid,
         .sums = memory_->template at<Sum>(places.sums)};
     if constexpr (Layered != 0) {
-      if (!wanted.squares && wanted.weights != nullptr) {
+      if (!wanted.squares && !wanted.gradients && wanted.weights != nullptr) {
         for (const outer_leaf& leaf : net_->outer) {
           if (is_one_product(leaf)) product_sum<Sum>(wanted, leaf, to_grid);
         }

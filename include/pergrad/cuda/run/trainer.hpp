@@ -29,7 +29,10 @@
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/expressions/clip.hpp>
 #include <pergrad/network.hpp>
+#include <pergrad/optim/adam.hpp>
+#include <pergrad/optim/optimizer.hpp>
 #include <pergrad/optim/rules.hpp>
+#include <pergrad/optim/sgd.hpp>
 #include <pergrad/privacy/release.hpp>
 #include <pergrad/train/step_by_verbs.hpp>
 #include <pergrad/train/step_notes.hpp>
@@ -53,7 +56,6 @@ class network_trainer {
   using noise_stream = stream_upload::noise_stream;
   /// Records are copied to the device when a step sees them first.
   static constexpr bool trains_on_a_copy = true;
-  static constexpr bool can_be_saved = false;
 
   network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
                   network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
@@ -86,7 +88,6 @@ class network_trainer {
   network_trainer& operator=(const network_trainer&) = delete;
   ~network_trainer() {
     pergrad::detail::wipe(&settings_, sizeof settings_);
-    pergrad::detail::wipe(&layers_, sizeof layers_);
     if (network_.remote->context != this) return;
     try {
       static_cast<void>(host_parameters());
@@ -127,7 +128,7 @@ class network_trainer {
     settings_.noise = stream_upload::words(noise);
     is_random_ = net().draws && randomness.is_random();
     if (is_random_) {
-      layers_ = stream_upload::words(stream_upload::stream(randomness));
+      layers_.stream = stream_upload::words(stream_upload::stream(randomness));
       layer_step_ = stream_upload::step(stream_upload::stream(randomness));
     }
     position_ = 0;  // chunks of a step that failed halfway do not count
@@ -207,6 +208,24 @@ class network_trainer {
       std::ranges::fill(to, Scalar{0});
     }
   }
+  /// f(an optimizer of the host with the state of this one), for files. Whatever f changes is taken over. Waits for the
+  /// device.
+  template <class Optimizer, class Function>
+  auto with_twin(Optimizer twin, Function&& f) {
+    const std::size_t places[] = {memory_->places().first_moment, memory_->places().second_moment};
+    const auto for_each_array = [&](const auto& use) {
+      std::size_t number = 0;
+      for (const auto array : optimizer_access::state(twin)) use(array, places[number++]);
+    };
+    std::uint64_t* const steps = optimizer_access::count(twin);
+    if (steps != nullptr) *steps = updates_;
+    for_each_array([&](auto array, std::size_t place) { memory_->get(array.data(), place, array.size()); });
+    auto result = f(twin);
+    for_each_array([&](auto array, std::size_t place) { memory_->put(place, array.data(), array.size()); });
+    if (steps != nullptr) updates_ = *steps;
+    return result;
+  }
+  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return memory_->max_batch(); }
   /// Kernels and copies of one physical batch.
   [[nodiscard]] std::size_t node_count() const { return Device::node_count(graph_); }
@@ -262,7 +281,7 @@ class network_trainer {
     const launcher<Device, Scalar, Target, Layered> launch{*memory_, samples, launch_};
     const auto most = static_cast<int>(memory_->max_batch());
     graph_ = device_->capture([&] {
-      launch.samples({.rule = rule_, .layers = is_random_ ? &layers_ : nullptr, .samples = most});
+      launch.samples({.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .samples = most});
       launch.sum({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                   .per_layer = rule_.per_layer(),
                   .grid_steps = grid_.steps,
@@ -288,7 +307,9 @@ class network_trainer {
                                     .second = memory_->template at<Scalar>(places.second_moment),
                                     .released = memory_->template at<Scalar>(places.released),
                                     .is_open = memory_->template at<unsigned char>(places.is_open),
-                                    .rule = rule()};
+                                    .rule = rule(),
+                                    .tables = memory_->tables().rows,
+                                    .table_count = memory_->tables().row_count};
     launch(*device_, release_kernel<Scalar>{work});
     launch(*device_, settle_kernel<Scalar>{work});
   }
@@ -305,7 +326,7 @@ class network_trainer {
   std::shared_ptr<std::byte> records_;  ///< on the device
   std::size_t room_ = 0;                ///< there, in bytes
   std::optional<records_type> copied_;  ///< those that are there
-  random_stream layers_{};              ///< of the bits inside layers, if there may be any
+  held_stream layers_{};                ///< of the bits inside layers, if there may be any
   std::uint64_t layer_step_ = 0;
   bool is_random_ = false;
   bool captured_ = false;
@@ -333,6 +354,16 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
                                  Loss::target_count(Network::output_shape),
                                  options,
                                  sensitivity} {}
+
+  /// f(the optimizer), of a kind that options choose: for files.
+  template <class Function>
+  auto with_optimizer(Function&& f) {
+    const dp_sgd_options& options = this->options();
+    if (options.optimizer == optimizer_kind::adam) {
+      return this->with_twin(adam<Network>{*options.learning_rate, options.adam}, f);
+    }
+    return this->with_twin(sgd<Network>{*options.learning_rate, options.momentum}, f);
+  }
 
   /// All of a step. The last physical batch brings the noise along, and an empty one is a batch as well.
   template <class Noise, class NextNoise>
