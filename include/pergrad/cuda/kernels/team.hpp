@@ -272,6 +272,7 @@ struct block_team : thread_team<Block, Scalar> {
   any_layout dx_layout{};
   any_layout dy_layout{};
 
+  bool projected = false;
   const Scalar* parameters = nullptr;
   [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(std::ptrdiff_t offset, std::ptrdiff_t /*rows*/,
                                                       std::ptrdiff_t columns) const noexcept {
