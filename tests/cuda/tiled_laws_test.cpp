@@ -8,7 +8,7 @@ namespace pergrad::inline v0_1::on_device {
 template <>
 inline constexpr plan_kind plan_of<tiled_networks::lstms<double, 4>> = plan_kind::layered;
 template <>
-inline constexpr plan_kind plan_of<tiled_networks::attention<double, 4>> = plan_kind::layered;
+inline constexpr plan_kind plan_of<tiled_networks::transformer<double, 4>> = plan_kind::layered;
 }  // namespace pergrad::inline v0_1::on_device
 
 BOOST_AUTO_TEST_SUITE(cuda_tiled_laws)
@@ -36,7 +36,7 @@ BOOST_AUTO_TEST_CASE(attending) {
 }
 BOOST_AUTO_TEST_CASE(layered) {
   expect_laws<lstms<double, 4>, pg::cross_entropy>("lstms, layered", 1000);
-  expect_laws<attention<double, 4>, pg::cross_entropy>("attention, layered", 1000);
+  expect_laws<transformer<double, 4>, pg::cross_entropy>("transformer, layered", 1000);
 }
 BOOST_AUTO_TEST_CASE(norms) {
   expect_laws<image_norms<double>, pg::cross_entropy>("image norms", 1000);

@@ -203,7 +203,9 @@ struct of_group {
   [[nodiscard]] PERGRAD_HD const Value& operator()(std::ptrdiff_t /*channel*/) const noexcept { return of; }
 };
 /// Images have one layout here.
-struct any_layout {};
+struct any_layout {
+  static constexpr std::ptrdiff_t start = 0;
+};
 
 /// One group of channels of a sample, by a team of threads.
 template <class Team>
