@@ -33,8 +33,9 @@ struct network_access;
 
 }  // namespace detail
 
-/// The type behind `network`: use that name. One object holds the parameters of one model.
-template <class Scalar, shape Input, class... Layers>
+/// The type behind `network`: use that name. One object holds the parameters of one model. `Input` names the shape of a
+/// sample: `of_shape<1, 28, 28>`.
+template <class Scalar, class Input, class... Layers>
 class static_network {
  public:
   using scalar = Scalar;
@@ -44,14 +45,14 @@ class static_network {
   template <class Other>
   using rebind = static_network<Other, Input, Layers...>;
 
-  static constexpr shape input_shape = Input;
+  static constexpr shape input_shape = Input::value;
   static constexpr shape output_shape = structure::shapes[structure::size];
   /// Number of parameters, biases included.
   static constexpr std::size_t parameter_count = structure::found.trained;
   /// Number of parameters inside `frozen`, which are not trained and not part of `parameter_count`.
   static constexpr std::size_t frozen_parameter_count = structure::found.frozen;
   /// The type of one input value: integer ids or numbers.
-  using input_value = std::conditional_t<Input.ids != 0, std::int32_t, Scalar>;
+  using input_value = std::conditional_t<input_shape.ids != 0, std::int32_t, Scalar>;
 
   /// Bytes that a tape of this network for batches of up to MaxBatch samples takes on a device, all in one allocation:
   /// parameters, values, gradients, sums and an optimizer's moments. Needs the device part of the library.
@@ -146,10 +147,12 @@ struct network_access {
 
 /// A network with parameters of type `Scalar` (float or double).
 template <class Scalar, shape Input, class... Layers>
-using basic_network = typename detail::gate<Scalar, Input, Layers...>::type;
+using basic_network = detail::explained_network<typename detail::chosen<Input, Layers...>::template network<Scalar>,
+                                                detail::chosen<Input, Layers...>::say()>;
 
 /// A network in single precision: `network<shape{1, 28, 28}, flatten, linear<10>>`.
 template <shape Input, class... Layers>
-using network = typename detail::gate<float, Input, Layers...>::type;
+using network = detail::explained_network<typename detail::chosen<Input, Layers...>::template network<float>,
+                                          detail::chosen<Input, Layers...>::say()>;
 
 }  // namespace pergrad::inline v0_1

@@ -158,7 +158,8 @@ template <class Network, class Loss>
   } else if constexpr (!loss<Loss>) {
     return std::type_identity<error::not_a_loss<Loss>>{};
   } else if constexpr (!Loss::accepts(Network::output_shape)) {
-    return std::type_identity<error::loss_rejects_the_networks_output<Loss, error::gets<Network::output_shape>>>{};
+    return std::type_identity<
+        error::loss_rejects_the_networks_output<Loss, error::gets_shape<Network::output_shape>>>{};
   } else {
     return std::type_identity<char>{};
   }
