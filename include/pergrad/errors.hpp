@@ -111,6 +111,9 @@ template <class Where, class Layer, class Given> struct zero_is_no_size : instea
 template <class Where, class Layer, class Given> struct option_not_offered : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/layers.md"); return 0; }
 };
+template <class Where, class Layer, class Given> struct probability_out_of_range : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the probability of dropout is at least 0 and below 1: pergrad::dropout<0.1>; see docs/layers.md"); return 0; }
+};
 template <class Where, class Layer, class Given> struct layer_rejects_its_input : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "this layer does not take an input of this shape; see docs/layers.md, and docs/custom_layers.md for a layer with accepts(shape)"); return 0; }
 };

@@ -32,6 +32,7 @@ enum class mistake {
   pool_padding_too_large,
   zero_is_no_size,
   option_not_offered,
+  no_probability,
   rejects_input,
   no_output,
   branches_differ,

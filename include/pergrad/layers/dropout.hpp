@@ -9,29 +9,28 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <ratio>
 
 #include <pergrad/graph/mistakes.hpp>
+#include <pergrad/layers/shared/probability.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
 
-/// `dropout<std::ratio<1, 10>>` on any shape. PyTorch: `nn.Dropout(0.1)`. Random only under `with_randomness` and in
-/// `dp_sgd`; elsewhere, as in evaluation, it changes nothing.
-template <class Probability>
+/// `dropout<0.1>` on any shape. PyTorch: `nn.Dropout(0.1)`. Random only under `with_randomness` and in `dp_sgd`;
+/// elsewhere, as in evaluation, it changes nothing.
+template <probability Probability>
 struct dropout {
   static constexpr const char* name = "dropout";
   static constexpr bool on_tiles = true;
-  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Probability::num, Probability::den}; }
+  [[nodiscard]] static constexpr auto settings() noexcept {
+    return std::array{Probability.numerator, Probability.denominator};
+  }
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size(); }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
-    if constexpr (detail::is_ratio<Probability>) {
-      if (Probability::num >= 0 && Probability::num < Probability::den) return detail::mistake::none;
-    }
-    return detail::mistake::option_not_offered;
+    return Probability.holds() ? detail::mistake::none : detail::mistake::no_probability;
   }
 
   template <class Tile>
@@ -60,11 +59,8 @@ struct dropout {
   /// What each of a sample's first `count` elements is multiplied by: 0 or 1 / (1 - p), or 1 where nothing is random.
   template <class Tile, class Scalar>
   static void draw_mask(const Tile& tile, std::ptrdiff_t sample, std::size_t count, Scalar* mask) {
-    // 2^32 p: an element is kept if its 32 bits are not below.
-    constexpr auto threshold = static_cast<std::uint32_t>(0x1p32L * static_cast<long double>(Probability::num) /
-                                                          static_cast<long double>(Probability::den));
-    constexpr auto kept = static_cast<Scalar>(static_cast<long double>(Probability::den) /
-                                              static_cast<long double>(Probability::den - Probability::num));
+    constexpr std::uint32_t threshold = Probability.threshold();
+    constexpr auto kept = static_cast<Scalar>(Probability.scale());
     if (!tile.is_random()) {
       for (std::size_t i = 0; i < count; ++i) mask[i] = 1;
       return;
