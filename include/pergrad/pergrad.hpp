@@ -2,6 +2,8 @@
 // pergrad/pergrad.hpp - everything: networks, per-sample gradients, differential privacy, training
 #pragma once
 
+#include <pergrad/detail/cpp20.hpp>  // first: an older C++ understands nothing of what follows
+
 // A program's globals may be called as our parameters are: g++ would warn of each under -Wshadow, as it looks for names
 // from where a template is instantiated.
 #if defined(__GNUC__)
