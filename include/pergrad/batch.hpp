@@ -11,6 +11,7 @@
 #include <limits>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/errors.hpp>
@@ -28,6 +29,9 @@ template <class Array>
 concept array = requires(const Array& numbers) {
   std::data(numbers);
 };
+
+template <array Numbers>
+using number_in = std::remove_cvref_t<decltype(*std::data(std::declval<const Numbers&>()))>;
 
 /// Arrays that would be the targets and the inputs of samples, were their numbers of the right types.
 template <class Targets, class Inputs, class Target, class Value>
@@ -123,6 +127,9 @@ class dataset {
     static_cast<void>(error::temporary_array<typename detail::first_that_ends<Inputs, Targets, More...>::type>{});
   }
 
+  template <detail::array Inputs, detail::array Targets>
+  dataset(const Inputs&, const Targets&) = delete;  // a record has a shape: {inputs, targets, net_type::input_shape}
+
   /// Number of records. Under add-or-remove-one neighbours this is a private value.
   [[nodiscard]] std::size_t size() const noexcept { return inputs_.size() / input_.size(); }
   [[nodiscard]] shape input_shape() const noexcept { return input_; }
@@ -178,6 +185,11 @@ class dataset {
   shape input_;
   std::size_t targets_per_record_;
 };
+
+/// From the arrays' numbers: `dataset records{pixels, labels, net_type::input_shape}`.
+template <detail::array Inputs, detail::array Targets, class... More>
+dataset(const Inputs&, const Targets&, const More&...)
+    -> dataset<detail::number_in<Inputs>, detail::number_in<Targets>>;
 
 namespace detail {
 
@@ -282,6 +294,14 @@ class batch {
       : records_{records}, ids_{ids}, gathered_{true}, count_{ids.size()} {
     detail::require_fit(records.input_shape(), Network::input_shape, "batch");
     require_valid(0, count_);
+  }
+  /// Records of other types: one error that says so.
+  template <class Value, class Target, class... Ids>
+  requires(!std::is_same_v<dataset<Value, Target>, dataset<input_value, target>>)
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+      batch(const dataset<Value, Target>& /*records*/, const Ids&... /*ids*/)
+      : batch{{}, {}} {
+    static_cast<void>(error::records_of_another_type<dataset<input_value, target>, dataset<Value, Target>>{});
   }
   /// Throws as the constructors do, for `count` samples from `first` on. The batch is a view: what it sees may have
   /// changed since it was made, and what is evaluated is looked at again.

@@ -36,6 +36,7 @@ namespace function {
 // clang-format off
 struct clip; struct clip_per_layer; struct clip_per_group; struct normalise; struct sum; struct mean; struct divided_by;
 struct gaussian_noise; struct step; struct assign; struct accumulate; struct evaluate; struct evaluate_into;
+struct dp_sgd; struct private_loop; struct evaluate_classifier; struct predict;
 // clang-format on
 }  // namespace function
 
@@ -174,6 +175,24 @@ template <class Loss> struct not_a_loss {
 template <class Network, class Loss, class Batch> struct batch_does_not_fit {
   static_assert(never<Network>, "the batch must be made for this network and this loss: pergrad::batch<net_type, loss_type> samples{inputs, targets}; see docs/expressions.md");
 };
+template <class... Given> struct batch_of_no_network {
+  static_assert(never<Given...>, "a batch is one of a network and a loss: pergrad::batch<net_type, pergrad::cross_entropy> samples{inputs, targets}; see docs/expressions.md");
+};
+template <class Needed, class Given> struct records_of_another_type {
+  static_assert(never<Given>, "the network and the loss take other numbers than these records have: the network's scalar or std::int32_t ids as inputs, the loss's targets (class numbers are std::int32_t): convert them before; see docs/quickstart.md");
+};
+template <class Network> struct network_is_const {
+  static_assert(never<Network>, "training changes the network: declare it without const; see docs/quickstart.md");
+};
+template <class... Given> struct step_draws_from_all_records {
+  static_assert(never<Given...>, "a private step draws its batch itself: pass all records, a pergrad::dataset, not a batch of them: trainer.step(records); see docs/quickstart.md");
+};
+template <class... Given> struct optimizer_of_no_network {
+  static_assert(never<Given...>, "an optimizer names its network's type, and takes a learning rate: pergrad::sgd<net_type> optimizer{pergrad::learning_rate{0.1}}; see docs/expressions.md");
+};
+template <class Function, class... Given> struct not_made_of_this {
+  static_assert(never<Function>, "a trainer is made of an executor, a network, a loss, options and perhaps a generator: pergrad::dp_sgd trainer{exec, net, pergrad::cross_entropy{}, options}; see docs/quickstart.md");
+};
 template <class Network, class Tape> struct tape_does_not_fit {
   static_assert(never<Network>, "the tape must be made for this network: net_type::tape tape{exec, pergrad::max_batch{256}}; see docs/expressions.md");
 };
@@ -220,7 +239,7 @@ template <class Loss> struct loss_has_no_device_code {
   static_assert(never<Loss>, "this loss has no device code: it needs PERGRAD_HD static double evaluate(const S* y, std::size_t count, const target<S>* targets, S* dy) and static constexpr bool on_device = true; see docs/custom_layers.md");
 };
 template <class Function, class First> struct needs_an_executor {
-  static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); see docs/expressions.md");
+  static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); pergrad::dp_sgd trainer{exec, net, loss, options}; see docs/expressions.md");
 };
 template <class Sum> struct noise_on_an_unclipped_sum {
   static_assert(never<Sum>, "noise protects only a sum of bounded sensitivity: write sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...); see docs/privacy.md");

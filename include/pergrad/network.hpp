@@ -5,6 +5,7 @@
 // shapes, parameter counts and offsets. An object of it owns one aligned buffer: the parameters, in PyTorch's order.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -85,9 +86,21 @@ class static_network {
     remote_.changed = true;
     return *this;
   }
-  static_network(const static_network&) = delete;
-  static_network& operator=(const static_network&) = delete;
+  // Compilers show these lines.
+  static_network(const static_network&) = delete;             // a copy is made by a word: net.clone()
+  static_network& operator=(const static_network&) = delete;  // a copy is made by a word: other = net.clone()
+  static_network() = delete;  // a network has an executor and first parameters: {exec, pergrad::kaiming_uniform{1}}
+  template <class Given>
+  explicit static_network(const Given&) = delete;  // it has both: {exec, pergrad::kaiming_uniform{1}}
   ~static_network() = default;
+
+  /// Another network with the same parameters, frozen ones included. While a device trains them, this brings them back.
+  [[nodiscard]] static_network clone() const {
+    const std::span<const Scalar> mine = all_parameters();
+    static_network copy{detail::aligned_buffer<Scalar>{mine.size(), "a network's parameters"}};
+    std::copy(mine.begin(), mine.end(), copy.parameters_.data());
+    return copy;
+  }
 
   /// All parameters, layer after layer, each in PyTorch's order: weight `[out, in / groups, kh, kw]`, then bias.
   /// While a device trains them, this brings them back; a span from before a step shows the values of then.
@@ -119,6 +132,7 @@ class static_network {
 
  private:
   friend struct detail::network_access;
+  explicit static_network(detail::aligned_buffer<Scalar>&& parameters) noexcept : parameters_{std::move(parameters)} {}
   void pull() const {
     if (!remote_.newer) return;
     remote_.newer = false;

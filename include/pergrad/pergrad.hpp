@@ -12,11 +12,20 @@
 #endif
 
 // clang-format off
-#include <pergrad/errors.hpp>  // first, so that an error comes with a short list of includes
+#include <pergrad/errors.hpp>  // these first, so that an error comes with a short list of includes
+#include <pergrad/privacy/types.hpp>
+#include <pergrad/network.hpp>
+#include <pergrad/tape.hpp>
+#include <pergrad/batch.hpp>
+#include <pergrad/optim/optimizer.hpp>
+#include <pergrad/optim/sgd.hpp>
+#include <pergrad/optim/adam.hpp>
+#include <pergrad/train/predict.hpp>
+#include <pergrad/train/private_loop.hpp>
+#include <pergrad/train/dp_sgd.hpp>
 #include <pergrad/detail/no_fast_math.hpp>
 // clang-format on
 
-#include <pergrad/batch.hpp>
 #include <pergrad/concepts.hpp>
 #include <pergrad/data/cifar.hpp>
 #include <pergrad/data/idx.hpp>
@@ -71,10 +80,6 @@
 #include <pergrad/losses/binary_cross_entropy.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
 #include <pergrad/losses/mean_squared_error.hpp>
-#include <pergrad/network.hpp>
-#include <pergrad/optim/adam.hpp>
-#include <pergrad/optim/optimizer.hpp>
-#include <pergrad/optim/sgd.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/accounting/calibrate.hpp>
 #include <pergrad/privacy/accounting/rdp.hpp>
@@ -84,15 +89,10 @@
 #include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/sensitivity.hpp>
-#include <pergrad/privacy/types.hpp>
 #include <pergrad/shape.hpp>
-#include <pergrad/tape.hpp>
 #include <pergrad/train/classifier.hpp>
-#include <pergrad/train/dp_sgd.hpp>
 #include <pergrad/train/dp_sgd_base.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
-#include <pergrad/train/predict.hpp>
-#include <pergrad/train/private_loop.hpp>
 #include <pergrad/train/private_run.hpp>
 #include <pergrad/version.hpp>
 

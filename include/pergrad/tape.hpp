@@ -47,6 +47,9 @@ class tape {
     }
   }
 
+  template <class... Given>
+  explicit tape(const Given&...) = delete;  // write net_type::tape tape{exec, pergrad::max_batch{256}}
+
   /// The largest batch of one evaluation.
   [[nodiscard]] std::size_t capacity() const noexcept { return max_batch_; }
   /// Sums that one evaluation may form.

@@ -59,6 +59,12 @@ struct explained : stand_in_base {
   [[nodiscard]] static constexpr double sensitivity() noexcept { return 0; }
   [[nodiscard]] static constexpr double standard_deviation() noexcept { return 0; }
   [[nodiscard]] static constexpr bool within_budget() noexcept { return false; }
+  [[nodiscard]] static constexpr bool next() noexcept { return false; }
+  [[nodiscard]] static explained gradients() noexcept { return {}; }
+  template <class... Any>
+  [[nodiscard]] static explained begin(Any&&...) noexcept {
+    return {};
+  }
   [[nodiscard]] static constexpr std::size_t steps() noexcept { return 0; }
   template <class... Any>
   [[nodiscard]] static constexpr double epsilon(Any&&...) noexcept {
@@ -181,17 +187,21 @@ class released_gradient<error::wrong_network<Explanation, Scalar>, IsPrivate> : 
 template <class Explanation, class Scalar>
 class bounded_total<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
 template <class Explanation, class Scalar>
-class sgd<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
+class sgd<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { static_assert(sizeof(Explanation) != 0); public: using error::stand_in<Scalar>::stand_in; };
 template <class Explanation, class Scalar>
-class adam<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
+class adam<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { static_assert(sizeof(Explanation) != 0); public: using error::stand_in<Scalar>::stand_in; };
 template <class Explanation, class Scalar>
 class unprotected::gradient<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
 template <class Network, class Loss> requires detail::cannot_be_trained<Network, Loss>
 class batch<Network, Loss> : public error::stand_in<typename Network::scalar> {
   static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
+  static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
  public:
   using error::stand_in<typename Network::scalar>::stand_in;
 };
+template <class... Given> sgd(const Given&...) -> sgd<error::wrong_network<error::optimizer_of_no_network<Given...>, float>>;
+template <class... Given> adam(const Given&...) -> adam<error::wrong_network<error::optimizer_of_no_network<Given...>, float>>;
+template <class... Given> batch(const Given&...) -> batch<error::wrong_network<error::batch_of_no_network<Given...>, float>, void>;
 // clang-format on
 
 }  // namespace pergrad::inline v0_1
