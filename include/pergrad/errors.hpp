@@ -112,6 +112,15 @@ template <class Where, class Layer, class Given> struct zero_is_no_size : instea
 template <class Where, class Layer, class Given> struct option_not_offered : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/layers.md"); return 0; }
 };
+template <class Where, class Layer, class Given> struct softmax_is_in_the_loss : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the loss takes the softmax: leave it out, end the network in pergrad::linear<classes> and train with pergrad::cross_entropy; see docs/layers.md"); return 0; }
+};
+template <class Where, class Layer, class Given> struct activation_not_offered : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this activation is not here: take pergrad::relu, tanh, sigmoid, softplus or gelu, or write a struct with value(x) and derivative(x, y); see docs/custom_layers.md"); return 0; }
+};
+template <class Where, class Layer, class Given> struct layer_of_pytorch_not_offered : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer of PyTorch is not here: the table says which are (pergrad::dropout<p>, max_pool2d<kernel>, adaptive_avg_pool2d<height, width>, group_norm<groups>, reshape<shape>, padding<size> of a convolution), and a layer of your own is one struct; see docs/layers.md and docs/custom_layers.md"); return 0; }
+};
 template <class Where, class Layer, class Given> struct probability_out_of_range : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "the probability of dropout is at least 0 and below 1: pergrad::dropout<0.1>; see docs/layers.md"); return 0; }
 };
@@ -171,6 +180,9 @@ template <class Loss, class Output> struct loss_rejects_the_networks_output {
 };
 template <class Loss> struct not_a_loss {
   static_assert(never<Loss>, "a loss needs: template target<S>, target_count(shape), accepts(shape), valid(shape, targets) and evaluate(y, targets, dy), which returns one double a sample; see docs/custom_layers.md");
+};
+template <class Loss> struct loss_of_pytorch_not_offered {
+  static_assert(never<Loss>, "this loss of PyTorch is not here under this name: pergrad::cross_entropy takes logits and class numbers, pergrad::binary_cross_entropy_with_logits logits and targets in [0, 1], pergrad::mean_squared_error numbers; another one is a struct of your own; see docs/networks.md and docs/custom_layers.md");
 };
 template <class Network, class Loss, class Batch> struct batch_does_not_fit {
   static_assert(never<Network>, "the batch must be made for this network and this loss: pergrad::batch<net_type, loss_type> samples{inputs, targets}; see docs/expressions.md");

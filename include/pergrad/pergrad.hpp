@@ -65,6 +65,7 @@
 #include <pergrad/layers/lstm.hpp>
 #include <pergrad/layers/mean_over_positions.hpp>
 #include <pergrad/layers/multihead_attention.hpp>
+#include <pergrad/layers/not_offered.hpp>
 #include <pergrad/layers/parallel.hpp>
 #include <pergrad/layers/pools.hpp>
 #include <pergrad/layers/positions.hpp>
@@ -80,6 +81,7 @@
 #include <pergrad/losses/binary_cross_entropy.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
 #include <pergrad/losses/mean_squared_error.hpp>
+#include <pergrad/losses/not_offered.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/accounting/calibrate.hpp>
 #include <pergrad/privacy/accounting/rdp.hpp>

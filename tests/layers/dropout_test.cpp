@@ -42,6 +42,7 @@ BOOST_AUTO_TEST_CASE(a_probability_is_the_simplest_fraction) {
   BOOST_TEST(is(1e-12, 1, 1'000'000'000'000));
   BOOST_TEST(is(1e-300, 0, 1));
   BOOST_TEST(is(-0.25, -1, 4));
+  BOOST_TEST(is(0.1F, 1, 10));
   BOOST_TEST(is(50, 50, 1));
   for (const double wrong : {-0.25, -1e-9, 1.0, 1.5, 1e300, std::numeric_limits<double>::quiet_NaN()}) {
     BOOST_TEST(!pg::probability{wrong}.holds(), wrong);

@@ -151,6 +151,9 @@ struct explanation_of<wrong_network<Explanation, Scalar>> {
 
 namespace detail {
 
+/// Base of what stands in for a loss of PyTorch's (losses/not_offered.hpp).
+struct loss_not_offered;
+
 template <class Type>
 inline constexpr bool is_explained = std::is_base_of_v<error::explained, std::remove_cvref_t<Type>>;
 template <class... Types>
@@ -161,6 +164,8 @@ template <class Network, class Loss>
 [[nodiscard]] constexpr auto explanation_of_loss() {
   if constexpr (is_explained<Network>) {
     return std::type_identity<char>{};
+  } else if constexpr (std::is_base_of_v<loss_not_offered, Loss>) {
+    return std::type_identity<error::loss_of_pytorch_not_offered<Loss>>{};
   } else if constexpr (!loss<Loss>) {
     return std::type_identity<error::not_a_loss<Loss>>{};
   } else if constexpr (!Loss::accepts(Network::output_shape)) {

@@ -2,11 +2,12 @@
 // pergrad/layers/shared/probability.hpp - the probability with which a layer drops a value, as a template argument
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 namespace pergrad::inline v0_1 {
 
-/// Written as a number: `dropout<0.1>`. Kept as the simplest fraction that is this number in double, as messages and
+/// Written as a number: `dropout<0.1>`. Kept as the simplest fraction that is this number in its type, as messages and
 /// files show it. Numbers outside of [0, 1) are an error of the layer that gets them.
 struct probability {
   std::intmax_t numerator = 0;
@@ -14,8 +15,9 @@ struct probability {
 
   // Implicit, so that a template argument is a number.
   // NOLINTNEXTLINE(google-explicit-constructor)
-  constexpr probability(double value) noexcept {
-    const double size = value < 0 ? -value : value;
+  template <std::floating_point Real>
+  constexpr probability(Real value) noexcept {
+    const double size = static_cast<double>(value < 0 ? -value : value);
     if (!(size < 1)) {
       numerator = size < 0x1p53 ? static_cast<std::intmax_t>(value) : 1;
       return;
@@ -31,7 +33,8 @@ struct probability {
       before = last;
       last = next;
       const double left = rest - static_cast<double>(whole);
-      if (left == 0 || static_cast<double>(last.numerator) / static_cast<double>(last.denominator) == size) break;
+      const double found = static_cast<double>(last.numerator) / static_cast<double>(last.denominator);
+      if (left == 0 || static_cast<double>(static_cast<Real>(found)) == size) break;
       rest = 1 / left;
     }
     numerator = value < 0 ? -last.numerator : last.numerator;
