@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <iterator>
 #include <limits>
 #include <span>
@@ -28,6 +29,19 @@ namespace detail {
 template <class Array>
 concept array = requires(const Array& numbers) {
   std::data(numbers);
+};
+
+/// A shape as people write it: (1, 28, 28).
+struct shape_text {
+  char text[96] = {};
+  [[gnu::cold, gnu::noinline]] explicit shape_text(const shape& of) noexcept {
+    std::size_t used = 0;
+    for (std::size_t axis = 0; axis < std::max<std::size_t>(1, of.rank()); ++axis) {
+      used += static_cast<std::size_t>(std::snprintf(text + used, sizeof text - used, "%s%zu", axis == 0 ? "(" : ", ",
+                                                     axis < of.rank() ? of[axis] : std::size_t{0}));
+    }
+    std::snprintf(text + used, sizeof text - used, ")");
+  }
 };
 
 template <array Numbers>
@@ -101,8 +115,9 @@ class dataset {
     if (input.size() == 0 || targets_per_record == 0 || inputs.size() % input.size() != 0 ||
         targets.size() % targets_per_record != 0 ||
         inputs.size() / input.size() != targets.size() / targets_per_record) {
-      detail::throw_invalid_argument({"pergrad: dataset: ", inputs.size(), " input values in records of ", input.size(),
-                                      " do not match ", targets.size(), " targets, ", targets_per_record, " a record"});
+      detail::throw_invalid_argument({"pergrad: dataset: ", inputs.size(), " input values in records of shape ",
+                                      detail::shape_text{input}.text, ", ", input.size(), " values, do not match ",
+                                      targets.size(), " targets, ", targets_per_record, " a record"});
     }
     if (lengths.size() != (input.varying_axis() != 0 ? size() : 0)) {
       detail::throw_invalid_argument({"pergrad: dataset: ", lengths.size(), " lengths for ", size(), " records of ",
@@ -212,16 +227,10 @@ namespace detail {
 
 /// Throws std::invalid_argument unless the records are of the kind that the network takes.
 inline void require_fit(const shape& given, const shape& wanted, const char* where) {
-  if (given.size() != wanted.size()) {
-    throw_invalid_argument(
-        {"pergrad: ", where, ": records have ", given.size(), " input values, the network takes ", wanted.size()});
-  }
-  if (!means_the_same(given, wanted)) {
-    const auto number = [](const shape& of, std::size_t axis) { return axis < of.rank() ? of[axis] : 1; };
-    throw_invalid_argument({"pergrad: ", where, ": records have extents ", number(given, 0), ", ", number(given, 1),
-                            ", ", number(given, 2), ", ", number(given, 3), ", the network takes ", number(wanted, 0),
-                            ", ", number(wanted, 1), ", ", number(wanted, 2), ", ", number(wanted, 3),
-                            ": values in another order?"});
+  if (given.size() != wanted.size() || !means_the_same(given, wanted)) {
+    throw_invalid_argument({"pergrad: ", where, ": records have shape ", shape_text{given}.text, ", ", given.size(),
+                            " values, the network takes ", shape_text{wanted}.text, ", ", wanted.size(), " values",
+                            given.size() == wanted.size() ? ": values in another order?" : ""});
   }
   if (given.ids > wanted.ids) {
     throw_invalid_argument(
@@ -238,9 +247,32 @@ inline void require_fit(const shape& given, const shape& wanted, const char* whe
   }
 }
 
-[[noreturn]] inline void throw_bad_target(std::size_t sample, const text_piece& of = "", const text_piece& found = "") {
-  throw_invalid_argument(
-      {"pergrad: batch: sample ", sample, " has a target", of, found, " that this loss does not take"});
+/// Says which record has a target that the loss does not take, which one that is, and what it may be, as far as the
+/// loss tells: `target_limits(output)` gives the least and the largest.
+template <class Loss, class Target>
+[[noreturn, gnu::cold, gnu::noinline]] void throw_bad_target(const char* where, std::size_t record, const shape& output,
+                                                             std::span<const Target> targets) {
+  const std::size_t needed = Loss::target_count(output);
+  if (targets.size() != needed) {
+    throw_invalid_argument({"pergrad: ", where, ": record ", record, " has ", targets.size(),
+                            " targets, the loss takes ", needed, " a record"});
+  }
+  if constexpr (requires { Loss::target_limits(output)[1]; }) {
+    const auto limits = Loss::target_limits(output);
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      if (targets[i] >= static_cast<Target>(limits[0]) && targets[i] <= static_cast<Target>(limits[1])) continue;
+      throw_invalid_argument({"pergrad: ", where, ": record ", record, " has the target ", targets[i],
+                              targets.size() == 1 ? "" : " among its targets",
+                              " that this loss does not take: it takes ", limits[0], " to ", limits[1]});
+    }
+  }
+  if constexpr (std::is_arithmetic_v<Target>) {
+    if (targets.size() == 1) {
+      throw_invalid_argument(
+          {"pergrad: ", where, ": record ", record, " has the target ", targets[0], " that this loss does not take"});
+    }
+  }
+  throw_invalid_argument({"pergrad: ", where, ": record ", record, " has targets that this loss does not take"});
 }
 [[noreturn]] inline void throw_not_in_the_data_set(std::size_t record, std::size_t records) {
   throw_out_of_range({"pergrad: batch: record ", record, " of a data set with ", records});
@@ -330,8 +362,7 @@ class batch {
   void check_target(std::size_t sample) const {
     const std::span<const target> these = targets(sample);
     if (these.size() != per_sample || !Loss::valid(Network::output_shape, these)) {
-      if (these.size() == 1) detail::throw_bad_target(sample, " of ", these[0]);
-      detail::throw_bad_target(sample);
+      detail::throw_bad_target<Loss>("batch", record(sample), Network::output_shape, these);
     }
   }
 

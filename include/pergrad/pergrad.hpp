@@ -92,6 +92,7 @@
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/sensitivity.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/train/check_records.hpp>
 #include <pergrad/train/classifier.hpp>
 #include <pergrad/train/dp_sgd_base.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>

@@ -54,14 +54,14 @@ struct option : std::optional<Value> {
 /// What every private run is told: `private_loop`, and `dp_sgd`, which adds to it. Those without a default must be set;
 /// a constructor names the first that is not.
 struct private_options {
-  option<l2_clip_norm> clip;            ///< C, the most that one record can add to a sum
-  option<noise_multiplier> noise;       ///< sigma; the noise's standard deviation is sigma times sensitivity
-  option<poisson_sampling> sampling;    ///< how records enter a batch, and what that costs
-  option<expected_batch_size> divisor;  ///< a public constant, never the drawn size
-  pergrad::max_batch max_batch{256};           ///< records a chunk; changes memory and rounding, not privacy
-  option<record_capacity> capacity;     ///< records a sum is made for; from the divisor unless it is given
-  option<privacy_budget> budget;        ///< steps beyond it are refused; room for one is required
-  run_plan plan = run_plan::beforehand;        ///< when noise, sampling and the end of the run are chosen
+  option<l2_clip_norm> clip;             ///< C, the most that one record can add to a sum
+  option<noise_multiplier> noise;        ///< sigma; the noise's standard deviation is sigma times sensitivity
+  option<poisson_sampling> sampling;     ///< how records enter a batch, and what that costs
+  option<expected_batch_size> divisor;   ///< a public constant, never the drawn size
+  pergrad::max_batch max_batch{256};     ///< records a chunk; changes memory and rounding, not privacy
+  option<record_capacity> capacity;      ///< records a sum is made for; from the divisor unless it is given
+  option<privacy_budget> budget;         ///< steps beyond it are refused; room for one is required
+  run_plan plan = run_plan::beforehand;  ///< when noise, sampling and the end of the run are chosen
 };
 
 /// Options of `dp_sgd`.
@@ -163,7 +163,7 @@ void require_fit_for_training(const Records& records) {
   for (std::size_t record = 0; record < records.size(); ++record) {
     records.require_valid(record);
     if (!fits_the_trainer<Network, Loss>(records, record)) {
-      refuse_training("record " + std::to_string(record) + " has a target that the loss does not take");
+      throw_bad_target<Loss>("private training", record, Network::output_shape, records.targets(record));
     }
   }
 }
