@@ -73,6 +73,58 @@ struct shape {
   return sequence;
 }
 
+/// A shape as a type, so that compilers show it in their messages as people write it: `of_shape<1, 28, 28>`.
+template <std::size_t... Extents>
+struct of_shape {
+  static constexpr shape value{Extents...};
+};
+/// The same of ids: `of_ids<50000, 128>` is `token_ids(128, 50000)`.
+template <std::size_t Vocabulary, std::size_t Positions>
+struct of_ids {
+  static constexpr shape value = token_ids(Positions, Vocabulary);
+};
+/// The same of samples that have lengths of their own along an axis.
+template <class Longest, std::size_t Axis>
+struct of_varying_length {
+  static constexpr shape value = [] {
+    shape result = Longest::value;
+    result.set_varying_axis(Axis);
+    return result;
+  }();
+};
+
+namespace detail {
+
+template <shape Given>
+struct name_of_shape {
+  static constexpr auto choose() noexcept {
+    if constexpr (Given.varying_axis() != 0) {
+      constexpr shape longest = [] {
+        shape result = Given;
+        result.set_varying_axis(0);
+        return result;
+      }();
+      return std::type_identity<of_varying_length<typename name_of_shape<longest>::type, Given.varying_axis()>>{};
+    } else if constexpr (Given.ids != 0) {
+      return std::type_identity<of_ids<Given.ids, Given.e0>>{};
+    } else if constexpr (Given.e3 != 0) {
+      return std::type_identity<of_shape<Given.e0, Given.e1, Given.e2, Given.e3>>{};
+    } else if constexpr (Given.e2 != 0) {
+      return std::type_identity<of_shape<Given.e0, Given.e1, Given.e2>>{};
+    } else if constexpr (Given.e1 != 0) {
+      return std::type_identity<of_shape<Given.e0, Given.e1>>{};
+    } else {
+      return std::type_identity<of_shape<Given.e0>>{};
+    }
+  }
+  using type = typename decltype(choose())::type;
+};
+/// The type that stands for a shape.
+template <shape Given>
+using shape_name = typename name_of_shape<Given>::type;
+
+}  // namespace detail
+
 /// Depth, height and width of a window, a stride, a padding or a dilation. One number means all three alike; two are
 /// height and width, with a depth of 1. Of one number for all axes a layer looks at those that its input has; numbers
 /// for others are an error.

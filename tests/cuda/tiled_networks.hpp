@@ -3,15 +3,12 @@
 #pragma once
 
 #include <cstddef>
-#include <ratio>
 
 #include <pergrad/pergrad.hpp>
 
 namespace tiled_networks {
 
 namespace pg = pergrad;
-
-using tenth = std::ratio<1, 10>;
 
 // Embeddings and positions.
 template <class Scalar, std::size_t Out = 3>
@@ -51,8 +48,8 @@ using transformer = pg::basic_network<Scalar, pg::variable(pg::shape{5, 4}), pg:
 // Norms.
 template <class Scalar, std::size_t Out = 3>
 using image_norms = pg::basic_network<Scalar, pg::shape{4, 5, 3}, pg::conv2d<4, 3, pg::padding<1>>, pg::group_norm<2>,
-                                      pg::instance_norm2d<pg::no_affine>, pg::channel_affine, pg::relu, pg::conv2d<2, 3>,
-                                      pg::instance_norm2d<>, pg::flatten, pg::linear<Out>>;
+                                      pg::instance_norm2d<pg::no_affine>, pg::channel_affine, pg::relu,
+                                      pg::conv2d<2, 3>, pg::instance_norm2d<>, pg::flatten, pg::linear<Out>>;
 template <class Scalar, std::size_t Out = 3>
 using row_norms =
     pg::basic_network<Scalar, pg::shape{3, 4}, pg::residual<pg::layer_norm<>, pg::linear<4>>,
@@ -61,9 +58,9 @@ using row_norms =
                       pg::flatten, pg::group_norm<2>, pg::linear<Out>>;
 // Random bits, in training.
 template <class Scalar, std::size_t Out = 3>
-using dropped = pg::basic_network<Scalar, pg::variable(pg::shape{5, 4}), pg::dropout<std::ratio<1, 3>>,
-                                  pg::transformer_encoder_layer<2, 5, pg::dropout_rate<tenth>>,
-                                  pg::multihead_attention<2, pg::attention_dropout<std::ratio<1, 4>>, pg::causal>,
-                                  pg::mean_over_positions, pg::linear<20>, pg::dropout<tenth>, pg::linear<Out>>;
+using dropped = pg::basic_network<Scalar, pg::variable(pg::shape{5, 4}), pg::dropout<1.0 / 3>,
+                                  pg::transformer_encoder_layer<2, 5, pg::dropout_rate<0.1>>,
+                                  pg::multihead_attention<2, pg::attention_dropout<0.25>, pg::causal>,
+                                  pg::mean_over_positions, pg::linear<20>, pg::dropout<0.1>, pg::linear<Out>>;
 
 }  // namespace tiled_networks

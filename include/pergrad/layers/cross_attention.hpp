@@ -162,7 +162,7 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
 /// `cross_attention<Heads, queries<Layers...>, memory<Layers...>, Options...>` on `{positions, features}`: both
 /// branches start from the same input; the output is `{positions of queries, features of queries}`. Heads must divide
 /// the features of the queries. Options in any order: `causal` (query t sees the memory up to t), `no_bias`, `kv_bias`,
-/// `attention_dropout<std::ratio<1, 10>>`.
+/// `attention_dropout<0.1>`.
 /// PyTorch: `nn.MultiheadAttention(features, Heads, kdim=m, vdim=m, batch_first=True)(x, memory, memory)` with m the
 /// memory's features; parameters: those of the branches, then in_proj_weight `[3 features, features]` or, if m differs,
 /// q_proj_weight `[features, features]`, k_proj_weight and v_proj_weight `[features, m]`; in_proj_bias; bias_k and

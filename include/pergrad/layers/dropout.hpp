@@ -9,38 +9,34 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <ratio>
 
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/graph/mistakes.hpp>
+#include <pergrad/layers/shared/probability.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
 
-/// `dropout<std::ratio<1, 10>>` on any shape. PyTorch: `nn.Dropout(0.1)`. Random only under `with_randomness` and in
-/// `dp_sgd`; elsewhere, as in evaluation, it changes nothing.
-template <class Probability>
+/// `dropout<0.1>` on any shape. PyTorch: `nn.Dropout(0.1)`. Random only under `with_randomness` and in `dp_sgd`;
+/// elsewhere, as in evaluation, it changes nothing.
+template <probability Probability>
 struct dropout {
   static constexpr const char* name = "dropout";
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
-  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Probability::num, Probability::den}; }
+  [[nodiscard]] static constexpr auto settings() noexcept {
+    return std::array{Probability.numerator, Probability.denominator};
+  }
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size(); }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
-    if constexpr (detail::is_ratio<Probability>) {
-      if (Probability::num >= 0 && Probability::num < Probability::den) return detail::mistake::none;
-    }
-    return detail::mistake::option_not_offered;
+    return Probability.holds() ? detail::mistake::none : detail::mistake::no_probability;
   }
 
-  /// 2^32 p: an element is kept if its 32 bits are not below; it is then multiplied by `share`.
-  static constexpr auto threshold = static_cast<std::uint32_t>(0x1p32L * static_cast<long double>(Probability::num) /
-                                                               static_cast<long double>(Probability::den));
-  static constexpr auto share = static_cast<double>(static_cast<long double>(Probability::den) /
-                                                    static_cast<long double>(Probability::den - Probability::num));
+  static constexpr std::uint32_t threshold = Probability.threshold();  ///< an element is kept if its bits are not below
+  static constexpr auto share = static_cast<double>(Probability.scale());  ///< what it is then multiplied by
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {

@@ -24,7 +24,7 @@
 namespace pergrad::inline v0_1 {
 
 /// `multihead_attention<Heads, Options...>` on `{positions, features}`, of any length each; keeps the shape. Heads must
-/// divide the features. Options in any order: `causal`, `no_bias`, `kv_bias`, `attention_dropout<std::ratio<1, 10>>`.
+/// divide the features. Options in any order: `causal`, `no_bias`, `kv_bias`, `attention_dropout<0.1>`.
 /// PyTorch: `nn.MultiheadAttention(features, Heads, batch_first=True)` with x as query, key and value; parameters:
 /// in_proj_weight `[3 features, features]`, in_proj_bias, bias_k and bias_v with `kv_bias`, out_proj.weight
 /// `[features, features]`, out_proj.bias. Positions beyond a sample's length are not seen by any other.

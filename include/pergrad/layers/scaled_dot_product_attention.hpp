@@ -18,7 +18,7 @@ namespace pergrad::inline v0_1 {
 
 /// `scaled_dot_product_attention<Heads, Options...>` from `{positions, 3 features}`, queries, keys and values side by
 /// side, to `{positions, features}`, of any length each. Three times the heads must divide the width of the input.
-/// Options in any order: `causal`, `attention_dropout<std::ratio<1, 10>>`. No parameters. PyTorch:
+/// Options in any order: `causal`, `attention_dropout<0.1>`. No parameters. PyTorch:
 /// `torch.nn.functional.scaled_dot_product_attention` for every head. Positions beyond a sample's length are not seen
 /// by any other.
 template <std::size_t Heads, class... Options>

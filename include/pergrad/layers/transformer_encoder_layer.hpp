@@ -11,7 +11,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <ratio>
 #include <span>
 #include <type_traits>
 
@@ -27,6 +26,7 @@
 #include <pergrad/layers/linear.hpp>
 #include <pergrad/layers/multihead_attention.hpp>
 #include <pergrad/layers/shared/attention.hpp>
+#include <pergrad/layers/shared/probability.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -36,21 +36,21 @@ namespace pergrad::inline v0_1 {
 struct pre_norm {};
 /// Option of `transformer_encoder_layer`: GELU instead of ReLU. PyTorch: `activation="gelu"`.
 struct gelu_activation {};
-/// Option of `transformer_encoder_layer`: `dropout_rate<std::ratio<1, 10>>`. Without it nothing is dropped. PyTorch:
+/// Option of `transformer_encoder_layer`: `dropout_rate<0.1>`. Without it nothing is dropped. PyTorch:
 /// `dropout=0.1`, which is PyTorch's default.
-template <class Probability>
+template <probability Probability>
 struct dropout_rate {};
 
 namespace detail {
 
 /// The end of a block's feed-forward part: y = x2 + dropout(W x + b), back to as many features as the block has, which
 /// only its second input knows. Parameters: weight `[features, hidden]`, bias.
-template <class Probability>
+template <probability Probability>
 struct feed_forward_end {
   static constexpr const char* name = "residual_linear";
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
-  static constexpr bool drops = Probability::num != 0;
+  static constexpr bool drops = Probability.numerator != 0;
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/, shape second) noexcept {
     return {second.e0, second.e1};
@@ -62,7 +62,9 @@ struct feed_forward_end {
   [[nodiscard]] static constexpr block_list<2> blocks(shape in, shape second) noexcept {
     return {{{"weight", {second.e1, in.e1}}, {"bias", {second.e1}}}};
   }
-  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Probability::num, Probability::den}; }
+  [[nodiscard]] static constexpr auto settings() noexcept {
+    return std::array{Probability.numerator, Probability.denominator};
+  }
   [[nodiscard]] static constexpr std::size_t saved_count(shape /*in*/, shape second) noexcept {
     return drops ? second.size() : 0;
   }
@@ -141,7 +143,7 @@ struct feed_forward_end {
 /// What the options of a `transformer_encoder_layer` say, in any order.
 template <class... Options>
 struct transformer_options {
-  using rate = std::ratio<0>;
+  static constexpr probability rate = 0;
   static constexpr bool norm_first = false;
   static constexpr bool with_gelu = false;
 };
@@ -153,9 +155,9 @@ template <class... Rest>
 struct transformer_options<gelu_activation, Rest...> : transformer_options<Rest...> {
   static constexpr bool with_gelu = true;
 };
-template <std::intmax_t Numerator, std::intmax_t Denominator, class... Rest>
-struct transformer_options<dropout_rate<std::ratio<Numerator, Denominator>>, Rest...> : transformer_options<Rest...> {
-  using rate = typename std::ratio<Numerator, Denominator>::type;
+template <probability Probability, class... Rest>
+struct transformer_options<dropout_rate<Probability>, Rest...> : transformer_options<Rest...> {
+  static constexpr probability rate = Probability;
 };
 template <class Unknown, class... Rest>
 struct transformer_options<Unknown, Rest...> : transformer_options<Rest...> {
@@ -164,8 +166,8 @@ struct transformer_options<Unknown, Rest...> : transformer_options<Rest...> {
 
 template <std::size_t Heads, std::size_t FeedForward, class Options>
 struct transformer_block {
-  using rate = typename Options::rate;
-  static constexpr bool drops = rate::num != 0;
+  static constexpr probability rate = Options::rate;
+  static constexpr bool drops = rate.numerator != 0;
   using drop = std::conditional_t<drops, sequential<dropout<rate>>, sequential<>>;
   using attention =
       std::conditional_t<drops, multihead_attention<Heads, attention_dropout<rate>>, multihead_attention<Heads>>;
@@ -199,7 +201,7 @@ struct transformer_block<Heads, FeedForward, Options> {
 
 /// `transformer_encoder_layer<Heads, FeedForward, Options...>` on `{positions, features}`, of any length each; keeps
 /// the shape. Heads must divide the features; `FeedForward` is the width between the two linear layers. Options in any
-/// order: `pre_norm`, `gelu_activation`, `dropout_rate<std::ratio<1, 10>>`. PyTorch: `nn.TransformerEncoderLayer(
+/// order: `pre_norm`, `gelu_activation`, `dropout_rate<0.1>`. PyTorch: `nn.TransformerEncoderLayer(
 /// features, Heads, FeedForward, dropout, batch_first=True)`; parameters in its order: those of the attention, linear1,
 /// linear2, norm1, norm2.
 template <std::size_t Heads, std::size_t FeedForward, class... Options>

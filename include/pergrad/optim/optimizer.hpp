@@ -162,6 +162,19 @@ class optimizer_steps {
             Number /*divisor*/) {
     static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
   }
+  template <executor Executor, class... Rest>
+  void step(const Executor& /*executor*/, const Network& /*network*/, const Rest&... /*rest*/) {
+    static_cast<void>(error::network_is_const<Network>{});
+  }
+  template <class First, class... Rest>
+  requires(!executor<First>) void step(const First& /*first*/, const Rest&... /*rest*/) {
+    if constexpr (!detail::any_explained<First, Rest...>) {
+      static_cast<void>(error::needs_an_executor<error::function::step, First>{});
+    }
+  }
+  // Compilers show these lines.
+  void step() = delete;       // write optimizer.step(exec, net, update, pergrad::expected_batch_size{256})
+  void zero_grad() = delete;  // nothing is left over from a step: leave it out
 
  protected:
   optimizer_steps() = default;

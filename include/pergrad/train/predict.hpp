@@ -122,5 +122,11 @@ template <executor Executor, class Network, class Inputs>
   if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Inputs>{});
   return {};
 }
+/// Without an executor: one error that says so.
+template <class First, class... Rest>
+requires(!executor<First>) [[nodiscard]] std::vector<float> predict(const First& /*first*/, const Rest&... /*rest*/) {
+  static_cast<void>(error::needs_an_executor<error::function::predict, First>{});
+  return {};
+}
 
 }  // namespace pergrad::inline v0_1

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <ratio>
 #include <span>
 #include <type_traits>
 
@@ -14,6 +13,7 @@
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/initialise.hpp>
+#include <pergrad/layers/shared/probability.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/simd/rounded.hpp>
 
@@ -24,9 +24,8 @@ struct causal {};
 /// Option of attention layers: one more key and value, learned, that every query sees. PyTorch: `add_bias_kv=True`;
 /// parameters bias_k and bias_v.
 struct kv_bias {};
-/// Option of attention layers: `attention_dropout<std::ratio<1, 10>>` drops probabilities, in training only. PyTorch:
-/// `dropout=0.1`.
-template <class Probability>
+/// Option of attention layers: `attention_dropout<0.1>` drops probabilities, in training only. PyTorch: `dropout=0.1`.
+template <probability Probability>
 struct attention_dropout {};
 
 namespace detail {
@@ -44,17 +43,14 @@ struct attention_options {
 constexpr void apply(attention_options& options, no_bias) noexcept { options.bias = false; }
 constexpr void apply(attention_options& options, pergrad::causal) noexcept { options.causal = true; }
 constexpr void apply(attention_options& options, pergrad::kv_bias) noexcept { options.kv_bias = true; }
-template <std::intmax_t Numerator, std::intmax_t Denominator>
-constexpr void apply(attention_options& options, attention_dropout<std::ratio<Numerator, Denominator>>) noexcept {
-  using probability = std::ratio<Numerator, Denominator>;
-  if (probability::num < 0 || probability::num >= probability::den) {
+template <probability Probability>
+constexpr void apply(attention_options& options, attention_dropout<Probability>) noexcept {
+  if (!Probability.holds()) {
     options.unknown_given = true;
     return;
   }
-  const auto numerator = static_cast<long double>(probability::num);
-  const auto denominator = static_cast<long double>(probability::den);
-  options.threshold = static_cast<std::uint32_t>(0x1p32L * numerator / denominator);
-  options.kept = static_cast<double>(denominator / (denominator - numerator));
+  options.threshold = Probability.threshold();
+  options.kept = static_cast<double>(Probability.scale());
 }
 
 /// Where everything of an attention layer lies: elements from the beginning of a sample's saved values, of its scratch,
