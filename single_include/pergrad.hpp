@@ -25932,9 +25932,10 @@ struct embedding : detail::table_layer<Dim, Options...> {
     constexpr auto width = static_cast<std::ptrdiff_t>(Dim);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       const std::int32_t* ids = team.ids(b);
+      const auto* table = team.parameters;
       auto* y = team.y(b);
       team.map(static_cast<std::ptrdiff_t>(team.in.e0), width,
-               [&](std::ptrdiff_t t, const auto& at) { at.put(y + t * width, at(team.parameters + ids[t] * width)); });
+               [=](std::ptrdiff_t t, const auto& at) { at.put(y + t * width, at(table + ids[t] * width)); });
     }
   }
   /// Nothing to do: ids have no gradient, and the table's is derived from its factors.
@@ -25978,6 +25979,7 @@ struct embedding_bag : detail::table_layer<Dim, Options...> {
       const std::int32_t* ids = team.ids(b);
       const std::ptrdiff_t length = team.length(b);
       const auto divisor = divisor_of(team, ids, length);
+      const scalar* table = team.parameters;
       scalar* y = team.y(b);
       team.map(width, [&](const auto& at) {
         // Chains of their own for every fourth position, to hide the latency of additions.
@@ -25986,7 +25988,7 @@ struct embedding_bag : detail::table_layer<Dim, Options...> {
         auto third = at.zero();
         auto fourth = at.zero();
         const auto add = [&](auto& sum, std::int32_t id) {
-          if (!is_padding(id)) sum += at(team.parameters + id * width);
+          if (!is_padding(id)) sum += at(table + id * width);
         };
         std::ptrdiff_t t = 0;
         for (; t + 4 <= length; t += 4) {
