@@ -15,10 +15,10 @@
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
-#include <pergrad/testing/binomial.hpp>
-#include <pergrad/testing/one_run.hpp>
-#include <pergrad/testing/trade_off.hpp>
-#include <pergrad/testing/two_worlds.hpp>
+#include <pergrad/testing/audit/binomial.hpp>
+#include <pergrad/testing/audit/one_run.hpp>
+#include <pergrad/testing/audit/trade_off.hpp>
+#include <pergrad/testing/audit/two_worlds.hpp>
 
 BOOST_AUTO_TEST_SUITE(audit_statistics)
 

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/testing/binomial.hpp - tails of binomial and normal distributions, and Clopper and Pearson's bounds
+// pergrad/testing/audit/binomial.hpp - tails of binomial and normal distributions, and Clopper and Pearson's bounds
 //
 // For X ~ Bin(n, p), P[X >= k] = I_p(k, n - k + 1), the regularised incomplete beta function, by its continued fraction
 // (Lentz's method). Clopper & Pearson 1934 (Biometrika 26): the least p with P[X <= k] <= s is above the true
 // probability but for a probability of at most s. Tails are multiplied by 1 + 1e-6 for rounding, most of which is that
 // of ln Gamma, so that every bound that follows errs to the side of whoever is audited.
 #pragma once
+
+// clang-format off
+#include <pergrad/detail/beside_the_umbrella.hpp>  // before anything is defined
+// clang-format on
 
 #include <algorithm>
 #include <cmath>

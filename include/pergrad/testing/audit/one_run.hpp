@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/testing/one_run.hpp - what the scores of many canaries in one run prove about privacy
+// pergrad/testing/audit/one_run.hpp - what the scores of many canaries in one run prove about privacy
 //
 // m canaries, each in the data set if its own fair coin says so; r of them are guessed, by scores, and v guesses are
 // right. Canaries are neighbours' records: the mechanism's relation is adding or removing one.
@@ -19,6 +19,10 @@
 // right with probability below s, and their having been is evidence against f at that significance.
 #pragma once
 
+// clang-format off
+#include <pergrad/detail/beside_the_umbrella.hpp>  // before anything is defined
+// clang-format on
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -30,9 +34,9 @@
 
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/privacy/types.hpp>
-#include <pergrad/testing/binomial.hpp>
-#include <pergrad/testing/trade_off.hpp>
-#include <pergrad/testing/two_worlds.hpp>
+#include <pergrad/testing/audit/binomial.hpp>
+#include <pergrad/testing/audit/trade_off.hpp>
+#include <pergrad/testing/audit/two_worlds.hpp>
 
 namespace pergrad::inline v0_1::testing {
 

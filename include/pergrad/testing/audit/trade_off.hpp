@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/testing/trade_off.hpp - what is claimed of a mechanism, as a curve: the least rate beta of false negatives
-// for a rate alpha of false positives
+// pergrad/testing/audit/trade_off.hpp - what is claimed of a mechanism, as a curve: the least rate beta of false
+// negatives for a rate alpha of false positives
 //
 // A mechanism keeps to a curve f if whoever decides between neighbours D and D' with false positives alpha has false
 // negatives of at least f(alpha), whichever of the two is called positive (Dong, Roth & Su 2022, arXiv:1905.02383). A
@@ -11,6 +11,10 @@
 // A ledger proves (epsilon(delta), delta) at every delta, hence the largest of these, too.
 #pragma once
 
+// clang-format off
+#include <pergrad/detail/beside_the_umbrella.hpp>  // before anything is defined
+// clang-format on
+
 #include <algorithm>
 #include <cmath>
 #include <concepts>
@@ -18,7 +22,7 @@
 #include <vector>
 
 #include <pergrad/privacy/types.hpp>
-#include <pergrad/testing/binomial.hpp>
+#include <pergrad/testing/audit/binomial.hpp>
 
 namespace pergrad::inline v0_1::testing {
 

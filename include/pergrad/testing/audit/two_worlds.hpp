@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/testing/two_worlds.hpp - what scores of many runs, with a canary and without it, prove about privacy
+// pergrad/testing/audit/two_worlds.hpp - what scores of many runs, with a canary and without it, prove about privacy
 //
 // One run gives one score; runs are independent. An attacker says "with" above a threshold: false positives (FPR) are
 // runs without the canary above it, false negatives (FNR) runs with it that are not. Thresholds are chosen on every
@@ -12,6 +12,10 @@
 // arXiv:2006.07709; Nasr et al. 2023, arXiv:2302.07956).
 #pragma once
 
+// clang-format off
+#include <pergrad/detail/beside_the_umbrella.hpp>  // before anything is defined
+// clang-format on
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -20,8 +24,8 @@
 
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/privacy/types.hpp>
-#include <pergrad/testing/binomial.hpp>
-#include <pergrad/testing/trade_off.hpp>
+#include <pergrad/testing/audit/binomial.hpp>
+#include <pergrad/testing/audit/trade_off.hpp>
 
 namespace pergrad::inline v0_1::testing {
 
