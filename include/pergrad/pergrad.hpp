@@ -68,6 +68,8 @@
 #include <pergrad/layers/with_state.hpp>
 #include <pergrad/losses/binary_cross_entropy.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
+#include <pergrad/losses/focal.hpp>
+#include <pergrad/losses/huber.hpp>
 #include <pergrad/losses/mean_squared_error.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/optim/adam.hpp>

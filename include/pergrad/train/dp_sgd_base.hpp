@@ -81,6 +81,12 @@ class dp_sgd_base : public private_run {
       require_adam_options(options.adam);
     } else {
       require_momentum(options.momentum);
+      require_weight_decay(options.weight_decay);
+    }
+    if constexpr (executor_trainer::trains_on_a_copy) {
+      if (options.weight_decay != 0 || options.adam.weight_decay != 0) {
+        refuse_training("weight decay is not on devices yet");
+      }
     }
     notes_ = {options.private_metrics, options.max_batch.count, options.clip ? options.clip->value() : sensitivity_};
     trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, sensitivity_);

@@ -46,6 +46,7 @@ struct dp_sgd_options : private_options {
   std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
   optimizer_kind optimizer = optimizer_kind::sgd;
   double momentum = 0;           ///< of sgd
+  double weight_decay = 0;       ///< of sgd, decoupled; adam's is adam.weight_decay
   adam_options adam{};           ///< of adam
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
 };
@@ -96,6 +97,9 @@ inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std:
   }
   if (options.optimizer != optimizer_kind::sgd && options.momentum != 0) {
     refuse_training("the option momentum is for optimizer_kind::sgd only: adam's is adam.beta1");
+  }
+  if (options.optimizer != optimizer_kind::sgd && options.weight_decay != 0) {
+    refuse_training("the option weight_decay is for optimizer_kind::sgd only: adam's is adam.weight_decay");
   }
   require_option(options.learning_rate.has_value(), "learning_rate");
   return options;
