@@ -84,6 +84,7 @@
 #include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/sensitivity.hpp>
+#include <pergrad/privacy/statistics.hpp>
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/tape.hpp>
@@ -94,6 +95,7 @@
 #include <pergrad/train/predict.hpp>
 #include <pergrad/train/private_loop.hpp>
 #include <pergrad/train/private_run.hpp>
+#include <pergrad/train/statistics.hpp>
 #include <pergrad/version.hpp>
 
 #ifdef __CUDACC__

@@ -15,7 +15,9 @@
 #include <pergrad/expressions/totals.hpp>
 #include <pergrad/optim/adam.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
+#include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/sampling.hpp>
+#include <pergrad/privacy/statistics.hpp>
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/tape.hpp>
 
@@ -25,6 +27,16 @@ namespace pergrad::inline v0_1 {
 enum class optimizer_kind { sgd, adam };
 /// What bounds a sample's share.
 enum class clipping_kind { flat, per_layer, automatic, per_group };
+
+/// One value of each record of a step.
+enum class step_value { norm, loss };
+/// A histogram of each step's own records, released with it. Its noise is in the step's event: gradient and histogram
+/// are one mechanism with `joint_noise` of both.
+struct step_statistic {
+  noise_multiplier noise;            ///< standard deviation of each count
+  bin_edges edges;                   ///< public
+  step_value of = step_value::norm;  ///< the gradient's norm before clipping, or the loss
+};
 
 /// What every private run is told: `private_loop`, and `dp_sgd`, which adds to it. Those without a default must be set;
 /// a constructor names the first that is not.
@@ -37,6 +49,12 @@ struct private_options {
   std::optional<record_capacity> capacity;     ///< records a sum is made for; from the divisor unless it is given
   std::optional<privacy_budget> budget;        ///< steps beyond it are refused; room for one is required
   run_plan plan = run_plan::beforehand;        ///< when noise, sampling and the end of the run are chosen
+  std::optional<step_statistic> statistic;     ///< a histogram of each step's records, see `last_statistic`
+
+  /// The noise that a step's event counts. Precondition: `noise` is given.
+  [[nodiscard]] noise_multiplier noise_of_event() const {
+    return statistic ? joint_noise(*noise, statistic->noise) : *noise;
+  }
 };
 
 /// Options of `dp_sgd`.
@@ -75,6 +93,11 @@ inline const private_options& checked_options(const private_options& options, bo
   require_option(options.noise.has_value(), "noise");
   if (is_private && options.noise->value() == 0) {
     refuse_training("the option noise is 0, which protects nobody: train without privacy with unprotected::step");
+  }
+  if (options.statistic) {
+    const std::size_t bins = options.statistic->edges.bins();
+    is_private ? statistic_release::require_noise<os_keyed_generator>(options.statistic->noise, bins)
+               : statistic_release::require_noise<seeded_generator>(options.statistic->noise, bins);
   }
   require_option(options.sampling.has_value(), "sampling");
   require_option(options.divisor.has_value(), "divisor");
