@@ -106,6 +106,14 @@ int main() {
   const std::vector<float> predicted = pg::predict(exec, net, pg::public_records{images});  // [2, 10]
   // [snippet end]
 
+  // [snippet: predictor]
+  const pg::host alone{pg::threads{1}};   // one record is too little work for two threads
+  pg::predictor predict_one{alone, net};  // refers to both, and keeps memory for one record
+  const std::span<const float> image = std::span{images}.first<cnn::input_shape.size()>();
+  const std::span<const float> scores = predict_one(pg::public_records{image});  // {10}, until the next one
+  std::printf("class %td\n", std::ranges::max_element(scores) - scores.begin());
+  // [snippet end]
+
   // [snippet: outputs]
   const std::vector<std::int32_t> classes{3, 8};
   const pg::batch<cnn, pg::cross_entropy> two{images, classes};
