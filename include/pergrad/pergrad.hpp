@@ -92,6 +92,7 @@
 #include <pergrad/train/dp_sgd.hpp>
 #include <pergrad/train/dp_sgd_base.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
+#include <pergrad/train/metrics.hpp>
 #include <pergrad/train/predict.hpp>
 #include <pergrad/train/private_loop.hpp>
 #include <pergrad/train/private_run.hpp>

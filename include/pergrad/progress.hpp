@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/common/progress.hpp - a progress bar on a terminal, nothing anywhere else
+// pergrad/progress.hpp - a progress bar on a terminal, nothing anywhere else; not in the umbrella, and knows nothing of
+// the library
 #pragma once
 
 #include <sys/ioctl.h>
@@ -14,17 +15,19 @@
 #include <string_view>
 #include <unistd.h>
 
-namespace example {
+namespace pergrad::inline v0_1 {
 
-/// Shows how far one epoch and the whole training are. The bar lives on the last line of the terminal; `clear` takes it
-/// away so that a line can be printed in its place. It redraws at most ten times a second.
+/// Shows how far one epoch and the whole training are, on the last line of a terminal; `clear` takes it away so that a
+/// line can be printed in its place. It redraws at most ten times a second. Into a file or a pipe it writes nothing.
 class progress_bar {
  public:
   using clock = std::chrono::steady_clock;
 
-  explicit progress_bar(std::size_t total_steps) : total_(total_steps), start_(clock::now()) {
+  /// Of so many steps in all.
+  explicit progress_bar(std::size_t total_steps, std::FILE* to = stdout)
+      : total_{total_steps}, to_{to}, start_{clock::now()} {
     const char* const terminal = std::getenv("TERM");
-    shown_ = isatty(STDOUT_FILENO) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
+    shown_ = ::isatty(::fileno(to)) == 1 && terminal != nullptr && std::string_view{terminal} != "dumb";
   }
   progress_bar(const progress_bar&) = delete;
   progress_bar& operator=(const progress_bar&) = delete;
@@ -50,30 +53,32 @@ class progress_bar {
     const std::size_t cells = columns > taken ? std::min<std::size_t>(columns - taken, 40) : 0;
     const std::size_t full = of == 0 ? 0 : std::min(cells, cells * done / of);
     const std::string line = label + " [" + std::string(full, '#') + std::string(cells - full, '.') + "]" + tail;
-    std::fputs(("\r" + line.substr(0, columns - 1) + "\x1b[K").c_str(), stdout);
-    static_cast<void>(std::fflush(stdout));
+    std::fputs(("\r" + line.substr(0, columns - 1) + "\x1b[K").c_str(), to_);
+    static_cast<void>(std::fflush(to_));
   }
 
+  /// Takes the bar away until it is drawn again.
   void clear() noexcept {
     if (drawn_) {
-      std::fputs("\r\x1b[K", stdout);
-      static_cast<void>(std::fflush(stdout));
+      std::fputs("\r\x1b[K", to_);
+      static_cast<void>(std::fflush(to_));
       drawn_ = false;
     }
   }
 
  private:
-  [[nodiscard]] static std::size_t width() noexcept {
+  [[nodiscard]] std::size_t width() const noexcept {
     winsize size{};
-    const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+    const bool known = ::ioctl(::fileno(to_), TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
     return known ? size.ws_col : 80;
   }
 
   std::size_t total_;
+  std::FILE* to_;
   clock::time_point start_;
   clock::time_point last_{};
   bool shown_ = false;
   bool drawn_ = false;
 };
 
-}  // namespace example
+}  // namespace pergrad::inline v0_1
