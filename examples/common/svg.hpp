@@ -81,7 +81,8 @@ struct point {
   std::string path;
   std::string marks;
   for (const point& at : points) {
-    path += (path.empty() ? "" : " ") + number(at.x) + "," + number(at.y);
+    if (!path.empty()) path += ' ';
+    path += number(at.x) + "," + number(at.y);
     marks += square ? "<rect x=\"" + number(at.x - 3) + "\" y=\"" + number(at.y - 3) + "\" width=\"6\" height=\"6\"/>"
                     : "<circle cx=\"" + number(at.x) + "\" cy=\"" + number(at.y) + "\" r=\"3.2\"/>";
   }

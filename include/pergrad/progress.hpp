@@ -42,18 +42,28 @@ class progress_bar {
     drawn_ = true;
     last_ = now;
     const double seconds = std::chrono::duration<double>(now - start_).count();
-    std::string tail = " " + std::to_string(done) + "/" + std::to_string(of);
+    std::string tail = " ";
+    tail += std::to_string(done);
+    tail += '/';
+    tail += std::to_string(of);
     if (total_done > 0) {
       const double left =
           seconds / static_cast<double>(total_done) * static_cast<double>(total_ - std::min(total_, total_done));
-      tail += ", " + std::to_string(std::lround(left)) + " s left";
+      tail += ", ";
+      tail += std::to_string(std::lround(left));
+      tail += " s left";
     }
     const std::size_t columns = width();
     const std::size_t taken = label.size() + tail.size() + 4;
     const std::size_t cells = columns > taken ? std::min<std::size_t>(columns - taken, 40) : 0;
     const std::size_t full = of == 0 ? 0 : std::min(cells, cells * done / of);
-    const std::string line = label + " [" + std::string(full, '#') + std::string(cells - full, '.') + "]" + tail;
-    std::fputs(("\r" + line.substr(0, columns - 1) + "\x1b[K").c_str(), to_);
+    std::string line = label;
+    line += " [";
+    line.append(full, '#').append(cells - full, '.');
+    line += ']';
+    line += tail;
+    line.resize(std::min(line.size(), columns - 1));
+    std::fprintf(to_, "\r%s\x1b[K", line.c_str());
     static_cast<void>(std::fflush(to_));
   }
 
