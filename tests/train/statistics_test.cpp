@@ -152,6 +152,14 @@ BOOST_AUTO_TEST_CASE(the_ledger_of_a_run_counts_a_release) {
   BOOST_TEST(wanted.epsilon(pg::delta{1e-5}) == trainer.epsilon(pg::delta{1e-5}));
 }
 
+// Much noise at a large delta proves 0, and no less.
+BOOST_AUTO_TEST_CASE(epsilon_is_never_negative) {
+  pg::privacy_accountant ledger;
+  ledger.record({0.01, 500}, 3);
+  for (const double delta : {1e-5, 0.1, 0.5, 0.9}) BOOST_TEST(ledger.epsilon(pg::delta{delta}) >= 0);
+  BOOST_TEST(ledger.epsilon(pg::delta{0.5}) == 0);
+}
+
 // 1 / s² = 1 / a² + 1 / b², never above.
 BOOST_AUTO_TEST_CASE(joint_noise_is_that_of_both_numbers_side_by_side) {
   for (const double a : {1e-3, 0.7, 1.0, 30.0, 1e150}) {
