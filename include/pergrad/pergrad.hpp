@@ -38,6 +38,7 @@
 #include <pergrad/host/executor.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/layers/activations.hpp>
+#include <pergrad/layers/augment.hpp>
 #include <pergrad/layers/batch_norm.hpp>
 #include <pergrad/layers/channel_affine.hpp>
 #include <pergrad/layers/conv.hpp>
