@@ -44,13 +44,13 @@ static_assert(options::parameter_count == 8 * (4 / 2) * 3 * 5 + 5 * 48);
 struct brightness {
   static constexpr std::size_t words = 1;
   template <class Scalar>
-  static void apply(const pg::shape& in, std::span<const std::uint32_t> words, const Scalar* x, Scalar* y) {
-    const Scalar factor = 0.75F + static_cast<Scalar>(words[0] >> 8U) * 0x1p-25F;  // 0.75 to 1.25
+  static void apply(const pg::shape& in, std::span<const std::uint32_t> bits, const Scalar* x, Scalar* y) {
+    const Scalar factor = 0.75F + static_cast<Scalar>(bits[0] >> 8U) * 0x1p-25F;  // 0.75 to 1.25
     for (std::size_t i = 0; i < in.size(); ++i) y[i] = factor * x[i];
   }
   template <class Scalar>
-  static void adjoint(const pg::shape& in, std::span<const std::uint32_t> words, const Scalar* dy, Scalar* dx) {
-    apply(in, words, dy, dx);
+  static void adjoint(const pg::shape& in, std::span<const std::uint32_t> bits, const Scalar* dy, Scalar* dx) {
+    apply(in, bits, dy, dx);
   }
 };
 using augmented = pg::network<pg::shape{3, 32, 32}, pg::augment<pg::random_flip>, pg::augment<pg::random_shift<4>>,

@@ -126,7 +126,7 @@ int main() {
               losses.quantile(0.5), losses.deviation());
 
   std::vector<double> first_numbers;  // of all records: one value of each
-  for (std::size_t i = 0; i < data.inputs.size(); i += 8) first_numbers.push_back(double{data.inputs[i]});
+  for (std::size_t i = 0; i < data.inputs.size(); i += 8) first_numbers.push_back(static_cast<double>(data.inputs[i]));
   const pg::noise_multiplier sigma{20};
   const double positive = pg::release_count(with_log, sigma, first_numbers, 0, 100);
   const double upper = pg::release_quantile(with_log, sigma, first_numbers, 0.9, pg::bin_edges::evenly(-4, 4, 40));

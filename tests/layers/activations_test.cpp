@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(leaky_relu_and_elu_values) {
     BOOST_TEST(leaky.output[i] == leaky_values[i]);
     BOOST_TEST(leaky.input_gradient[i] == leaky_slopes[i]);
     BOOST_TEST((elu.output[i] == elu_values[i] || std::fabs(elu.output[i] - elu_values[i]) < 2e-16));
-    close(elu.input_gradient[i], elu_slopes[i]);
+    close(elu.input_gradient[i], static_cast<long double>(elu_slopes[i]));
   }
   BOOST_TEST(std::isnan(leaky.output.back()));
   BOOST_TEST(std::isnan(elu.output.back()));
@@ -108,7 +108,7 @@ BOOST_AUTO_TEST_CASE(values_and_slopes_against_long_double) {
     close(silu.output[i], z * s);
     close(silu.input_gradient[i], s + z * s * (1 - s));
     close(leaky.output[i], z > 0 ? z : z * static_cast<long double>(0.01));
-    close(leaky.input_gradient[i], z > 0 ? 1 : 0.01);
+    close(leaky.input_gradient[i], z > 0 ? 1 : static_cast<long double>(0.01));
     close(elu.output[i], z > 0 ? z : 1.5L * std::expm1(z));
     close(elu.input_gradient[i], z > 0 ? 1 : 1.5L * std::exp(z));
     const long double cdf = std::erfc(-z / std::sqrt(2.0L)) / 2;

@@ -165,9 +165,11 @@ BOOST_AUTO_TEST_CASE(joint_noise_is_that_of_both_numbers_side_by_side) {
   for (const double a : {1e-3, 0.7, 1.0, 30.0, 1e150}) {
     for (const double b : {1e-150, 0.5, 1.0, 1e6}) {
       const double joint = pg::joint_noise(pg::noise_multiplier{a}, pg::noise_multiplier{b}).value();
-      const auto exact = 1 / std::sqrt(1 / (static_cast<long double>(a) * a) + 1 / (static_cast<long double>(b) * b));
-      BOOST_TEST((static_cast<long double>(joint) <= exact));
-      BOOST_TEST(std::fabs(static_cast<double>(joint / exact) - 1) < 1e-14);
+      const auto x = static_cast<long double>(a), y = static_cast<long double>(b);
+      const long double exact = 1 / std::sqrt(1 / (x * x) + 1 / (y * y));
+      const auto found = static_cast<long double>(joint);
+      BOOST_TEST((found <= exact));
+      BOOST_TEST(std::fabs(static_cast<double>(found / exact) - 1) < 1e-14);
     }
   }
   BOOST_TEST(pg::joint_noise(pg::noise_multiplier{0}, pg::noise_multiplier{1}).value() == 0);
