@@ -187,6 +187,19 @@ def norm_methods(results):
     table(["T/d/p", "chosen", "vs best", *(f"{method}, 1000 units (/ modelled)" for method in methods)], body)
 
 
+def predictions(results):
+    """The outputs of one record, by each way."""
+    networks = dict.fromkeys(name.split("/")[1] for name in results if name.startswith("prediction/"))
+    rows = []
+    for network in networks:
+        row = results.get(f"prediction/{network}/one"), *(results.get(f"prediction/{network}/{way}")
+                                                          for way in ("call", "of_1024"))
+        times = [row[0] and row[0]["cpu_time"], *(each and each["us_per_sample"] for each in row[1:])]
+        rows.append([network, *(f"{time:.2f}" if time else "-" for time in times)])
+    if rows:
+        table(["prediction, us of the processor a record", "predictor", "predict of one", "predict of 1,024"], rows)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", type=pathlib.Path, help="results.json of bench/run.sh")
@@ -201,6 +214,7 @@ def main():
     privacy(results)
     memory(results)
     privacy_memory(results)
+    predictions(results)
     if failures:
         sys.exit("\n".join(failures))
 

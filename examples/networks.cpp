@@ -39,6 +39,25 @@ using options = pg::network<pg::shape{4, 20, 30},
 static_assert(options::parameter_count == 8 * (4 / 2) * 3 * 5 + 5 * 48);
 // [snippet end]
 
+// In training, in every step anew, images are mirrored and moved, and made darker or brighter by a change of our own.
+// [snippet: augmented]
+struct brightness {
+  static constexpr std::size_t words = 1;
+  template <class Scalar>
+  static void apply(const pg::shape& in, const std::uint32_t* bits, const Scalar* x, Scalar* y) {
+    const Scalar factor = 0.75F + static_cast<Scalar>(bits[0] >> 8U) * 0x1p-25F;  // 0.75 to 1.25
+    for (std::size_t i = 0; i < in.size(); ++i) y[i] = factor * x[i];
+  }
+  template <class Scalar>
+  static void adjoint(const pg::shape& in, const std::uint32_t* bits, const Scalar* dy, Scalar* dx) {
+    apply(in, bits, dy, dx);
+  }
+};
+using augmented = pg::network<pg::shape{3, 32, 32}, pg::augment<pg::random_flip>, pg::augment<pg::random_shift<4>>,
+                              pg::augment<brightness>, pg::conv2d<8, 3>, pg::tanh, pg::flatten, pg::linear<10>>;
+// [snippet end]
+static_assert(augmented::parameter_count == 8 * (27 + 1) + 10 * (8 * 30 * 30 + 1));
+
 // Lists of layers can be named and repeated. A residual adds its input, or its projection, to its body.
 // [snippet: residual]
 template <std::size_t Channels>
@@ -104,6 +123,14 @@ int main() {
   // [snippet: predict]
   const std::vector<float> images(2 * cnn::input_shape.size(), 0.25F);
   const std::vector<float> predicted = pg::predict(exec, net, pg::public_records{images});  // [2, 10]
+  // [snippet end]
+
+  // [snippet: predictor]
+  const pg::host alone{pg::threads{1}};   // one record is too little work for two threads
+  pg::predictor predict_one{alone, net};  // refers to both, and keeps memory for one record
+  const std::span<const float> image = std::span{images}.first<cnn::input_shape.size()>();
+  const std::span<const float> scores = predict_one(pg::public_records{image});  // {10}, until the next one
+  std::printf("class %td\n", std::ranges::max_element(scores) - scores.begin());
   // [snippet end]
 
   // [snippet: outputs]

@@ -114,6 +114,27 @@ int main() {
               static_cast<int>(second_part.steps()));
   std::remove("private_training.run");
 
+  // [snippet: statistics]
+  options.budget.reset();
+  options.statistic =
+      pg::step_statistic{pg::noise_multiplier{5}, pg::bin_edges::evenly(0, 3, 30), pg::step_value::loss};
+  model logged{exec, pg::xavier_uniform{1}};
+  pg::dp_sgd with_log{exec, logged, pg::cross_entropy{}, options};
+  with_log.step(data.records());
+  const pg::released_histogram& losses = with_log.last_statistic();  // of the step's records
+  std::printf("log:      %.0f records, median loss %.2f (each count is off by %.1f)\n", losses.total(),
+              losses.quantile(0.5), losses.deviation());
+
+  std::vector<double> first_numbers;  // of all records: one value of each
+  for (std::size_t i = 0; i < data.inputs.size(); i += 8) first_numbers.push_back(static_cast<double>(data.inputs[i]));
+  const pg::noise_multiplier sigma{20};
+  const double positive = pg::release_count(with_log, sigma, first_numbers, 0, 100);
+  const double upper = pg::release_quantile(with_log, sigma, first_numbers, 0.9, pg::bin_edges::evenly(-4, 4, 40));
+  std::printf("released: %.0f positive, nine of ten below %.2f, epsilon %.3f in all\n", positive, upper,
+              with_log.epsilon(pg::delta{1e-5}));
+  // [snippet end]
+  const bool logged_well = std::fabs(losses.total() - 100) < 250 && std::fabs(positive - 1000) < 250 && upper > 0.5;
+
   // [snippet: not_private]
   options.private_metrics = true;
   options.budget.reset();
@@ -125,6 +146,8 @@ int main() {
   std::printf("private:  %zu records, mean loss %.3f, mean norm %.3f\n", seen.batch_size, seen.mean_loss,
               seen.mean_norm);
   // [snippet end]
-  return refused && trainer.steps() == 100 && second_part.steps() > 100 && accuracy > 0.75 && seen.batch_size > 0 ? 0
-                                                                                                                  : 1;
+  return logged_well && refused && trainer.steps() == 100 && second_part.steps() > 100 && accuracy > 0.75 &&
+                 seen.batch_size > 0
+             ? 0
+             : 1;
 }

@@ -21,6 +21,7 @@ esac
 case $example in
   fashion_*) data=dataset-fashion-mnist ;;
   word_language) data="wamerican wngerman wfrench wspanish witalian wdutch" ;;
+  eigen) data=libeigen3-dev ;;
   *) data= ;;
 esac
 # shellcheck disable=SC2086  # the list is meant to be split

@@ -88,7 +88,7 @@ void add(nlohmann::ordered_json& to, const std::vector<fact>& facts) {
                               {"epsilon", epoch.epsilon},
                               {"seconds", epoch.seconds}});
   }
-  const confusion_matrix& confusion = report.confusion;
+  const pergrad::confusion_matrix& confusion = report.confusion;
   auto counts = ordered_json::array();
   auto shares = ordered_json::array();
   for (std::size_t is = 0; is < confusion.classes(); ++is) {
@@ -101,7 +101,7 @@ void add(nlohmann::ordered_json& to, const std::vector<fact>& facts) {
   }
   json["confusion"] = {{"rows", "true class"},
                        {"columns", "class told by the network"},
-                       {"labels", confusion.labels},
+                       {"labels", report.labels},
                        {"counts", counts},
                        {"shares", shares}};
 #if defined(__clang__)

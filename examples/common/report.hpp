@@ -10,8 +10,9 @@
 #include <variant>
 #include <vector>
 
+#include <pergrad.hpp>
+
 #include "cli.hpp"
-#include "confusion.hpp"
 
 namespace example {
 
@@ -54,11 +55,11 @@ struct run_report {
   double sigma = 0.0, q = 0.0;
   std::size_t planned_steps = 0;
   std::uint64_t initial_weights_seed = 0;
-  std::vector<epoch_record> epochs;  ///< never empty once training has ended
-  confusion_matrix confusion;        ///< of the last weights on the test set
-  bool interrupted = false;          ///< by a signal
-  bool stopped_by_budget = false;    ///< before the planned steps, because the next one would have exceeded epsilon
-  double seconds = 0.0;              ///< of the whole program
+  std::vector<epoch_record> epochs;        ///< never empty once training has ended
+  pergrad::confusion_matrix confusion{0};  ///< of the last weights on the test set
+  bool interrupted = false;                ///< by a signal
+  bool stopped_by_budget = false;  ///< before the planned steps, because the next one would have exceeded epsilon
+  double seconds = 0.0;            ///< of the whole program
   std::string pergrad_version;
 };
 

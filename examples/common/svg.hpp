@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "confusion.hpp"
 #include "report.hpp"
 
 namespace example {
@@ -82,7 +81,8 @@ struct point {
   std::string path;
   std::string marks;
   for (const point& at : points) {
-    path += (path.empty() ? "" : " ") + number(at.x) + "," + number(at.y);
+    if (!path.empty()) path += ' ';
+    path += number(at.x) + "," + number(at.y);
     marks += square ? "<rect x=\"" + number(at.x - 3) + "\" y=\"" + number(at.y - 3) + "\" width=\"6\" height=\"6\"/>"
                     : "<circle cx=\"" + number(at.x) + "\" cy=\"" + number(at.y) + "\" r=\"3.2\"/>";
   }
@@ -100,13 +100,14 @@ struct point {
 }
 
 /// The height that the matrix takes below the chart.
-[[nodiscard]] inline double height_of(const confusion_matrix& confusion) {
+[[nodiscard]] inline double height_of(const pergrad::confusion_matrix& confusion) {
   return matrix_head + cell_height * static_cast<double>(confusion.classes()) + matrix_foot;
 }
 
 /// The confusion matrix from height `y` down: blue where the network is right, orange where it is not, the stronger the
 /// larger the share of the row. Counts are shown by who points at a cell.
-[[nodiscard]] inline std::string draw(const confusion_matrix& confusion, double y, const std::string& record) {
+[[nodiscard]] inline std::string draw(const pergrad::confusion_matrix& confusion,
+                                      const std::vector<std::string>& labels, double y, const std::string& record) {
   const auto classes = static_cast<double>(confusion.classes());
   const double cell_width = std::min(88.0, 620 / classes);
   const double first_x = middle - classes * cell_width / 2;
@@ -119,8 +120,8 @@ struct point {
     const double row_y = first_y + cell_height * static_cast<double>(is);
     const double base = row_y + cell_height / 2 + 4.5;
     out += text({first_x + cell_width * (static_cast<double>(is) + 0.5), first_y - 10},
-                centred + (confusion.classes() > 7 ? " font-size=\"11.5\"" : ""), confusion.labels[is]);
-    out += text({first_x - 10, base}, "text-anchor=\"end\" fill=\"#222222\"", confusion.labels[is]);
+                centred + (confusion.classes() > 7 ? " font-size=\"11.5\"" : ""), labels[is]);
+    out += text({first_x - 10, base}, "text-anchor=\"end\" fill=\"#222222\"", labels[is]);
     out += text({first_x + cell_width * classes + 10, base}, "font-size=\"11\" fill=\"#222222\" fill-opacity=\"0.75\"",
                 "of " + std::to_string(confusion.total(is)));
     for (std::size_t told = 0; told < confusion.classes(); ++told) {
@@ -130,9 +131,8 @@ struct point {
       const std::string colour = is == told ? accuracy_colour : epsilon_colour;
       const std::string ink = depth > 0.6 ? "#ffffff" : "#222222";
       out += "<g><title>" +
-             escaped(confusion.labels[is] + " taken for " + confusion.labels[told] + ": " +
-                     std::to_string(confusion.count(is, told)) + " of " + std::to_string(confusion.total(is)) + " " +
-                     record + "s") +
+             escaped(labels[is] + " taken for " + labels[told] + ": " + std::to_string(confusion.count(is, told)) +
+                     " of " + std::to_string(confusion.total(is)) + " " + record + "s") +
              "</title>" +
              box({x, row_y}, {cell_width, cell_height},
                  "fill=\"" + colour + "\" fill-opacity=\"" + number(depth, 3) + "\" stroke=\"#d9d9d9\"") +
@@ -228,7 +228,7 @@ struct point {
   };
   legend(svg::left, svg::accuracy_colour, false, "test accuracy (left axis)");
   legend(svg::left + 240, svg::epsilon_colour, true, "epsilon spent (right axis)");
-  return out + svg::draw(report.confusion, svg::chart_height, report.what.record) + "</svg>\n";
+  return out + svg::draw(report.confusion, report.labels, svg::chart_height, report.what.record) + "</svg>\n";
 }
 
 }  // namespace example

@@ -12,10 +12,10 @@
 #include <variant>
 
 #include <pergrad.hpp>
+#include <pergrad/progress.hpp>
 
 #include "interrupt.hpp"
 #include "lines.hpp"
-#include "progress.hpp"
 
 namespace example {
 namespace {
@@ -76,7 +76,7 @@ void begin_report(run_report& report, std::size_t train_size, std::size_t test_s
 void train_for_epochs(training_run& run, run_report& report, const std::function<pergrad::classifier_result()>& test) {
   const options& chosen = report.chosen;
   const std::size_t epoch_steps = report.planned_steps / chosen.epochs;
-  progress_bar bar{report.planned_steps};
+  pergrad::progress_bar bar{report.planned_steps};
   const auto going_on = [&] { return run.steps() < report.planned_steps && run.within_budget() && !interrupted(); };
   do {
     const auto start = clock_type::now();

@@ -14,7 +14,6 @@
 #include <pergrad.hpp>
 
 #include "cli.hpp"
-#include "confusion.hpp"
 #include "executor.hpp"
 #include "report.hpp"
 
@@ -99,7 +98,7 @@ void train_privately(run_report& report, Load&& load) {
   } else {
     train_with(pergrad::os_keyed_generator{}, private_choices, exec, net, report, train_set, test);
   }
-  report.confusion = confuse(exec, net, test_set, report.labels);
+  report.confusion = pergrad::confuse(exec, net, pergrad::public_records{test_set});
 }
 
 /// main() of a program: reads the command line, to which `own` adds options, lets `run` train, writes the reports and

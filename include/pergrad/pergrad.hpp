@@ -49,6 +49,7 @@
 #include <pergrad/host/executor.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/layers/activations.hpp>
+#include <pergrad/layers/augment.hpp>
 #include <pergrad/layers/batch_norm.hpp>
 #include <pergrad/layers/channel_affine.hpp>
 #include <pergrad/layers/conv.hpp>
@@ -80,6 +81,8 @@
 #include <pergrad/layers/with_state.hpp>
 #include <pergrad/losses/binary_cross_entropy.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
+#include <pergrad/losses/focal.hpp>
+#include <pergrad/losses/huber.hpp>
 #include <pergrad/losses/mean_squared_error.hpp>
 #include <pergrad/losses/not_offered.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
@@ -91,12 +94,15 @@
 #include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/sensitivity.hpp>
+#include <pergrad/privacy/statistics.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/train/check_records.hpp>
 #include <pergrad/train/classifier.hpp>
 #include <pergrad/train/dp_sgd_base.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
+#include <pergrad/train/metrics.hpp>
 #include <pergrad/train/private_run.hpp>
+#include <pergrad/train/statistics.hpp>
 #include <pergrad/version.hpp>
 
 #ifdef __CUDACC__

@@ -2,8 +2,9 @@
 # tests/golden/golden_cases.py - the networks, losses and batch sizes of the golden tests
 """Images and vectors; golden_more_cases.py has the rest and the list of all groups."""
 
-from golden_layers import (BCE, CE, MSE, NS, adaptive_avg_pool2d, avg_pool2d, conv2d, cpp_list, flatten, gelu, linear,
-                           max_pool2d, relu, repeat, residual, sequential, sigmoid, softplus, tanh)
+from golden_layers import (BCE, CE, MSE, NS, adaptive_avg_pool2d, avg_pool2d, binary_focal, conv2d, cpp_list, elu,
+                           flatten, focal, gelu, huber, leaky_relu, linear, max_pool2d, relu, repeat, residual,
+                           sequential, sigmoid, silu, smoothed, softplus, tanh)
 
 GROUPS = {}    # name of a data file -> its cases; one group is one C++ translation unit
 
@@ -213,6 +214,21 @@ add("dense", "bce_far_logits", (3,), [linear(4)], BCE, 3, exact=True, tweak=one_
 add("dense", "bce_soft_targets", (3,), [linear(4)], BCE, 3, tweak=soften)
 add("dense", "mlp_deep", (6,),
     [linear(7), relu, linear(5), tanh, linear(6), gelu, linear(4), softplus, linear(3)], CE, 5)
+
+# Activations with constants, and losses with options.
+for index, (name, layer) in enumerate([("silu", silu), ("leaky_relu", leaky_relu()), ("leaky_relu_02", leaky_relu(0.2)),
+                                       ("elu", elu()), ("elu_05", elu(0.5))]):
+    add("elementwise", f"{name}_between_linear", (4,), [linear(6), layer, linear(3)], cycle(index), 2 + index % 4)
+    add("elementwise", f"{name}_of_conv", (2, 4, 3), [conv2d(3, 2), layer, flatten], cycle(index, 1), 1 + index % 5)
+    add("elementwise", f"{name}_wide_range", (3,), [linear(5), layer, linear(2)], MSE, 5, range=12.0)
+for name, loss in [("smoothed", smoothed(0.1)), ("smoothed_all", smoothed(1.0)), ("huber", huber(1.0)),
+                   ("huber_03", huber(0.3)), ("focal", focal(2.0)), ("focal_15", focal(1.5)),
+                   ("binary_focal", binary_focal(2.0, 0.25)), ("binary_focal_15", binary_focal(1.5, 0.5))]:
+    add("elementwise", f"{name}_linear", (4,), [linear(5)], loss, 4)
+    add("elementwise", f"{name}_wide_range", (3,), [linear(4), tanh, linear(3)], loss, 5, range=12.0)
+add("elementwise", "leaky_silu_elu", (6,), [linear(7), leaky_relu(), linear(5), silu, linear(6), elu(), linear(4)],
+    smoothed(0.2), 4)
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Deep mixes, residuals, repeats

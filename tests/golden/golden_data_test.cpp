@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(disagreements_are_seen) {
 // The lists of networks and the files of numbers name the same cases, and every case is whole.
 BOOST_AUTO_TEST_CASE(every_case_has_a_network_and_numbers) {
 #undef PERGRAD_GOLDEN
-#define PERGRAD_GOLDEN(name, network, loss) #name,
+#define PERGRAD_GOLDEN(name, ...) #name,
   const std::map<std::string, std::set<std::string>> groups{
       {"conv",
        {
@@ -132,6 +132,10 @@ BOOST_AUTO_TEST_CASE(every_case_has_a_network_and_numbers) {
       {"dense",
        {
 #include "dense_cases.inc"
+       }},
+      {"elementwise",
+       {
+#include "elementwise_cases.inc"
        }},
       {"mix",
        {

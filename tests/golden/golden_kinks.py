@@ -7,7 +7,7 @@ import math
 
 from golden_layers import F, nn, torch
 
-GAP = 1e-4      # how far a ReLU input stays from 0, and a window's largest value from its second largest
+GAP = 1e-4      # how far an input of a (leaky) ReLU stays from 0, and a window's largest value from its second largest
 MAX_POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d) if torch else ()
 
 
@@ -21,7 +21,7 @@ def check_kinks(case, module, inputs):
 
     def watch(layer, arguments):
         x = arguments[0].detach()
-        if isinstance(layer, nn.ReLU):
+        if isinstance(layer, (nn.ReLU, nn.LeakyReLU)):
             zero = x == 0
             if not case.exact and bool(zero.any()) or bool((x[~zero].abs() < gap).any()):
                 raise Degenerate

@@ -143,7 +143,16 @@ tanh = Layer("tanh", lambda shape: nn.Tanh())
 sigmoid = Layer("sigmoid", lambda shape: nn.Sigmoid())
 softplus = Layer("softplus", lambda shape: nn.Softplus())
 gelu = Layer("gelu", lambda shape: nn.GELU())
+silu = Layer("silu", lambda shape: nn.SiLU())
 flatten = Layer("flatten", lambda shape: nn.Flatten())
+
+
+def leaky_relu(slope=0.01):
+    return Layer(cpp_join("leaky_relu", [] if slope == 0.01 else [str(slope)]), lambda shape: nn.LeakyReLU(slope))
+
+
+def elu(alpha=1.0):
+    return Layer(cpp_join("elu", [] if alpha == 1.0 else [str(alpha)]), lambda shape: nn.ELU(alpha))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -343,13 +352,49 @@ def parameter_group(index, *layers):
     return Layer(f"parameter_group<{index}, {cpp_list(layers)}>", lambda shape: build(layers, shape)[0])
 
 
-# Losses: one scalar per sample.
+# Losses: one scalar per sample, by the C++ name.
 CE, MSE, BCE = "cross_entropy", "mean_squared_error", "binary_cross_entropy_with_logits"
 
 
+def smoothed(share):
+    return f"cross_entropy_with_label_smoothing<{share}>"
+
+
+def huber(delta):
+    return f"huber<{delta}>"
+
+
+def focal(gamma):
+    return f"focal<{gamma}>"
+
+
+def binary_focal(gamma, alpha):
+    return f"binary_focal_with_logits<{gamma}, {alpha}>"
+
+
+def takes_classes(loss):
+    return loss == CE or loss.startswith(("cross_entropy_with", "focal"))
+
+
+def takes_bits(loss):
+    return loss == BCE or loss.startswith("binary_focal")
+
+
 def per_sample_losses(loss, outputs, targets):
-    if loss == CE:
-        return F.cross_entropy(outputs, targets, reduction="none")
+    name, _, options = loss.partition("<")
+    options = [float(option) for option in options.rstrip(">").split(",") if option]
+    if takes_classes(loss):
+        smoothing = options[0] if name.startswith("cross_entropy_with") else 0.0
+        entropy = F.cross_entropy(outputs, targets, reduction="none", label_smoothing=smoothing)
+        return entropy * (-torch.expm1(-entropy)) ** options[0] if name == "focal" else entropy
+    if name == "huber":
+        return F.huber_loss(outputs, targets, reduction="none", delta=options[0]).mean(dim=1)
     if loss == MSE:
         return F.mse_loss(outputs, targets, reduction="none").mean(dim=1)
-    return F.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean(dim=1)
+    entropy = F.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
+    if takes_bits(loss) and options:    # Lin et al. 2017; what torchvision.ops.sigmoid_focal_loss computes
+        gamma, alpha = options
+        p = torch.sigmoid(outputs)
+        right = p * targets + (1 - p) * (1 - targets)
+        entropy = entropy * (1 - right) ** gamma * (alpha * targets + (1 - alpha) * (1 - targets))
+    return entropy.mean(dim=1)

@@ -108,7 +108,7 @@ void run(const std::string& group, const std::string& name) {
 
 }  // namespace golden
 
-#define PERGRAD_GOLDEN(name, network, loss)                                                             \
-  BOOST_AUTO_TEST_CASE(name) {                                                                          \
-    golden::run<typename golden::parenthesised<void network>::type, loss>(PERGRAD_GOLDEN_GROUP, #name); \
+#define PERGRAD_GOLDEN(name, network, ...)                                                                     \
+  BOOST_AUTO_TEST_CASE(name) {                                                                                 \
+    golden::run<typename golden::parenthesised<void network>::type, __VA_ARGS__>(PERGRAD_GOLDEN_GROUP, #name); \
   }

@@ -35,7 +35,7 @@ import golden_more_cases        # noqa: F401 (adds to GROUPS)
 import golden_sequence_cases    # noqa: F401 (adds to GROUPS)
 from golden_cases import GROUPS
 from golden_kinks import Degenerate, check_kinks, check_tie_rule, other_rules
-from golden_layers import BCE, CE, Ids, build, computing, per_sample_losses, shared
+from golden_layers import Ids, build, computing, per_sample_losses, shared, takes_bits, takes_classes
 
 try:
     import torch
@@ -88,9 +88,9 @@ def draw(case, rng, module, outputs):
             values = [number(math.sqrt(3 / fan_in)) for _ in range(parameter.numel())]
             parameter.data.copy_(torch.tensor(values, dtype=torch.float64).reshape(parameter.shape))
     inputs = inputs.reshape(case.batch, *case.shape)
-    if case.loss == CE:
+    if takes_classes(case.loss):
         targets = torch.tensor([rng.randrange(outputs) for _ in range(case.batch)])
-    elif case.loss == BCE:
+    elif takes_bits(case.loss):
         targets = torch.tensor([[float(rng.randint(0, 1)) for _ in range(outputs)] for _ in range(case.batch)]).double()
     else:
         targets = torch.tensor([[round(rng.uniform(-1, 1), 3) for _ in range(outputs)] for _ in range(case.batch)],

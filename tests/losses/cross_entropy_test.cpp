@@ -97,6 +97,38 @@ BOOST_AUTO_TEST_CASE(wrong_targets_are_refused) {
       0U);
   BOOST_TEST((loss_tests::refusal<cross_entropy, 3>(classes{0, 1, 2}, 2)).find("pergrad: dataset: ") == 0U);
 }
+
+// The formula of the head of cross_entropy.hpp, as PyTorch states it: against the smoothed distribution.
+BOOST_AUTO_TEST_CASE(label_smoothing) {
+  using smoothed = pergrad::cross_entropy_with_label_smoothing<0.3>;
+  const numbers y{0.3, -1.25, 2.5, 0.7};
+  for (const std::int32_t target : {0, 1, 2, 3}) {
+    long double sum = 0;
+    for (const double value : y) sum += std::exp(static_cast<long double>(value));
+    const auto computed = evaluate<smoothed>(y, classes{target});
+    long double loss = 0;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const long double share = 0.3L / 4 + (static_cast<std::int32_t>(i) == target ? 0.7L : 0);
+      const long double log_p = static_cast<long double>(y[i]) - std::log(sum);
+      loss -= share * log_p;
+      close(computed.gradient[i], std::exp(log_p) - share, 8e-16L);
+    }
+    close(computed.loss, loss, 8e-16L);
+    loss_tests::gradient_is_the_derivative<smoothed>(y, classes{target});
+  }
+}
+BOOST_AUTO_TEST_CASE(no_smoothing_is_cross_entropy_bit_for_bit) {
+  const auto plain = evaluate<cross_entropy>(numbers{0.3, -1.25, 2.5}, classes{1});
+  const auto smoothed =
+      evaluate<pergrad::cross_entropy_with_label_smoothing<0.0>>(numbers{0.3, -1.25, 2.5}, classes{1});
+  BOOST_TEST(plain.loss == smoothed.loss);
+  BOOST_TEST(plain.gradient == smoothed.gradient, boost::test_tools::per_element());
+}
+BOOST_AUTO_TEST_CASE(label_smoothing_in_a_batch) {
+  using smoothed = pergrad::cross_entropy_with_label_smoothing<0.1>;
+  loss_tests::one_number_a_sample<smoothed, 3>(numbers{1, -2, 3, 0.5, 0.25, -1}, classes{2, 0});
+  BOOST_TEST((loss_tests::refusal<smoothed, 3>(classes{0, 3}, 2)).find("target of 3") != std::string::npos);
+}
 BOOST_AUTO_TEST_CASE(takes_rows_of_classes_only) {
   BOOST_TEST(cross_entropy::accepts(shape{10}));
   BOOST_TEST(!cross_entropy::accepts(shape{2, 10}));

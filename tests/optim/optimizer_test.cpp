@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/optim/optimizer_test.cpp - SGD, momentum and Adam against PyTorch's formulas, written out in double.
+// tests/optim/optimizer_test.cpp - SGD, momentum, Adam and AdamW against PyTorch's formulas, written out in double.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -52,26 +52,29 @@ struct setting {
   [[nodiscard]] std::vector<double> parameters() const { return {net.parameters().begin(), net.parameters().end()}; }
 };
 
-/// torch.optim.SGD(lr, momentum): buf = momentum buf + grad; p -= lr buf.
+/// torch.optim.SGD(lr, momentum): buf = momentum buf + grad; p -= lr buf. Decay is decoupled.
 struct reference_sgd {
   double rate;
   double momentum;
   std::vector<double> velocity;
+  double decay = 0;
   void step(std::vector<double>& p, std::span<const double> gradient) {
     velocity.resize(p.size());
     for (std::size_t i = 0; i < p.size(); ++i) {
       velocity[i] = momentum * velocity[i] + gradient[i];
+      p[i] -= rate * decay * p[i];
       p[i] -= rate * velocity[i];
     }
   }
 };
 /// torch.optim.Adam(lr, betas, eps), single tensor: denom = sqrt(v) / sqrt(1 - beta2^t) + eps; p -= lr / (1 - beta1^t)
-/// m / denom.
+/// m / denom. torch.optim.AdamW(weight_decay): p *= 1 - lr weight_decay before it.
 struct reference_adam {
   double rate;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double stability = 1e-8;
+  double decay = 0;
   int steps = 0;
   std::vector<double> first{}, second{};
   void step(std::vector<double>& p, std::span<const double> gradient) {
@@ -82,6 +85,7 @@ struct reference_adam {
       first[i] += (gradient[i] - first[i]) * (1 - beta1);
       second[i] = second[i] * beta2 + (1 - beta2) * gradient[i] * gradient[i];
       const double denominator = std::sqrt(second[i]) / std::sqrt(1 - std::pow(beta2, steps)) + stability;
+      p[i] *= 1 - rate * decay;
       p[i] -= rate / (1 - std::pow(beta1, steps)) * first[i] / denominator;
     }
   }
@@ -139,6 +143,32 @@ BOOST_AUTO_TEST_CASE(adam_is_pytorchs) {
   BOOST_TEST(compare<float>(pg::adam<network<float>>{pg::learning_rate{0.01}}, reference_adam{0.01}, 15, 1) < 2e-6);
 }
 
+BOOST_AUTO_TEST_CASE(adam_with_weight_decay_is_pytorchs_adamw) {
+  const auto options = [](double decay) { return pg::adam_options{.weight_decay = decay}; };
+  BOOST_TEST(compare<double>(pg::adam<network<double>>{pg::learning_rate{0.01}, options(0.3)},
+                             reference_adam{.rate = 0.01, .decay = 0.3}, 15, 1) < 1e-14);
+  BOOST_TEST(compare<float>(pg::adam<network<float>>{pg::learning_rate{0.01}, options(0.1)},
+                            reference_adam{.rate = 0.01, .decay = 0.1}, 15, 1) < 2e-6);
+}
+BOOST_AUTO_TEST_CASE(sgd_with_weight_decay) {
+  BOOST_TEST(compare<double>(pg::sgd<network<double>>{pg::learning_rate{0.1}, 0, 0.2}, reference_sgd{0.1, 0, {}, 0.2},
+                             12, 1) < 1e-14);
+  BOOST_TEST(compare<double>(pg::sgd<network<double>>{pg::learning_rate{0.1}, 0.9, 0.2},
+                             reference_sgd{0.1, 0.9, {}, 0.2}, 12, 0.3) < 1e-14);
+}
+// Decay follows the learning rate that a schedule sets.
+BOOST_AUTO_TEST_CASE(decay_follows_the_rate) {
+  setting<double> s;
+  pg::sgd<network<double>> optimizer{pg::learning_rate{1}, 0, 0.5};
+  std::fill(s.plain.values().begin(), s.plain.values().end(), 0.0);
+  s.net.parameters()[5] = 1;
+  pg::unprotected::step(optimizer, s.exec, s.net, s.plain);
+  BOOST_TEST(s.net.parameters()[5] == 0.5);
+  optimizer.set_learning_rate(pg::learning_rate{0.5});
+  pg::unprotected::step(optimizer, s.exec, s.net, s.plain);
+  BOOST_TEST(s.net.parameters()[5] == 0.375);
+}
+
 // The first steps by hand: one parameter, gradient 2 then -1; Kingma & Ba, algorithm 1.
 BOOST_AUTO_TEST_CASE(adam_by_hand) {
   setting<double> s;
@@ -175,6 +205,8 @@ BOOST_AUTO_TEST_CASE(a_private_step_divides_by_the_public_constant) {
   check(pg::sgd<net>{pg::learning_rate{0.3}}, pg::sgd<net>{pg::learning_rate{0.3}});
   check(pg::sgd<net>{pg::learning_rate{0.3}, 0.9}, pg::sgd<net>{pg::learning_rate{0.3}, 0.9});
   check(pg::adam<net>{pg::learning_rate{0.3}}, pg::adam<net>{pg::learning_rate{0.3}});
+  const pg::adam_options decaying{.weight_decay = 0.1};
+  check(pg::adam<net>{pg::learning_rate{0.3}, decaying}, pg::adam<net>{pg::learning_rate{0.3}, decaying});
 }
 
 BOOST_AUTO_TEST_CASE(wrong_options_are_refused) {
@@ -187,6 +219,10 @@ BOOST_AUTO_TEST_CASE(wrong_options_are_refused) {
   }
   for (const double bad : {0.0, -1e-8, std::nan("")}) {
     BOOST_CHECK_THROW((pg::adam<net>{pg::learning_rate{1}, {0.9, 0.9, bad}}), std::invalid_argument);
+  }
+  for (const double bad : {-1e-9, infinity, std::nan("")}) {
+    BOOST_CHECK_THROW((pg::sgd<net>{pg::learning_rate{1}, 0, bad}), std::invalid_argument);
+    BOOST_CHECK_THROW((pg::adam<net>{pg::learning_rate{1}, {.weight_decay = bad}}), std::invalid_argument);
   }
   for (const double bad : {0.0, -1.0, infinity, std::nan("")}) {
     BOOST_CHECK_THROW(pg::learning_rate{bad}, std::invalid_argument);
@@ -323,6 +359,8 @@ BOOST_AUTO_TEST_CASE(the_fused_step_is_release_and_step_bit_for_bit) {
   check(float{}, [] { return pg::adam<network<float>>{pg::learning_rate{0.3}}; });
   check(double{}, [] { return pg::sgd<network<double>>{pg::learning_rate{0.3}, 0.9}; });
   check(double{}, [] { return pg::adam<network<double>>{pg::learning_rate{0.3}}; });
+  check(float{}, [] { return pg::adam<network<float>>{pg::learning_rate{0.3}, {.weight_decay = 0.2}}; });
+  check(float{}, [] { return pg::sgd<network<float>>{pg::learning_rate{0.3}, 0.9, 0.2}; });
 }
 
 // A step that cannot draw its noise leaves network and optimizer alone, and the private gradient without a trace of the

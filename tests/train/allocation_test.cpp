@@ -51,6 +51,18 @@ BOOST_AUTO_TEST_CASE(steps_allocate_nothing) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(nor_do_predictions_of_one_record) {
+  const clouds data{1};
+  const pg::host exec{pg::threads{2}};
+  const classifier net{exec, pg::kaiming_uniform{8}};
+  pg::predictor predict_one{exec, net};
+  const std::size_t before = allocations;
+  float sum = 0;
+  for (int i = 0; i < 10; ++i) sum += predict_one(pg::public_records{data.inputs})[0];
+  BOOST_TEST(allocations == before);
+  BOOST_TEST(std::isfinite(sum));
+}
+
 BOOST_AUTO_TEST_CASE(nor_do_those_of_a_loop_by_hand) {
   const clouds data{300};
   const pg::host exec{pg::threads{2}};

@@ -118,4 +118,37 @@ BOOST_AUTO_TEST_CASE(predictions_are_the_outputs) {
   BOOST_CHECK_THROW(static_cast<void>(pg::predict(exec, words, pg::public_records{ids})), std::invalid_argument);
 }
 
+// One record at a time: the same bits as `predict`, and the parameters of the moment.
+BOOST_AUTO_TEST_CASE(a_predictor_says_what_predict_says) {
+  const clouds data{20};
+  const pg::host exec{pg::threads{2}};
+  classifier net{exec, pg::kaiming_uniform{3}};
+  pg::predictor predict_one{exec, net};
+  for (int time = 0; time < 2; ++time) {
+    const auto all = pg::predict(exec, net, pg::public_records{data.inputs});
+    for (std::size_t i = 0; i < 20; ++i) {
+      const auto one = predict_one(pg::public_records{std::span{data.inputs}.subspan(6 * i, 6)});
+      BOOST_TEST(one == std::span{all}.subspan(3 * i, 3), boost::test_tools::per_element());
+    }
+    for (float& weight : net.parameters()) weight *= 2;
+  }
+  const std::vector<float> two(12);
+  BOOST_CHECK_THROW(static_cast<void>(predict_one(pg::public_records{two})), std::invalid_argument);
+}
+BOOST_AUTO_TEST_CASE(a_predictor_takes_lengths) {
+  using reader = pg::network<pg::variable(pg::token_ids(5, 9)), pg::embedding<4>, pg::lstm<3, pg::last_output>>;
+  const pg::host exec{pg::threads{1}};
+  const reader net{exec, pg::layer_default{3}};
+  pg::predictor predict_one{exec, net};
+  const std::vector<std::int32_t> ids{1, 2, 3, 4, 5, 8, 7, 6, 0, 0};
+  const std::vector<std::uint32_t> lengths{5, 3};
+  const auto all = pg::predict(exec, net, pg::public_records{ids}, lengths);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto one = predict_one(pg::public_records{std::span{ids}.subspan(5 * i, 5)}, lengths[i]);
+    BOOST_TEST(one == std::span{all}.subspan(3 * i, 3), boost::test_tools::per_element());
+  }
+  BOOST_CHECK_THROW(static_cast<void>(predict_one(pg::public_records{std::span{ids}.first(5)}, 6U)),
+                    std::invalid_argument);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -80,12 +80,19 @@ BOOST_AUTO_TEST_CASE(steps_are_those_taken_by_hand) {
   BOOST_TEST((train(options, data, 5) == train_by_hand(options, data, 5, pg::sgd<classifier>{rate, 0.9}, layered)));
   options.clipping = pg::clipping_kind::automatic;
   BOOST_TEST((train(options, data, 5) == train_by_hand(options, data, 5, pg::sgd<classifier>{rate, 0.9}, automatic)));
+  options.weight_decay = 0.05;
+  options.clipping = pg::clipping_kind::flat;
+  BOOST_TEST((train(options, data, 5) == train_by_hand(options, data, 5, pg::sgd<classifier>{rate, 0.9, 0.05}, flat)));
+  options.weight_decay = 0;
   options.optimizer = pg::optimizer_kind::adam;
   options.momentum = 0;
   options.adam = {0.8, 0.99, 1e-6};
   options.clipping = pg::clipping_kind::flat;
   BOOST_TEST((train(options, data, 5) ==
               train_by_hand(options, data, 5, pg::adam<classifier>{rate, {0.8, 0.99, 1e-6}}, flat)));
+  options.adam.weight_decay = 0.1;
+  BOOST_TEST((train(options, data, 5) ==
+              train_by_hand(options, data, 5, pg::adam<classifier>{rate, {0.8, 0.99, 1e-6, 0.1}}, flat)));
 }
 
 BOOST_AUTO_TEST_CASE(the_kinds_of_clipping_and_optimizer_differ) {
@@ -294,6 +301,13 @@ BOOST_AUTO_TEST_CASE(missing_options_are_named) {
         o.momentum = 0.9;
       },
       "momentum is for optimizer_kind::sgd");
+  names(
+      [](auto& o) {
+        o.optimizer = pg::optimizer_kind::adam;
+        o.weight_decay = 0.1;
+      },
+      "weight_decay is for optimizer_kind::sgd");
+  names([](auto& o) { o.weight_decay = -0.1; }, "weight decay");
   names([](auto& o) { o.noise = pg::noise_multiplier{1e39}; }, "noise");
 }
 

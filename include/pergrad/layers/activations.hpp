@@ -5,10 +5,18 @@
 //     tanh      tanh x             1 - y^2
 //     sigmoid   1 / (1 + e^-x)     y (1 - y)
 //     softplus  log(1 + e^x)       sigmoid(x)
-//     gelu      x Phi(x)           Phi(x) + x phi(x)                           (Hendrycks & Gimpel 2016)
+//     gelu      x Phi(x)           Phi(x) + x phi(x)                           (Hendrycks & Gimpel 2016,
+//     arXiv:1606.08415) silu      x sigmoid(x)       s + y (1 - s), s = sigmoid(x)               (the same; swish)
+//     leaky     x or a x           1 where y > 0, else a (a at 0, as PyTorch)  (Maas, Hannun & Ng 2013)
+//     elu       x or a (e^x - 1)   1 where y > 0, else y + a = a e^x           (Clevert et al. 2016, arXiv:1511.07289)
 #pragma once
 
+#include <array>
+
 #include <pergrad/detail/host_device.hpp>
+#include <pergrad/detail/number.hpp>
+#include <pergrad/graph/mistakes.hpp>
+#include <pergrad/shape.hpp>
 #include <pergrad/simd/math.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -100,6 +108,67 @@ struct gelu : detail::activation {
     using element = math::element_t<Value>;
     constexpr auto inverse_root_two = static_cast<element>(0.70710678118654752440084436210485);
     return (math::erf(x * inverse_root_two) + 1) * static_cast<element>(0.5);
+  }
+};
+
+/// PyTorch: `nn.SiLU`. -infinity gives NaN, as there.
+struct silu : detail::activation {
+  static constexpr const char* name = "silu";
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return x * math::sigmoid(x);
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value x, Value y) noexcept {
+    const Value s = math::sigmoid(x);
+    return s + y * (1 - s);
+  }
+};
+
+namespace detail {
+
+/// A function of one number with a constant that is not negative, so that the sign of y is that of x.
+template <number Constant>
+struct activation_with_constant : activation_from_output {
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Constant.value}; }
+  [[nodiscard]] static constexpr mistake check(shape /*in*/) noexcept {
+    return Constant.is_size() ? mistake::none : mistake::option_not_offered;
+  }
+
+ protected:
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static constexpr math::element_t<Value> constant() noexcept {
+    return static_cast<math::element_t<Value>>(Constant.value);
+  }
+};
+
+}  // namespace detail
+
+/// `leaky_relu<>` or `leaky_relu<0.2>`: the slope below 0, finite and not negative. PyTorch: `nn.LeakyReLU`.
+template <detail::number NegativeSlope = 0.01>
+struct leaky_relu : detail::activation_with_constant<NegativeSlope> {
+  static constexpr const char* name = "leaky_relu";
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return math::select(x > Value{}, x, x * leaky_relu::template constant<Value>());
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value /*x*/, Value y) noexcept {
+    return math::select(y > Value{}, Value{} + 1, math::splat<Value>(leaky_relu::template constant<Value>()));
+  }
+};
+
+/// `elu<>` or `elu<0.5>`: how far below 0 it goes, finite and not negative. PyTorch: `nn.ELU`.
+template <detail::number Alpha = 1.0>
+struct elu : detail::activation_with_constant<Alpha> {
+  static constexpr const char* name = "elu";
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return math::select(x > Value{}, x, math::expm1(x) * elu::template constant<Value>());
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value /*x*/, Value y) noexcept {
+    return math::select(y > Value{}, Value{} + 1, y + elu::template constant<Value>());
   }
 };
 

@@ -3,6 +3,9 @@
 //
 //   m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  w <- w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) +
 //   stability)
+//
+// With weight decay it is AdamW: w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019,
+// arXiv:1711.05101).
 #pragma once
 
 #include <array>
@@ -23,6 +26,7 @@ struct adam_options {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double stability = 1e-8;
+  double weight_decay = 0;  ///< decoupled: above 0 it is `torch.optim.AdamW`, whose default is 0.01
 };
 
 namespace detail {
@@ -32,16 +36,17 @@ inline void require_adam_options(const adam_options& options) {
   if (!fraction(options.beta1) || !fraction(options.beta2) || !(options.stability > 0)) {
     throw std::invalid_argument("pergrad: adam: betas must be in [0, 1) and stability above 0");
   }
+  require_weight_decay(options.weight_decay);
 }
 
 }  // namespace detail
 
-/// `torch.optim.Adam` without weight decay.
+/// `torch.optim.Adam` without weight decay; with it, `torch.optim.AdamW`.
 template <class Network>
 class adam : public optimizer_steps<adam<Network>, Network> {
  public:
   using scalar = typename Network::scalar;
-  /// Throws std::invalid_argument unless 0 <= beta < 1 and stability > 0.
+  /// Throws std::invalid_argument unless 0 <= beta < 1, stability > 0 and weight_decay >= 0.
   explicit adam(learning_rate rate, adam_options options = {})
       : rate_{rate.value()},
         options_{options},
@@ -65,9 +70,9 @@ class adam : public optimizer_steps<adam<Network>, Network> {
   [[nodiscard]] auto begin(Network& network, double scale) {
     ++steps_;
     const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
-    return detail::update_by(
-        rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2, options_.stability, scale),
-        network.parameters().data(), first_.data(), second_.data());
+    return detail::update_by(rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
+                                                      options_.stability, scale, 1 - rate_ * options_.weight_decay),
+                             network.parameters().data(), first_.data(), second_.data());
   }
 
   double rate_;

@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/float_environment.hpp>
 #include <pergrad/detail/thread_pool.hpp>
@@ -27,6 +28,11 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 struct checkpoint_access;
+
+inline void require_weight_decay(double decay) {
+  if (decay >= 0 && decay <= largest_double) return;
+  throw_invalid_argument({"pergrad: weight decay must be finite and not negative, got ", decay});
+}
 
 /// An update by a rule of optim/rules.hpp over parameters and an optimizer's arrays, a vector at a time.
 template <class Rule, class Scalar, class... State>

@@ -6,6 +6,10 @@
 //   Adam      g' = factor g;  m <- b1 m + (1 - b1) g';  v <- b2 v + (1 - b2) g'²;
 //             w <- w - rate m / (sqrt(v) correction + stability)        (Kingma & Ba 2015, arXiv:1412.6980)
 //
+// Before each of them w <- keep w, keep = 1 - rate * decay: decoupled weight decay (Loshchilov & Hutter 2019,
+// arXiv:1711.05101), of Adam it is AdamW. Without decay keep is 1, and no bit of w moves. It reads parameters that were
+// released, so it costs no privacy.
+//
 // Adam's rate and correction hold the bias corrections of the step: rate / (1 - b1^t) and 1 / sqrt(1 - b2^t). Every
 // product that meets a sum is an explicit fma, so host, device and every compiler make the same bits; but on a host
 // without such an instruction the sweep over the parameters rounds twice (simd/rounded.hpp).
@@ -20,13 +24,19 @@
 
 namespace pergrad::inline v0_1::rules {
 
+template <class Value, class Scalar>
+[[nodiscard]] PERGRAD_HD inline Value kept(Value parameter, Scalar keep) noexcept {
+  return rounded::multiply(math::splat<Value>(keep), parameter);
+}
+
 template <class Scalar>
 struct sgd_rule {
-  Scalar step;  ///< rate times the gradient's public factor
+  Scalar step;      ///< rate times the gradient's public factor
+  Scalar keep = 1;  ///< of a parameter, as in each rule
 
   template <class Value>
   PERGRAD_HD void operator()(Value gradient, Value& parameter) const noexcept {
-    parameter = rounded::fma(math::splat<Value>(-step), gradient, parameter);
+    parameter = rounded::fma(math::splat<Value>(-step), gradient, kept(parameter, keep));
   }
 };
 
@@ -35,12 +45,13 @@ struct momentum_rule {
   Scalar factor;  ///< the gradient's
   Scalar rate;
   Scalar momentum;
+  Scalar keep = 1;
 
   template <class Value>
   PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& velocity) const noexcept {
     velocity =
         rounded::fma(math::splat<Value>(momentum), velocity, rounded::multiply(math::splat<Value>(factor), gradient));
-    parameter = rounded::fma(math::splat<Value>(-rate), velocity, parameter);
+    parameter = rounded::fma(math::splat<Value>(-rate), velocity, kept(parameter, keep));
   }
 };
 
@@ -54,6 +65,7 @@ struct adam_rule {
   Scalar rest2;
   Scalar correction;  ///< 1 / sqrt(1 - b2^t)
   Scalar stability;
+  Scalar keep = 1;
 
   template <class Value>
   PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
@@ -63,8 +75,8 @@ struct adam_rule {
                           rounded::multiply(rounded::multiply(math::splat<Value>(rest2), value), value));
     const Value denominator =
         rounded::fma(rounded::square_root(second), math::splat<Value>(correction), math::splat<Value>(stability));
-    parameter =
-        rounded::subtract(parameter, rounded::divide(rounded::multiply(math::splat<Value>(rate), first), denominator));
+    parameter = rounded::subtract(kept(parameter, keep),
+                                  rounded::divide(rounded::multiply(math::splat<Value>(rate), first), denominator));
   }
 };
 
@@ -81,11 +93,12 @@ struct adam_bias {
 /// Adam's rule with constants that are rounded once, from double: 1 - 0.999F would be off by 1e-5.
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline adam_rule<Scalar> make_adam(double rate, double correction, double beta1, double beta2,
-                                                            double stability, double factor) noexcept {
+                                                            double stability, double factor, double keep = 1) noexcept {
   return {static_cast<Scalar>(factor),     static_cast<Scalar>(rate),
           static_cast<Scalar>(beta1),      static_cast<Scalar>(rounded::subtract(1.0, beta1)),
           static_cast<Scalar>(beta2),      static_cast<Scalar>(rounded::subtract(1.0, beta2)),
-          static_cast<Scalar>(correction), static_cast<Scalar>(stability)};
+          static_cast<Scalar>(correction), static_cast<Scalar>(stability),
+          static_cast<Scalar>(keep)};
 }
 
 }  // namespace pergrad::inline v0_1::rules

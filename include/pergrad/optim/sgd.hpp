@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/optim/sgd.hpp - stochastic gradient descent  v <- momentum v + g;  w <- w - rate v      (torch.optim.SGD)
+//
+// Weight decay is decoupled, w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019, arXiv:1711.05101).
+// Without momentum that is torch.optim.SGD's `weight_decay`; with momentum it is SGDW.
 #pragma once
 
 #include <array>
@@ -29,9 +32,11 @@ template <class Network>
 class sgd : public optimizer_steps<sgd<Network>, Network> {
  public:
   using scalar = typename Network::scalar;
-  /// Throws std::invalid_argument unless 0 <= momentum < 1.
-  explicit sgd(learning_rate rate, double momentum = 0) : rate_{rate.value()}, momentum_{momentum} {
+  /// Throws std::invalid_argument unless 0 <= momentum < 1 and 0 <= weight_decay.
+  explicit sgd(learning_rate rate, double momentum = 0, double weight_decay = 0)
+      : rate_{rate.value()}, momentum_{momentum}, decay_{weight_decay} {
     detail::require_momentum(momentum);
+    detail::require_weight_decay(weight_decay);
     if (momentum > 0) velocity_ = {Network::parameter_count, "an optimizer's velocity"};
   }
 
@@ -49,9 +54,10 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
   [[nodiscard]] std::uint64_t* count() noexcept { return nullptr; }
   [[nodiscard]] auto begin(Network& network, double scale) {
     scalar* const w = network.parameters().data();
-    const rules::sgd_rule<scalar> plain{static_cast<scalar>(rate_ * scale)};
+    const auto keep = static_cast<scalar>(1 - rate_ * decay_);
+    const rules::sgd_rule<scalar> plain{static_cast<scalar>(rate_ * scale), keep};
     const rules::momentum_rule<scalar> heavy{static_cast<scalar>(scale), static_cast<scalar>(rate_),
-                                             static_cast<scalar>(momentum_)};
+                                             static_cast<scalar>(momentum_), keep};
     return [with = detail::update_by(heavy, w, velocity_.data()), without = detail::update_by(plain, w),
             is_heavy = momentum_ > 0](std::size_t first, const scalar* gradient, std::size_t size) {
       is_heavy ? with(first, gradient, size) : without(first, gradient, size);
@@ -60,6 +66,7 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
 
   double rate_;
   double momentum_;
+  double decay_;
   detail::aligned_buffer<scalar> velocity_;
 };
 

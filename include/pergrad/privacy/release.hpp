@@ -56,6 +56,7 @@ inline void require_sigma(double multiplier, double sigma, bool is_rehearsal_wit
 }
 
 struct total_release;
+struct statistic_release;
 
 /// One release, divided by a public constant. Construction throws whatever can be wrong; after that nothing can fail.
 template <class Scalar>
@@ -64,7 +65,8 @@ class release_gate {
   /// Takes a step of the generator: its noise is used up, whatever comes of it. Throws std::invalid_argument for noise
   /// that the grid cannot carry, std::out_of_range beyond `gaussians_per_step` elements, and what the generator throws.
   /// No noise at all is for rehearsals with a seed only.
-  /// Anybody may look at noise from a seed; with a secret key only a total is released (expressions/noise.hpp).
+  /// Anybody may look at noise from a seed; with a secret key only a total (expressions/noise.hpp) and counts
+  /// (statistics.hpp) are.
   release_gate(const release_grid& grid, double sensitivity, noise_multiplier noise, double divisor,
                seeded_generator& generator)
       : release_gate{of_any_generator{}, grid, sensitivity, noise, divisor, generator} {}
@@ -113,6 +115,7 @@ class release_gate {
   }
 
   friend struct total_release;
+  friend struct statistic_release;
   struct of_any_generator {};
   template <random_generator Generator>
   release_gate(of_any_generator /*unused*/, const release_grid& grid, double sensitivity, noise_multiplier noise,

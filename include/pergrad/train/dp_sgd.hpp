@@ -21,6 +21,7 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 struct checkpoint_access;
+struct statistics_access;
 }
 namespace unprotected {
 template <class Network, class Loss, class Generator, class Executor>
@@ -41,6 +42,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   static constexpr bool is_private = Generator::is_private;
   using base::accountant;
   using base::epsilon;
+  using base::last_statistic;
   using base::options;
   using base::records_changed;
   using base::set_learning_rate;
@@ -72,6 +74,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
         detail::noise_of<Generator>{*this->options_.noise, &generator_}, [&] { return base::next_noise(generator_); },
         detail::total_access::values(update_));
     this->notes_.end();
+    this->release_statistic(generator_);
   }
   /// Records of other types, and whatever else is no data set: one error that says so.
   template <class Value, class Target>
@@ -93,6 +96,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
  private:
   friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
   friend struct detail::checkpoint_access;
+  friend struct detail::statistics_access;
   [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
 
   mutable released_gradient<Network, is_private> update_;  ///< of a device: fetched when somebody asks

@@ -18,7 +18,9 @@
 #include <pergrad/expressions/totals.hpp>
 #include <pergrad/optim/adam.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
+#include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/sampling.hpp>
+#include <pergrad/privacy/statistics.hpp>
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/tape.hpp>
 
@@ -51,6 +53,16 @@ struct option : std::optional<Value> {
   }
 };
 
+/// One value of each record of a step.
+enum class step_value { norm, loss };
+/// A histogram of each step's own records, released with it. Its noise is in the step's event: gradient and histogram
+/// are one mechanism with `joint_noise` of both.
+struct step_statistic {
+  noise_multiplier noise;            ///< standard deviation of each count
+  bin_edges edges;                   ///< public
+  step_value of = step_value::norm;  ///< the gradient's norm before clipping, or the loss
+};
+
 /// What every private run is told: `private_loop`, and `dp_sgd`, which adds to it. Those without a default must be set;
 /// a constructor names the first that is not.
 struct private_options {
@@ -62,6 +74,12 @@ struct private_options {
   option<record_capacity> capacity;      ///< records a sum is made for; from the divisor unless it is given
   option<privacy_budget> budget;         ///< steps beyond it are refused; room for one is required
   run_plan plan = run_plan::beforehand;  ///< when noise, sampling and the end of the run are chosen
+  option<step_statistic> statistic;      ///< a histogram of each step's records, see `last_statistic`
+
+  /// The noise that a step's event counts. Precondition: `noise` is given.
+  [[nodiscard]] noise_multiplier noise_of_event() const {
+    return statistic ? joint_noise(*noise, statistic->noise) : *noise;
+  }
 };
 
 /// Options of `dp_sgd`.
@@ -71,6 +89,7 @@ struct dp_sgd_options : private_options {
   std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
   optimizer_kind optimizer = optimizer_kind::sgd;
   double momentum = 0;           ///< of sgd
+  double weight_decay = 0;       ///< of sgd, decoupled; adam's is adam.weight_decay
   adam_options adam{};           ///< of adam
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
 };
@@ -100,6 +119,11 @@ inline const private_options& checked_options(const private_options& options, bo
   if (is_private && options.noise->value() == 0) {
     refuse_training("the option noise is 0, which protects nobody: train without privacy with unprotected::step");
   }
+  if (options.statistic) {
+    const std::size_t bins = options.statistic->edges.bins();
+    is_private ? statistic_release::require_noise<os_keyed_generator>(options.statistic->noise, bins)
+               : statistic_release::require_noise<seeded_generator>(options.statistic->noise, bins);
+  }
   require_option(options.sampling.has_value(), "sampling");
   require_option(options.divisor.has_value(), "divisor");
   if (options.max_batch.count == 0) refuse_training("max_batch must be at least 1");
@@ -121,6 +145,9 @@ inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std:
   }
   if (options.optimizer != optimizer_kind::sgd && options.momentum != 0) {
     refuse_training("the option momentum is for optimizer_kind::sgd only: adam's is adam.beta1");
+  }
+  if (options.optimizer != optimizer_kind::sgd && options.weight_decay != 0) {
+    refuse_training("the option weight_decay is for optimizer_kind::sgd only: adam's is adam.weight_decay");
   }
   require_option(options.learning_rate.has_value(), "learning_rate");
   return options;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <pergrad/batch.hpp>
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/errors.hpp>
@@ -128,5 +129,65 @@ requires(!executor<First>) [[nodiscard]] std::vector<float> predict(const First&
   static_cast<void>(error::needs_an_executor<error::function::predict, First>{});
   return {};
 }
+
+/// Outputs of one public record at a time, as soon as can be: working memory for one record is reserved once, and a
+/// prediction allocates nothing. Refers to the executor and the network, whose parameters may change between
+/// predictions. One prediction at a time. For the least delay make the executor with `threads{1}`: waking another
+/// thread takes longer than most networks.
+template <class Network, executor Executor = host>
+class predictor {
+ public:
+  using scalar = typename Network::scalar;
+  using input_value = typename Network::input_value;
+
+  /// Throws what a tape throws.
+  predictor(const Executor& executor, const Network& network)
+      : executor_{&executor},
+        network_{&network},
+        tape_{executor, max_batch{1}},
+        outputs_(Network::output_shape.size()) {}
+  predictor(const predictor&) = delete;
+  predictor& operator=(const predictor&) = delete;
+  ~predictor() = default;
+
+  /// The outputs for one record's inputs, `{output shape}`; overwritten by the next prediction. Throws
+  /// std::invalid_argument or std::out_of_range for inputs that the network does not take.
+  template <class Inputs>
+  [[nodiscard]] std::span<const scalar> operator()(const public_records<Inputs>& input) {
+    return predict(input.view(), {});
+  }
+  /// The same for a record with a length of its own.
+  template <class Inputs>
+  [[nodiscard]] std::span<const scalar> operator()(const public_records<Inputs>& input, std::uint32_t length) {
+    return predict(input.view(), {&length, 1});
+  }
+  /// Of inputs that nobody says are public.
+  template <class Inputs, class... Length>
+  [[nodiscard]] std::span<const scalar> operator()(const Inputs& /*input*/, const Length&... /*length*/) {
+    static_cast<void>(error::records_may_be_private<Inputs>{});
+    return {};
+  }
+
+ private:
+  [[nodiscard]] std::span<const scalar> predict(std::span<const input_value> input,
+                                                std::span<const std::uint32_t> lengths) {
+    if (input.size() != Network::input_shape.size()) {
+      detail::throw_invalid_argument(
+          {"pergrad: predictor: one record has ", Network::input_shape.size(), " input values, got ", input.size()});
+    }
+    static constexpr std::uint8_t nothing_asked[1]{};
+    const batch<Network, detail::no_loss> sample{input, nothing_asked, lengths};
+    unprotected::evaluate_into(*executor_, std::span{outputs_},
+                               outputs(per_sample_gradients(*network_, detail::no_loss{}, sample, tape_)));
+    return outputs_;
+  }
+
+  const Executor* executor_;
+  const Network* network_;
+  tape<Network> tape_;
+  std::vector<scalar> outputs_;
+};
+template <executor Executor, class Network>
+predictor(const Executor&, const Network&) -> predictor<Network, Executor>;
 
 }  // namespace pergrad::inline v0_1

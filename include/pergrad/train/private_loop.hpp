@@ -25,10 +25,12 @@
 #include <span>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include <pergrad/batch.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/expressions/evaluate.hpp>
+#include <pergrad/expressions/scalars.hpp>
 #include <pergrad/optim/optimizer.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/tape.hpp>
@@ -41,6 +43,7 @@ template <class Network, class Loss, random_generator Generator, executor Execut
 class private_loop;
 namespace detail {
 struct checkpoint_access;
+struct statistics_access;
 }
 
 /// One step of a `private_loop`: its records, in physical batches, and its sum. Movable, not copyable; a loop has one
@@ -70,6 +73,13 @@ class private_step {
   [[nodiscard]] bool next() { return loop().next_batch(); }
   /// The lazy per-sample gradients of this physical batch, with the step's randomness inside layers.
   [[nodiscard]] auto gradients() { return loop().gradients(); }
+  /// Counts this physical batch's records in the run's statistic, by their norms or losses as its options say. Batches
+  /// that are not counted are left out of it. Another pass over the batch; allocates. Throws std::logic_error for a
+  /// batch's second time, before next(), and if the options have no `statistic`.
+  template <class OfExecutor>
+  void tally(const OfExecutor& executor) {
+    loop().tally(executor);
+  }
 
  private:
   template <class, class, random_generator, executor>
@@ -108,6 +118,7 @@ class private_step {
     if (from.state_ != Loop::batch_state::none_left) {
       throw std::logic_error("pergrad: private_step: released before next() has said that no batch is left");
     }
+    from.release_its_statistic();
     end();
     return {&from.total_, {*from.options_.noise, &from.generator_}};
   }
@@ -133,6 +144,7 @@ class private_loop : private detail::private_run {
   static constexpr bool is_private = Generator::is_private;
   using base::accountant;
   using base::epsilon;
+  using base::last_statistic;
   using base::steps;
   using base::within_budget;
 
@@ -173,6 +185,7 @@ class private_loop : private detail::private_run {
   template <class>
   friend class private_step;
   friend struct detail::checkpoint_access;
+  friend struct detail::statistics_access;
   enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
 
   private_loop(const private_options& options, const Executor& executor, const Network& network, Loss loss,
@@ -189,6 +202,7 @@ class private_loop : private detail::private_run {
     take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
   }
 
+  void release_its_statistic() { this->release_statistic(generator_); }
   [[nodiscard]] bool next_batch() {
     if (state_ == batch_state::waiting) {
       throw std::logic_error("pergrad: private_step: accumulate(step, sum(clip(step.gradients(), bound))) is missing");
@@ -203,11 +217,26 @@ class private_loop : private detail::private_run {
     }
     batch_.emplace(*records_, drawn);
     state_ = batch_state::waiting;
+    is_tallied_ = false;
     return true;
   }
   [[nodiscard]] auto gradients() {
     if (!batch_) throw std::logic_error("pergrad: private_step: next() comes first, and says whether there is a batch");
     return per_sample_gradients(*network_, loss_, *batch_, tape_).with(randomness_);
+  }
+  template <class OfExecutor>
+  void tally(const OfExecutor& executor) {
+    if (!this->statistic_) throw std::logic_error("pergrad: private_step: tally() needs the option statistic");
+    if (!batch_ || is_tallied_) {
+      throw std::logic_error("pergrad: private_step: tally() counts each physical batch once, behind next()");
+    }
+    // No expression of the program's: its numbers might be of several records, and one of them would move all counts.
+    const auto g = gradients();
+    const std::vector<double> numbers = options_.statistic->of == step_value::norm
+                                            ? unprotected::evaluate(executor, l2_norms(g))
+                                            : unprotected::evaluate(executor, losses(g));
+    is_tallied_ = true;
+    this->statistic_->counted.add(numbers);
   }
   /// Throws std::logic_error unless these gradients are those of the batch that waits.
   void admit(const batch<Network, Loss>* samples) {
@@ -227,6 +256,7 @@ class private_loop : private detail::private_run {
   std::optional<dataset<input_value, target>> records_;
   std::optional<batch<Network, Loss>> batch_;
   batch_state state_ = batch_state::none_left;
+  bool is_tallied_ = false;
   step_type* under_way_ = nullptr;
   Generator generator_;
 };

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/layer_randomness.hpp>
 #include <pergrad/privacy/sampling.hpp>
+#include <pergrad/privacy/statistics.hpp>
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
 
@@ -138,11 +140,20 @@ class private_run {
  public:
   /// Would one more step keep to the budget? Always true without one.
   [[nodiscard]] bool within_budget() const { return accountant_.within(event_); }
-  /// Steps taken, each with its noise.
+  /// Steps taken, each with its noise, and statistics of all records released beside them (statistics.hpp).
   [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
   /// Privacy spent so far at `delta`, for neighbours that differ by adding or removing one record.
   [[nodiscard]] double epsilon(pergrad::delta delta) const { return accountant_.epsilon(delta); }
   [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
+  /// The histogram of the last step's records: released with the step, which counts it. Throws std::logic_error if the
+  /// options have no `statistic`, and before the first step.
+  [[nodiscard]] const released_histogram& last_statistic() const {
+    if (!statistic_ || !statistic_->released) {
+      throw_logic_error({"pergrad: private training: ",
+                         statistic_ ? "no step has released a statistic yet" : "the option statistic is not set"});
+    }
+    return *statistic_->released;
+  }
 
  private:
   // Named, and nothing is protected: who derives from this draws nothing.
@@ -153,18 +164,22 @@ class private_run {
   template <class Network, class Loss, random_generator Generator, executor Executor>
   friend class pergrad::private_loop;
   friend struct checkpoint_access;
+  friend struct statistics_access;
 
   /// `options` are settled.
   [[gnu::noinline]] explicit private_run(const private_options& options)
       : sampling_{*options.sampling},
         accountant_{options.budget, options.plan},
-        event_{sampling_.event(*options.noise)},
-        drawn_{options.max_batch.count} {}
+        event_{sampling_.event(options.noise_of_event())},
+        gradient_noise_{*options.noise},
+        drawn_{options.max_batch.count} {
+    if (options.statistic) statistic_.emplace(*options.statistic);
+  }
   /// The last part of construction: `sensitivity` is known from the options' clipping. Throws std::invalid_argument for
   /// noise that the largest number of the network's type cannot hold, and for a budget that allows no step.
   [[gnu::noinline]] void take(double sensitivity, double largest) {
     sensitivity_ = sensitivity;
-    const double deviation = event_.noise_multiplier * sensitivity_;
+    const double deviation = gradient_noise_.value() * sensitivity_;
     if (!(deviation <= largest)) {
       refuse_training("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
     }
@@ -176,6 +191,10 @@ class private_run {
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
     accountant_.spend(event_);
+    if (statistic_) {
+      statistic_->counted.clear();
+      statistic_->released.reset();  // nobody may take an earlier one for this step's
+    }
     const std::uint64_t step = generator.next_step();
     drawn_.begin(sampling_, generator.template stream<randomness::sampling>(step), record_count);
     return step;
@@ -191,9 +210,24 @@ class private_run {
     return generator.template stream<randomness::noise>(generator.next_step());
   }
 
+  /// Of the step that was drawn, once.
+  template <class Generator>
+  void release_statistic(Generator& generator) {
+    if (!statistic_) return;
+    statistic_->released = statistic_release::of(statistic_->counted, statistic_->noise, generator);
+  }
+  struct statistic_of_steps {
+    explicit statistic_of_steps(const step_statistic& chosen) : noise{chosen.noise}, counted{chosen.edges} {}
+    noise_multiplier noise;
+    private_counts counted;
+    std::optional<released_histogram> released;
+  };
+
   poisson_sampling sampling_;
   privacy_accountant accountant_;
-  sampled_gaussian_event event_;
+  sampled_gaussian_event event_;     ///< of the gradient and the statistic together
+  noise_multiplier gradient_noise_;  ///< of the gradient alone
+  std::optional<statistic_of_steps> statistic_;
   double sensitivity_ = 0;  ///< of every sum
   drawn_records drawn_;
 };

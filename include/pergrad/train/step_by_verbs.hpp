@@ -112,7 +112,7 @@ class step_by_verbs {
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
   [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
     if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
-    return sgd<Network>{*options.learning_rate, options.momentum};
+    return sgd<Network>{*options.learning_rate, options.momentum, options.weight_decay};
   }
 
   [[gnu::noinline]] void add_chunks(const step_records<Network, Loss>& records) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <pergrad/privacy/clip.hpp>
+#include <pergrad/privacy/statistics.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
 
 namespace pergrad::inline v0_1::detail {
@@ -17,13 +18,20 @@ namespace pergrad::inline v0_1::detail {
 template <class Scalar>
 class step_notes {
  public:
-  /// Norms above `clip_norm` count as clipped.
-  step_notes(bool wanted, std::size_t max_batch, double clip_norm) : wanted_{wanted}, clip_norm_{clip_norm} {
+  /// Norms above `clip_norm` count as clipped; one value of each record is counted in `counts`, if there are any.
+  step_notes(bool wanted, std::size_t max_batch, double clip_norm, private_counts* counts = nullptr,
+             step_value of = step_value::norm)
+      : wanted_{wanted || counts != nullptr}, shown_{wanted}, clip_norm_{clip_norm}, counts_{counts}, of_{of} {
+    wanted = wanted_;
     losses_.resize(wanted ? max_batch : 0);
     norms_.resize(wanted ? max_batch : 0);
   }
   [[nodiscard]] bool wanted() const noexcept { return wanted_; }
-  [[nodiscard]] const step_metrics& metrics() const noexcept { return metrics_; }
+  /// Of options that ask for them; else zeros.
+  [[nodiscard]] const step_metrics& metrics() const noexcept {
+    static constexpr step_metrics nothing{};
+    return shown_ ? metrics_ : nothing;
+  }
   void begin() noexcept { metrics_ = {}; }
   void end() noexcept {
     if (!wanted_) return;
@@ -41,6 +49,7 @@ class step_notes {
   [[nodiscard]] std::span<double> norms(std::size_t count) noexcept { return {norms_.data(), count}; }
   /// Notes what lies there.
   [[gnu::noinline]] void note(std::size_t count) noexcept {
+    if (counts_ != nullptr) counts_->add({of_ == step_value::norm ? norms_.data() : losses_.data(), count});
     for (std::size_t i = 0; i < count; ++i) {
       const auto finite_before = static_cast<double>(metrics_.batch_size - metrics_.non_finite);
       ++metrics_.batch_size;
@@ -56,7 +65,10 @@ class step_notes {
 
  private:
   bool wanted_;
+  bool shown_;
   double clip_norm_;
+  private_counts* counts_;
+  step_value of_;
   std::vector<double> losses_;
   std::vector<double> norms_;
   step_metrics metrics_;

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/losses/huber.hpp - L = (1/n) sum_i h(y_i - t_i);  h(x) = x² / 2 for |x| <= D, else D (|x| - D / 2);
+// dL/dy_i = (1/n) max(-D, min(D, y_i - t_i))                                    (Huber 1964, Ann. Math. Stat. 35(1))
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include <pergrad/detail/host_device.hpp>
+#include <pergrad/detail/number.hpp>
+#include <pergrad/losses/mean_squared_error.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// Regression that bounds what an outlier does: `huber<>` or `huber<0.5>`, the error above which the loss grows
+/// linearly, finite and above 0. A target has as many values as the output. PyTorch: `nn.HuberLoss(delta=0.5,
+/// reduction="none")`, then the mean over a sample's outputs.
+template <detail::number Delta = 1.0>
+struct huber : mean_squared_error {
+  static_assert(Delta.is_size() && Delta.value > 0, "huber: delta must be finite and above 0");
+
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
+                                       std::span<Scalar> dy) noexcept {
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  /// The same for `size` outputs, on host and device.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
+                                                  Scalar* dy) noexcept {
+    constexpr double delta = Delta.value;
+    const auto count = static_cast<double>(size);
+    double sum = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      const double x = static_cast<double>(y[i]) - static_cast<double>(targets[i]);
+      // A NaN is neither above nor below, so it stays one.
+      const double slope = x > delta ? delta : x < -delta ? -delta : x;
+      sum += slope * (x - slope / 2);
+      dy[i] = static_cast<Scalar>(slope / count);
+    }
+    return sum / count;
+  }
+};
+
+}  // namespace pergrad::inline v0_1
