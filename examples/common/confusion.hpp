@@ -35,20 +35,21 @@ struct confusion_matrix {
   }
 };
 
-/// Asks the network for the class of every record: that of the largest logit.
+/// Asks the network for the class of every record: that of the largest logit among those that have a label.
 template <class Executor, class Network, class Value>
 [[nodiscard]] confusion_matrix confuse(const Executor& exec, const Network& net,
                                        const pergrad::dataset<Value, std::int32_t>& records,
                                        std::vector<std::string> labels) {
   constexpr std::size_t chunk = 1024;
-  constexpr std::size_t classes = Network::output_shape.size();
+  constexpr std::size_t outputs = Network::output_shape.size();
+  const std::size_t classes = labels.size();
   confusion_matrix made{std::move(labels), std::vector<std::size_t>(classes * classes)};
   pergrad::tape<Network> tape{exec, pergrad::max_batch{chunk}};
   std::vector<std::uint32_t> ids;
   std::vector<typename Network::scalar> logits;
   for (std::size_t first = 0; first < records.size(); first += ids.size()) {
     ids.resize(std::min(chunk, records.size() - first));
-    logits.resize(ids.size() * classes);
+    logits.resize(ids.size() * outputs);
     for (std::size_t place = 0; place < ids.size(); ++place) {
       ids[place] = static_cast<std::uint32_t>(first + place);
     }
@@ -56,7 +57,7 @@ template <class Executor, class Network, class Value>
     const auto gradients = pergrad::per_sample_gradients(net, pergrad::cross_entropy{}, samples, tape);
     pergrad::unprotected::evaluate_into(exec, pergrad::assign(logits, pergrad::outputs(gradients)));
     for (std::size_t place = 0; place < ids.size(); ++place) {
-      const auto begin = std::next(logits.begin(), static_cast<std::ptrdiff_t>(place * classes));
+      const auto begin = std::next(logits.begin(), static_cast<std::ptrdiff_t>(place * outputs));
       const auto told = std::max_element(begin, std::next(begin, static_cast<std::ptrdiff_t>(classes))) - begin;
       const auto is = static_cast<std::size_t>(records.targets(first + place)[0]);
       ++made.counts[is * classes + static_cast<std::size_t>(told)];

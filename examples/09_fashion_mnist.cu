@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/fashion_mnist.cu - trains a CNN of 26,010 parameters on Fashion-MNIST with differential privacy
+// examples/09_fashion_mnist.cu - trains a CNN of 26,010 parameters on Fashion-MNIST with differential privacy
 //
 // Whoever sees the trained weights should learn almost nothing about any one training image. DP-SGD (Abadi et al. 2016)
 // reaches that in each step: draw every record with the same small probability q, clip each record's gradient to l2
@@ -18,7 +18,7 @@
 
 namespace pg = pergrad;
 
-using runs_on = pg::cuda;  // fashion_mnist.cpp is this program on the CPU: there it is pg::host
+using runs_on = pg::cuda;  // 09_fashion_mnist.cpp is this program on the CPU: there it is pg::host
 
 // The network is a type. All shapes follow from the first one, and a layer that does not fit is a compile error.
 template <class Activation>

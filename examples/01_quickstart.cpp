@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/quickstart.cpp - trains a small classifier with differential privacy and says what it cost
+// examples/01_quickstart.cpp - trains a small classifier with differential privacy and says what it cost
 //
 // The data is synthetic: points of the plane in three rings around the origin, 4096 to train on and 4096 to test with.
 // The training points play the part of private records; everything else in this program is public.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/fashion_mnist.cpp - trains a CNN of 26,010 parameters on Fashion-MNIST with differential privacy
+// examples/09_fashion_mnist.cpp - trains a CNN of 26,010 parameters on Fashion-MNIST with differential privacy
 //
 // Whoever sees the trained weights should learn almost nothing about any one training image. DP-SGD (Abadi et al. 2016)
 // reaches that in each step: draw every record with the same small probability q, clip each record's gradient to l2
@@ -18,7 +18,7 @@
 
 namespace pg = pergrad;
 
-using runs_on = pg::host;  // fashion_mnist.cu is this program on a GPU: there it is pg::cuda
+using runs_on = pg::host;  // 09_fashion_mnist.cu is this program on a GPU: there it is pg::cuda
 
 // The network is a type. All shapes follow from the first one, and a layer that does not fit is a compile error.
 template <class Activation>
