@@ -133,7 +133,7 @@ def main():
             browser.wait_for("document.readyState === 'complete' && document.getElementById('site-search') !== null")
             assert browser.value("document.title").startswith("pergrad")
             # Every picture of the page is there, and nothing is wider than the window.
-            assert browser.value("[...document.images].every(each => each.complete && each.naturalWidth > 0)")
+            browser.wait_for("[...document.images].every(each => each.complete && each.naturalWidth > 0)")
             assert browser.value("document.documentElement.scrollWidth <= innerWidth")
             made.append(browser.picture(pictures / "home.png"))
 
