@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-// [snippet: program]
+// [snippet: lines]
 #include <pergrad.hpp>
 
 namespace pg = pergrad;
@@ -42,11 +42,13 @@ points draw_points(std::size_t count, unsigned seed) {
   return drawn;
 }
 
-// [snippet: program]
+// [snippet: lines]
 using classifier = pg::network<pg::shape{2}, pg::linear<64>, pg::tanh, pg::linear<3>>;
+// [snippet end]
 
 int main() {
   const points train = draw_points(4096, 1), test = draw_points(4096, 2);
+  // [snippet: lines]
   // [snippet: network]
   const pg::host exec;
   classifier net{exec, pg::kaiming_uniform{1}};
@@ -71,6 +73,6 @@ int main() {
   const double spent = trainer.epsilon(budget.delta);
   std::printf("test accuracy %.4f, epsilon %.4f, delta %g\n", accuracy, spent, budget.delta.value());
   // [snippet end]
+  // [snippet end]
   return accuracy > 0.8 && spent <= 2.0 ? 0 : 1;
 }
-// [snippet end]

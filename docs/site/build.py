@@ -79,7 +79,7 @@ class Site:
             self.files.add(target)
             return f'<a href="files/{target.relative_to(ROOT)}.html">{words}</a>'
 
-        return LINK.sub(replace, text)
+        return LINK.sub(replace, re.sub(r'<img src="(?:\.\./)*(?:docs/)?images/', '<img src="', text))
 
     def staged(self, document):
         """The document with a label for every heading and links that Doxygen knows."""
@@ -90,7 +90,9 @@ class Site:
                 made.append(self.linked(document, "\n".join(prose)))
             prose.clear()
 
-        for line in document.read_text(encoding="utf-8").splitlines():
+        # Marks of docs/figures.py: Doxygen drops the blank behind them.
+        text = re.sub(r"<!-- figure:.*?-->(.*?)<!-- / -->", r"\1", document.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for line in text.splitlines():
             if line.startswith("```"):
                 flush()
                 fenced = not fenced
@@ -142,6 +144,8 @@ class Site:
         return subprocess.run(["doxygen", "-"], input=text, cwd=ROOT, text=True, check=False).returncode == 0
 
     def add_files(self):
+        for image in (ROOT / "docs/images").iterdir():
+            shutil.copy(image, self.html)
         for file in sorted(self.files):
             place = self.html / "files" / (str(file.relative_to(ROOT)) + ".html")
             place.parent.mkdir(parents=True, exist_ok=True)
