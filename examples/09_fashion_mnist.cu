@@ -6,13 +6,12 @@
 // norm C, add up, add Gaussian noise of deviation sigma C, divide by a public constant. An accountant turns (sigma, q,
 // steps) into the (epsilon, delta) that has been spent. The network and the constants are those of Tramer & Boneh 2021;
 // that tanh is better than ReLU under clipping is from Papernot et al. 2021. The training loop is common/training.cpp.
-#include "common/fashion_mnist.hpp"
-
 #include <string>
 
 #include <pergrad.hpp>
 
 #include "common/cli.hpp"
+#include "common/fashion_mnist.hpp"
 #include "common/report.hpp"
 #include "common/training.hpp"
 

@@ -15,6 +15,7 @@ nvcc=$(sh "$root/.ci/find_nvcc.sh") || {
     exit 3
   }
 }
+echo "building fashion_mnist_cuda ..." >&2
 sh "$root/.ci/install.sh" g++ cmake ninja-build libcli11-dev nlohmann-json3-dev zlib1g-dev dataset-fashion-mnist
 
 # "8.7" of the first GPU becomes 87; nothing if nobody knows of one, or if nvcc does not know it: then what
