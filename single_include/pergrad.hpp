@@ -40,6 +40,8 @@
 
 #ifdef __CUDACC__
 #define PERGRAD_HD __host__ __device__
+/// Before a marked function that calls functions of the host, and that only the host calls: nvcc would warn of it.
+#define PERGRAD_ONLY_HOST_CALLS _Pragma("nv_exec_check_disable")
 /// nvcc's front end drops the dots behind a pack among the arguments of a built-in function.
 #define PERGRAD_PACKS_IN_BUILTINS 0
 /// nvcc refuses vectors of the compiler's extension in functions that are marked, even where only the host calls them.
@@ -48,6 +50,7 @@
 #define PERGRAD_WRITES_MEMBERS 1
 #else
 #define PERGRAD_HD
+#define PERGRAD_ONLY_HOST_CALLS
 #define PERGRAD_PACKS_IN_BUILTINS 1
 #define PERGRAD_VECTORS_ON_DEVICE 1
 #define PERGRAD_WRITES_MEMBERS 0
@@ -74,7 +77,7 @@ struct shape {
   constexpr shape() noexcept = default;
   // Implicit, so that a layer can return {channels, height, width}.
   // NOLINTNEXTLINE(google-explicit-constructor)
-  constexpr shape(std::size_t first, std::size_t second = 0, std::size_t third = 0, std::size_t fourth = 0) noexcept
+  PERGRAD_HD constexpr shape(std::size_t first, std::size_t second = 0, std::size_t third = 0, std::size_t fourth = 0) noexcept
       : e0{first}, e1{second}, e2{third}, e3{fourth} {}
 #if PERGRAD_WRITES_MEMBERS
   constexpr shape(std::size_t length_bits, std::size_t first, std::size_t second, std::size_t third, std::size_t fourth,
@@ -83,20 +86,20 @@ struct shape {
 #endif
 
   /// 1 or 2: along this axis, samples have a length of their own; 0: all samples are whole.
-  [[nodiscard]] constexpr std::size_t varying_axis() const noexcept { return lengths & 3U; }
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t varying_axis() const noexcept { return lengths & 3U; }
   constexpr void set_varying_axis(std::size_t axis) noexcept {
     lengths = axis == 0 ? 0 : std::size_t{1} << 31U | axis;  // a number that no extent has
   }
   /// Number of extents, 0 to 4.
-  [[nodiscard]] constexpr std::size_t rank() const noexcept {
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t rank() const noexcept {
     return e0 == 0 ? 0U : e1 == 0 ? 1U : e2 == 0 ? 2U : e3 == 0 ? 3U : 4U;
   }
   /// Number of values in a sample: the product of the extents (0 for `shape{}`).
-  [[nodiscard]] constexpr std::size_t size() const noexcept {
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t size() const noexcept {
     return e0 * (e1 == 0 ? 1U : e1) * (e2 == 0 ? 1U : e2) * (e3 == 0 ? 1U : e3);
   }
   /// Extent `axis`, counted from the outermost; 1 beyond the rank.
-  [[nodiscard]] constexpr std::size_t operator[](std::size_t axis) const noexcept {
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t operator[](std::size_t axis) const noexcept {
     const std::size_t extent = axis == 0 ? e0 : axis == 1 ? e1 : axis == 2 ? e2 : e3;
     return extent == 0 ? 1U : extent;
   }
@@ -510,10 +513,7 @@ template <class Function, class Needed, class Given> struct plain_number {
   static_assert(never<Function>, "a plain number does not say what it stands for: write pergrad::l2_clip_norm{1.0}, pergrad::noise_multiplier{1.1} or pergrad::expected_batch_size{64}; see docs/privacy.md");
 };
 template <class Layer> struct layer_has_no_device_code {
-  static_assert(never<Layer>, "this layer has no device code: mark its functions PERGRAD_HD (those of a general layer as templates over the type of the views, in the place of std::span) and say: static constexpr bool on_device = true; see docs/custom_layers.md");
-};
-template <class Layer> struct layer_is_not_on_devices_yet {
-  static_assert(never<Layer>, "this layer, shared parameters, ids and samples of varying length run on pergrad::host only; see docs/layers.md");
+  static_assert(never<Layer>, "this layer has no device code: mark its functions PERGRAD_HD (those of a general layer as templates over the type of the views, in the place of std::span; those of a layer on tiles in the words of a team) and say: static constexpr bool on_device = true; see docs/custom_layers.md");
 };
 template <class Loss> struct loss_has_no_device_code {
   static_assert(never<Loss>, "this loss has no device code: it needs PERGRAD_HD static double evaluate(const S* y, std::size_t count, const target<S>* targets, S* dy) and static constexpr bool on_device = true; see docs/custom_layers.md");
@@ -980,9 +980,9 @@ class batch {
 //   pooling      rows(in, i), combine, share   one window rule: which inputs an output sees, how it shares its gradient
 //   reshape      is_reshape                    the same values under another shape
 //   general      forward/backward/factors      anything else, one sample at a time; the kind that users write
-//   tiled        on_tiles, forward(tile)       anything else, on the samples of a tile together: recurrent layers and
-//                                              attention share their matrix products, and see lengths, ids, a second
-//                                              input and randomness (host/run/tile_view.hpp lists what a tile offers)
+//   tiled        on_tiles, forward(team)       anything else, in the words of a team (pergrad/team.hpp), which every
+//                                              executor speaks: products over all samples of a tile, lengths, ids, a
+//                                              second input and randomness
 
 #include <utility>
 
@@ -1061,6 +1061,20 @@ struct matrix {
   std::size_t offset = 0;
   std::size_t rows = 0;
   std::size_t columns = 0;
+};
+
+/// A product `y_t = W x_t (+ b)` of a layer on tiles, over all positions of its input: what an executor may form for
+/// all samples of a batch together, before the layer if it reads one of the layer's inputs, behind it if saved values;
+/// and the same back, from `delta` to the gradient of x. Then the layer's team says `projected`.
+struct position_projection {
+  std::size_t positions = 0;
+  matrix weights;
+  operand x;                           ///< of an input, or saved
+  operand y;                           ///< saved, or the output
+  operand delta;                       ///< of y, when the layer's backward is done or, behind a layer, when it begins
+  std::size_t bias = ~std::size_t{0};  ///< where among the layer's parameters; none otherwise
+  std::size_t gradient = 0;            ///< of saved x: where in scratch its gradient goes
+  [[nodiscard]] constexpr bool reads_input() const noexcept { return x.from != source::saved; }
 };
 
 /// What a layer's `factors(shape)` returns: its blocks in the order of its parameters.
@@ -1184,13 +1198,13 @@ concept has_factors = requires(shape in) {
   Layer::factors(in).size();
 }
 || requires(shape in) { Layer::factors(in, in).size(); };
-/// Stands for any tile where only the signature of a layer's function is asked for.
-struct any_tile;
+/// Stands for any team where only the signature of a layer's function is asked for.
+struct any_team;
 template <class Layer>
-concept is_tiled = requires(const any_tile& tile) {
+concept is_tiled = requires(const any_team& team) {
   requires Layer::on_tiles;
-  Layer::forward(tile);
-  Layer::backward(tile);
+  Layer::forward(team);
+  Layer::backward(team);
 };
 /// A tiled layer that reads and writes values as the executor stores them (channels last), not in PyTorch's order.
 template <class Layer>
@@ -1202,12 +1216,18 @@ template <class Layer>
 concept takes_ids = requires {
   requires Layer::takes_ids;
 };
-/// Weight matrices `[rows][columns]` among a layer's parameters, of which a tile also offers the transposes.
+/// Weight matrices `[rows][columns]` among a layer's parameters, of which a team also offers the transposes.
 template <class Layer>
 concept has_matrices = requires(shape in) {
   Layer::matrices(in).size();
 }
 || requires(shape in) { Layer::matrices(in, in).size(); };
+/// Products over all positions that an executor may form for a whole batch.
+template <class Layer>
+concept has_projections = requires(shape in) {
+  Layer::projections(in).size();
+}
+|| requires(shape in) { Layer::projections(in, in).size(); };
 /// How many of the output's positions are there if `length` of the input's are. Without it, a layer that works position
 /// by position keeps the length and any other loses it. If positions change their axis, output_shape says so.
 template <class Layer>
@@ -1294,6 +1314,15 @@ template <class Layer>
     return Layer::matrices(in, second);
   } else {
     return Layer::matrices(in);
+  }
+}
+/// A layer's projections; those of a layer with two inputs may depend on both.
+template <class Layer>
+[[nodiscard]] constexpr auto projections_of(shape in, shape second) {
+  if constexpr (requires { Layer::projections(in, second); }) {
+    return Layer::projections(in, second);
+  } else {
+    return Layer::projections(in);
   }
 }
 /// A layer's factors; those of a layer with two inputs may depend on both.
@@ -1975,7 +2004,6 @@ class float_environment {
 //   run<Needs>(network, loss, samples, tape, request) an evaluation (gradients/request.hpp)
 //   trainer<Network, Loss>                            what a `dp_sgd` keeps and does there
 //   pool()                                            host threads, for what is done once a step
-//   has_random_layers                                 whether it evaluates dropout and its like in training
 //   usual_sums<Network>                               sums that a tape has room for unless it is told
 //   explanation<Network>, loss_explanation<Loss>      why it cannot run one, as a class that says so; else `char`
 
@@ -3360,6 +3388,7 @@ struct layer_randomness {
   }
 
  private:
+  friend struct on_device::stream_upload;
   detail::secret_stream<detail::randomness::layers> stream_;
 };
 
@@ -8239,6 +8268,110 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 #endif
 #undef PERGRAD_TARGET_SOURCE
 #endif  // PERGRAD_TARGET_SOURCE
+// pergrad/team.hpp - the words in which a tiled layer is written, once for every executor
+//
+// A *team* is whoever computes a layer on some samples: a thread of the host with its tile, a block of a device with
+// its sample. A layer's forward and backward are templates over it. All its verbs are collective: outside of the
+// functions that a layer hands to them, code must be the same for everybody, and may write to no array. Behind a verb,
+// all that it has written may be read.
+//
+//   samples, in, in2, out      samples 0 .. samples - 1, and shapes
+//   x(b), x2(b), y(b)          arrays of sample b, in PyTorch's order; x.step etc. is the distance to the next sample's
+//   dy(b), dx(b), dx2(b)       backward: dx and dx2 are to be written whole, if wants_dx, wants_dx2
+//   saved(b), scratch(b)       saved lives from forward to the factors, scratch for one call
+//   length(b), length2(b)      positions of an input that are there; lengths_vary()
+//   ids(b)                     of an input of integer ids
+//   is_random()                are there random bits? In training only.
+//   projected                  the executor forms the layer's `projections` for the whole batch (gradients/factors.hpp)
+//   parameters                 all of the layer, in PyTorch's order
+//   matrix(offset, rows, columns), transposed(k, offset, rows, columns)
+//                              one of the layer's matrices and its transpose, where k counts the layer's `matrices`
+//
+//   map(n, f)                  f(at) for elements 0 .. n - 1, some of them at once: at(p) is what array p has there,
+//   and
+//                              at.put(q, v) writes it; v is made of such values, constants, and functions of math::
+//   map(rows, n, f)            f(r, at) the same, for every row
+//   each(n, f)                 f(i) for elements one by one: gathers and permutations
+//   fill(n, q, value), copy(n, p, q)
+//   reduce<K>(n, f)            K sums over elements, in double and in a fixed order; f(at) returns `values{a, b, ...}`
+//   sum(n, f)                  one sum, as precise as the scalar; f(at) may write, too
+//   largest(n, p)              the largest of n >= 1 elements
+//   count(n, f)                of how many elements f(i) is true
+//   for_each_row(rows, f)      f(r, row): rows that have nothing to do with each other; `row` is a team for these verbs
+//   for_each_group(channels, group_size, f)
+//                              f(groups) for groups of an image's channels, for layers with `stored_order`, whose
+//                              images lie as the executor likes: x_layout etc. say how. For pixels of two of them, and
+//                              of a dense one that only the layer reads:
+//     groups.each(f), keep(to, f)  one f(group) a group; to[group] = f(first channel)
+//     groups.reduce<K>(a, b, to, f, g)
+//                                  sums over a group's channels and pixels. f(channels) gives a function of a pixel
+//                                  `at` that gives `values`, channels.per_channel(f) is a value of each channel,
+//                                  at.first(p), at.second(q), at.dense(r) those of the pixel. g(channel, sums) is what
+//                                  a channel's sums over pixels add to its group's; to[k] is null, or where sum k of
+//                                  each channel is kept
+//     groups.map(a, b, f)          the same without sums; at.put_second(q, v), at.put_dense(r, v)
+//                              what `each` and `reduce` return is a function of the channel
+//   multiply(p, left, right, out), multiply_add(..), multiply_bias(.., bias)
+//                              a product of matrices, `p` says of which sizes: stored, added, or stored with a bias
+//   turned(from, rows, columns, to, step)
+//                              the transpose of a matrix; an executor may put it to `to`, `step` a row
+//   draw(b, first, n, f)       f(i, bits): 32 random bits for each of n elements of sample b's, `first` (a multiple of
+//                              16) being the number of the first one
+
+namespace pergrad::inline v0_1 {
+
+/// A few values of one type.
+template <class Value, int Count>
+struct values_of {
+  Value of[static_cast<std::size_t>(Count)];
+  [[nodiscard]] PERGRAD_HD constexpr Value& operator[](int i) noexcept { return of[i]; }
+  [[nodiscard]] PERGRAD_HD constexpr const Value& operator[](int i) const noexcept { return of[i]; }
+};
+/// `values(a, b, ...)`: what a function hands to a team's `reduce`.
+template <class Value, class... More>
+[[nodiscard]] PERGRAD_HD constexpr values_of<Value, 1 + sizeof...(More)> values(Value first, More... more) noexcept {
+  return {{first, more...}};
+}
+
+/// One array a sample, `step` elements from one sample to the next.
+template <class Value>
+struct sample_arrays {
+  Value* first = nullptr;
+  std::ptrdiff_t step = 0;
+  [[nodiscard]] PERGRAD_HD constexpr Value* operator()(std::ptrdiff_t sample) const noexcept {
+    return first + sample * step;
+  }
+};
+
+/// A matrix in memory: element (r, c) lies `r * row + c * column` behind the first one.
+template <class Scalar>
+struct matrix_view {
+  const Scalar* first = nullptr;
+  std::ptrdiff_t row = 0;
+  std::ptrdiff_t column = 1;
+  /// The part of it from row `r` and column `c` on.
+  [[nodiscard]] PERGRAD_HD constexpr matrix_view from(std::ptrdiff_t r, std::ptrdiff_t c) const noexcept {
+    return {first + r * row + c * column, row, column};
+  }
+};
+
+/// Rows of a product: how many, and how far they lie apart in its left operand and in its result.
+struct row_loop {
+  std::ptrdiff_t count = 1;
+  std::ptrdiff_t left = 0;
+  std::ptrdiff_t out = 0;
+};
+/// `out[r][c] = sum over d of left[r][d] right[d][c]`, for all rows of `rows` in each round of `outer`. Columns of the
+/// result lie side by side.
+struct product_sizes {
+  row_loop outer{};
+  row_loop rows{};
+  std::ptrdiff_t depth = 0;
+  std::ptrdiff_t left = 1;  ///< from one term of the left operand to the next
+  std::ptrdiff_t columns = 0;
+};
+
+}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -8248,35 +8381,60 @@ namespace pergrad::inline v0_1::on_host {
 template <class Scalar>
 using pack = vector<Scalar>;
 
+/// Vectors of the channels of a pixel, and of the doubles that their sums are taken in.
+template <class Scalar>
+using narrow_pack = narrow<Scalar>;
+using wide_pack = vector<double>;
+inline constexpr auto wide_pack_lanes = static_cast<index>(vector_lanes<double>);
+template <class Pack>
+[[nodiscard]] inline auto lane_of(const Pack& values, index lane) noexcept {
+  return values[lane];
+}
+
 /// for_each_vector for `pack`s.
 template <class Scalar, class Function>
 inline void for_each_pack(index count, Function&& f) {
   for_each_vector<Scalar>(count, f);
 }
-/// f(x) where f calls such functions.
-template <class Scalar, class Function>
-[[nodiscard]] inline vector<Scalar> in_packs(std::type_identity_t<vector<Scalar>> x, Function&& f) noexcept {
-  return f(x);
-}
 #else
 template <class Scalar>
 using pack = Scalar;
+template <class Scalar>
+using narrow_pack = Scalar;
+using wide_pack = double;
+inline constexpr index wide_pack_lanes = 1;
+template <class Value>
+[[nodiscard]] PERGRAD_HD inline Value lane_of(Value value, index /*lane*/) noexcept {
+  return value;
+}
 
 template <class Scalar>
 struct one_element {
-  [[nodiscard]] Scalar load(const Scalar* from) const noexcept { return *from; }
-  void store(Scalar* to, Scalar value) const noexcept { *to = value; }
+  [[nodiscard]] PERGRAD_HD Scalar load(const Scalar* from) const noexcept { return *from; }
+  PERGRAD_HD void store(Scalar* to, Scalar value) const noexcept { *to = value; }
 };
 template <class Scalar, class Function>
-inline void for_each_pack(index count, Function&& f) {
+PERGRAD_HD inline void for_each_pack(index count, Function&& f) {
   for (index i = 0; i < count; ++i) f(i, one_element<Scalar>{});
 }
-template <class Scalar, class Function>
-[[nodiscard]] inline vector<Scalar> in_packs(std::type_identity_t<vector<Scalar>> x, Function&& f) noexcept {
-  for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) x[lane] = f(Scalar{x[lane]});
-  return x;
-}
 #endif
+
+/// The elements of a pack, as functions of layers see them: `at(p)` reads them from an array, `at.put(q, v)` writes
+/// them.
+template <class Scalar, class Lanes>
+struct elements_at {
+  index first;
+  Lanes lanes;
+  [[nodiscard]] PERGRAD_HD pack<Scalar> operator()(const Scalar* from) const noexcept {
+    return lanes.load(from + first);
+  }
+  PERGRAD_HD void put(Scalar* to, pack<Scalar> value) const noexcept { lanes.store(to + first, value); }
+  [[nodiscard]] PERGRAD_HD static pack<Scalar> zero() noexcept { return pack<Scalar>{}; }
+};
+template <class Scalar, class Lanes>
+[[nodiscard]] PERGRAD_HD inline elements_at<Scalar, Lanes> elements_from(index first, const Lanes& lanes) noexcept {
+  return {first, lanes};
+}
 
 /// f(f(a, b), ...) of a vector's lanes, halves with halves.
 template <class Scalar, std::size_t Distance = vector_lanes<Scalar> / 2, class Function>
@@ -8304,6 +8462,110 @@ template <class Scalar>
 [[nodiscard]] inline Scalar largest_of(vector<Scalar> values) noexcept {
   return across_lanes<Scalar>(values, [](vector<Scalar> a, vector<Scalar> b) { return vector<Scalar>{a < b ? b : a}; });
 }
+
+#if PERGRAD_VECTORS_ON_DEVICE
+/// The sum of f(at) over `count` elements, and their largest.
+template <class Scalar, class Function>
+[[nodiscard]] inline Scalar sum_of_packs(index count, const Function& f) {
+  vector<Scalar> sums{};
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    const vector<Scalar> terms = f(elements_from<Scalar>(i, lanes));
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(lanes)>, all_lanes<Scalar>>) {
+      sums += terms;
+    } else {
+      alignas(vector_bytes) Scalar there[vector_lanes<Scalar>] = {};
+      lanes.store(there, terms);
+      sums += load(there);
+    }
+  });
+  return sum_of<Scalar>(sums);
+}
+template <class Scalar>
+[[nodiscard]] inline Scalar largest_of(const Scalar* from, index count) noexcept {
+  vector<Scalar> most = splat(from[0]);
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    alignas(vector_bytes) Scalar there[vector_lanes<Scalar>];
+    vector<Scalar> here = lanes.load(from + i);
+    if constexpr (!std::is_same_v<std::remove_cvref_t<decltype(lanes)>, all_lanes<Scalar>>) {
+      store(there, splat(from[0]));
+      lanes.store(there, here);
+      here = load(there);
+    }
+    most = most < here ? here : most;
+  });
+  return largest_of<Scalar>(most);
+}
+
+/// Elements that are summed up in double: all lanes of a vector of doubles, or the first `count`; the others are 0.
+template <bool All>
+struct wide_elements {
+  index first;
+  index count = 0;
+  template <class Scalar>
+  [[nodiscard]] vector<double> operator()(const Scalar* from) const noexcept {
+    if constexpr (All) {
+      return widen(load_narrow(from + first));
+    } else {
+      Scalar lanes[vector_lanes<double>]{};
+      for (index i = 0; i < count; ++i) lanes[i] = from[first + i];
+      return widen(load_narrow(lanes));
+    }
+  }
+};
+/// Sums over i < count, in double and in an order that depends on `count` only. `f(at)` gives the summands of some
+/// elements, as `values`.
+template <int Sums, class Scalar, class Function>
+[[nodiscard]] inline values_of<double, Sums> reduce_in_double(index count, const Function& f) {
+  constexpr auto width = static_cast<index>(vector_lanes<double>);
+  vector<double> sums[2][Sums]{};
+  index i = 0;
+  for (; i + 2 * width <= count; i += 2 * width) {
+    for (index half = 0; half < 2; ++half) {
+      const values_of<vector<double>, Sums> here = f(wide_elements<true>{i + half * width});
+      for (int s = 0; s < Sums; ++s) sums[half][s] += here[s];
+    }
+  }
+  values_of<double, Sums> totals{};
+  for (int s = 0; s < Sums; ++s) totals[s] = sum_of<double>(sums[0][s] + sums[1][s]);
+  for (; i < count; i += width) {
+    const index rest = count - i < width ? count - i : width;
+    const values_of<vector<double>, Sums> here = f(wide_elements<false>{i, rest});
+    for (int s = 0; s < Sums; ++s) {
+      for (index lane = 0; lane < rest; ++lane) totals[s] += here[s][lane];
+    }
+  }
+  return totals;
+}
+#else
+template <class Scalar, class Function>
+[[nodiscard]] PERGRAD_HD inline Scalar sum_of_packs(index count, const Function& f) {
+  Scalar sum = 0;
+  for (index i = 0; i < count; ++i) sum += f(elements_from<Scalar>(i, one_element<Scalar>{}));
+  return sum;
+}
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline Scalar largest_of(const Scalar* from, index count) noexcept {
+  Scalar most = from[0];
+  for (index i = 1; i < count; ++i) most = most < from[i] ? from[i] : most;
+  return most;
+}
+struct wide_element {
+  index first;
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD double operator()(const Scalar* from) const noexcept {
+    return static_cast<double>(from[first]);
+  }
+};
+template <int Sums, class Scalar, class Function>
+[[nodiscard]] PERGRAD_HD inline values_of<double, Sums> reduce_in_double(index count, const Function& f) {
+  values_of<double, Sums> sums{};
+  for (index i = 0; i < count; ++i) {
+    const values_of<double, Sums> here = f(wide_element{i});
+    for (int s = 0; s < Sums; ++s) sums[s] += here[s];
+  }
+  return sums;
+}
+#endif
 
 template <class Scalar>
 [[gnu::noinline]] void add_to(Scalar* to, const Scalar* from, index count) {
@@ -11523,8 +11785,6 @@ void load_parameters(Network& network, const std::string& path, parameter_order 
 // `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
 // parameters. Metadata: the optimizer, the run's plan, and a hash of the network's structure.
 
-#include <variant>
-
 // pergrad/optim/optimizer.hpp - what every optimizer takes: a noised gradient, or a plain one by a name that says so
 //
 // A step on a private gradient is post-processing: it can be anything. The divisor is a public constant that the user
@@ -11742,18 +12002,21 @@ struct value_lifetimes {
     for (int& each : gradient_birth) each = end;
     for (std::size_t i = 0; i < size; ++i) {
       const plan_node& node = plan::nodes[i];
-      root[i + 1] = node.kind == node_kind::reshape ? root[Structure::inputs[i]] : i + 1;
+      const bool is_view = node.kind == node_kind::reshape && !node.swaps_axes;
+      root[i + 1] = is_view ? root[Structure::inputs[i]] : i + 1;
       const int forward = static_cast<int>(i);
       const int backward = end - 1 - forward;
-      const bool is_general = node.kind == node_kind::general;
       const bool is_function = node.kind == node_kind::elementwise || node.kind == node_kind::pooling;
-      const bool reads_x = is_function && node.input_gradient && !node.derives_from_output;
-      live(Structure::inputs[i], reads_x || (is_general && node.backward) ? backward : forward);
-      live(i + 1, is_function && node.input_gradient ? backward : forward);
-      if (node.two_inputs) live(Structure::inputs2[i], forward);
-      if (node.input_gradient || is_general) write_gradient(Structure::inputs[i], backward);
+      const bool function_goes_back = is_function && node.input_gradient;
+      const bool tiled_goes_back = node.kind == node_kind::tiled && node.backward;
+      const bool reads_x = (function_goes_back && !node.derives_from_output) || tiled_goes_back ||
+                           (node.kind == node_kind::general && node.backward);
+      live(Structure::inputs[i], reads_x ? backward : forward);
+      live(i + 1, function_goes_back || tiled_goes_back ? backward : forward);
+      if (node.two_inputs) live(Structure::inputs2[i], tiled_goes_back ? backward : forward);
+      if (node.input_gradient) write_gradient(Structure::inputs[i], backward);
       if (node.input2_gradient) write_gradient(Structure::inputs2[i], backward);
-      if (node.backward && node.kind != node_kind::reshape) {
+      if (node.backward && !is_view) {
         int& death = gradient_death[root[i + 1]];
         death = std::max(death, Structure::trained_counts[i] > 0 ? end : backward);
       }
@@ -11762,6 +12025,7 @@ struct value_lifetimes {
       const auto reads = [&](source from) { return each.what.delta.from == from || each.what.other.from == from; };
       const bool is_affine = plan::nodes[each.node].kind == node_kind::affine;
       if (is_affine || reads(source::activation)) live(Structure::inputs[each.node], end);
+      if (reads(source::second_activation)) live(Structure::inputs2[each.node], end);
       if (reads(source::output)) live(each.node + 1, end);
     }
     live(size, end);
@@ -11869,6 +12133,9 @@ template <class Rule, class Scalar, class... State>
 
 /// The library's own way to an optimizer's formula.
 struct optimizer_access {
+  /// What an optimizer remembers: arrays of values, and a count of steps or null.
+  [[nodiscard]] static auto state(auto& optimizer) noexcept { return optimizer.state(); }
+  [[nodiscard]] static std::uint64_t* count(auto& optimizer) noexcept { return optimizer.count(); }
   /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
   /// any thread: f(first parameter, values, how many). The rows of padding ids stay what they are.
   template <class Optimizer, class Network>
@@ -12007,6 +12274,8 @@ void step(Optimizer& optimizer, const Executor& executor, Network& network, cons
 // One step (Abadi et al. 2016, arXiv:1607.00133): enter the step in the ledger or refuse it; draw every record with
 // probability q; add up clipped per-sample gradients in chunks that fit the tape; add noise once, also to an empty
 // batch; divide by the public constant; update. The ledger counts the event that this very sampler yields.
+
+#include <variant>
 
 // pergrad/train/dp_sgd_base.hpp - all of a trainer that does not know its source of noise
 //
@@ -12860,8 +13129,6 @@ class step_by_verbs {
   using scalar = typename Network::scalar;
   /// Records are read where they lie.
   static constexpr bool trains_on_a_copy = false;
-  /// Whether a run can be saved (files/resume.hpp).
-  static constexpr bool can_be_saved = true;
 
   step_by_verbs(const Executor& executor, Network& network, Loss loss, tape<Network>& tape,
                 const dp_sgd_options& options, double sensitivity)
@@ -12899,12 +13166,15 @@ class step_by_verbs {
       throw;
     }
   }
+  /// f(the optimizer), of a kind that options choose: for files.
+  template <class Function>
+  auto with_optimizer(Function&& f) {
+    return std::visit(std::forward<Function>(f), optimizer_);
+  }
   /// Nothing is to be fetched: it is where the step was told to put it.
   void fetch_update(std::span<scalar> /*to*/) const noexcept {}
 
  private:
-  friend struct checkpoint_access;
-
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
   [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
     if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
@@ -13349,12 +13619,7 @@ class private_loop : private detail::private_run {
   }
   [[nodiscard]] auto gradients() {
     if (!batch_) throw std::logic_error("pergrad: private_step: next() comes first, and says whether there is a batch");
-    const auto plain = per_sample_gradients(*network_, loss_, *batch_, tape_);
-    if constexpr (Executor::has_random_layers) {
-      return plain.with(randomness_);
-    } else {
-      return plain;
-    }
+    return per_sample_gradients(*network_, loss_, *batch_, tape_).with(randomness_);
   }
   /// Throws std::logic_error unless these gradients are those of the batch that waits.
   void admit(const batch<Network, Loss>* samples) {
@@ -13620,18 +13885,16 @@ struct checkpoint_access {
 
   template <class Trainer>
   static void save(const Trainer& trainer, const std::string& path) {
-    std::visit(
-        [&](auto& optimizer) {
-          save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path);
-        },
-        trainer.trainer_->optimizer_);
+    trainer.trainer_->with_optimizer([&](auto& optimizer) {
+      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path);
+      return true;
+    });
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
-    go_on(trainer.generator_,
-          std::visit(
-              [&](auto& optimizer) { return restore(*trainer.network_, optimizer, trainer.accountant_, path, older); },
-              trainer.trainer_->optimizer_));
+    go_on(trainer.generator_, trainer.trainer_->with_optimizer([&](auto& optimizer) {
+      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older);
+    }));
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
@@ -13654,10 +13917,9 @@ struct checkpoint_access {
 /// Writes a run: the network's parameters and the optimizer's state by name, and what was spent: ledger, plan, and the
 /// order of a Renyi filter. No key is written, and nothing that is private. Memory does not grow with the network. The
 /// file appears whole or not at all, and is on the disk when this returns. Throws std::runtime_error that names the
-/// file and says what failed. Trainers on a device cannot be saved yet.
+/// file and says what failed.
 template <class Network, class Loss, class Generator, class Executor>
-requires(Executor::template trainer<Network, Loss>::can_be_saved) void save_checkpoint(
-    const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
   detail::checkpoint_access::save(trainer, path);
 }
 
@@ -13671,8 +13933,7 @@ requires(Executor::template trainer<Network, Loss>::can_be_saved) void save_chec
 /// Throws std::runtime_error that says what is wrong with the file, or that it is of another network, scalar type,
 /// optimizer or plan; std::logic_error if steps were taken; nothing is changed then.
 template <class Network, class Loss, class Generator, class Executor>
-requires(Executor::template trainer<Network, Loss>::can_be_saved) void load_checkpoint(
-    dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+void load_checkpoint(dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, false);
 }
 
@@ -13713,8 +13974,7 @@ namespace unprotected {
 /// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
 /// damage to its ledger may go unnoticed: the caller vouches for both.
 template <class Network, class Loss, class Generator, class Executor>
-requires(Executor::template trainer<Network, Loss>::can_be_saved) void load_older_checkpoint(
-    dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+void load_older_checkpoint(dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, true);
 }
 
@@ -21239,6 +21499,397 @@ inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row,
 
 // pergrad/host/run/passes.hpp - forward and backward through a worker's workspace, node by node
 
+// pergrad/host/run/team.hpp - a thread of the host as a team: the samples of its tile, a vector of elements at a time
+//
+// The words are those of pergrad/team.hpp.
+
+// pergrad/host/run/channel_groups.hpp - sums over groups of channels and all their pixels, and what is made of each
+// pixel, on images stored channels last
+//
+// A pixel's channels lie side by side, so vectors run over channels and sums over pixels stay in registers, one lane a
+// channel. Groups are made of whole lanes' sums. Channels are taken some groups at a time, few enough to stay in the
+// cache from the first pass over them to the last.
+//
+// Vectors of the last channels may read into the next pixel: what lies there is computed with, but never used.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// As many channels as a vector of doubles has lanes, or the last `count` of an image: what a layer reads of them once,
+/// before it meets their pixels.
+template <class Value>
+struct some_channels {
+  index first;
+  index count;
+  /// f(channel) in the channel's lane.
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD auto per_channel(const Function& f) const noexcept {
+    using element = std::remove_cvref_t<decltype(lane_of(Value{}, 0))>;
+    element lanes[static_cast<std::size_t>(wide_pack_lanes)]{};
+    for (index lane = 0; lane < count; ++lane) lanes[lane] = static_cast<element>(f(first + lane));
+    Value value;
+    __builtin_memcpy(&value, lanes, sizeof value);
+    return value;
+  }
+};
+
+/// Those channels of one pixel of up to three images: two that lie as they are stored, and a dense one.
+template <class Value, bool Whole>
+struct pixel_at {
+  index in_first;
+  index in_second;
+  index in_dense;
+  index count;
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value first(const Scalar* image) const noexcept {
+    return read(image + in_first);
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value second(const Scalar* image) const noexcept {
+    return read(image + in_second);
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value dense(const Scalar* image) const noexcept {
+    return read(image + in_dense);
+  }
+  template <class Scalar>
+  PERGRAD_HD void put_second(Scalar* image, Value value) const noexcept {
+    write(image + in_second, value);
+  }
+  template <class Scalar>
+  PERGRAD_HD void put_dense(Scalar* image, Value value) const noexcept {
+    write(image + in_dense, value);
+  }
+
+ private:
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static Value read(const Scalar* from) noexcept {
+    narrow_pack<Scalar> value;
+    __builtin_memcpy(&value, from, sizeof value);
+    if constexpr (std::is_same_v<Value, narrow_pack<Scalar>>) {
+      return value;
+    } else {
+      return widen(value);
+    }
+  }
+  template <class Scalar>
+  PERGRAD_HD void write(Scalar* to, Value value) const noexcept {
+    if constexpr (Whole) {
+      __builtin_memcpy(to, &value, sizeof value);
+    } else {
+      for (index lane = 0; lane < count; ++lane) to[lane] = lane_of(value, lane);
+    }
+  }
+};
+
+inline constexpr index channels_together = 64;
+
+/// One value a group, as far as they are here.
+template <class Value>
+struct of_groups {
+  Value of[static_cast<std::size_t>(channels_together)]{};
+  const unsigned char* numbers;  ///< of the groups of channels, from `first` on
+  index first;
+  /// That of a channel's group.
+  [[nodiscard]] PERGRAD_HD const Value& operator()(index channel) const noexcept {
+    return of[numbers == nullptr ? 0 : numbers[channel - first]];
+  }
+};
+
+/// Some groups of channels of one sample.
+template <class Scalar>
+class channel_groups {
+ public:
+  channel_groups(index first, index last, index group_size, index channels) noexcept
+      : first_{first}, last_{last}, group_size_{group_size}, channels_{channels} {
+    index inside = 0;
+    index group = 0;
+    for (index c = 0; group_size <= channels_together && c < last - first; ++c) {
+      numbers_[c] = static_cast<unsigned char>(group);
+      if (++inside != group_size) continue;
+      inside = 0;
+      ++group;
+    }
+  }
+
+  /// f(group) of every group here; groups are numbered through the image.
+  template <class Function>
+  [[nodiscard]] auto each(const Function& f) const {
+    auto made = none<std::remove_cvref_t<decltype(f(index{}))>>();
+    const index before = first_ / group_size_;
+    for (index g = 0; g < (last_ - first_) / group_size_; ++g) made.of[g] = f(before + g);
+    return made;
+  }
+  /// to[group] = f(first channel of the group)
+  template <class Function>
+  void keep(Scalar* to, const Function& f) const {
+    for (index c = first_; c < last_; c += group_size_) to[c / group_size_] = f(c);
+  }
+  /// Sums over all pixels, and over the channels of each group of what `g` makes of them. `f(channels)` gives the
+  /// function of a pixel that gives the summands, g(channel, sums) what a channel adds to its group's sums; a channel's
+  /// own are stored where `to` is not null.
+  template <int Sums, class Function, class Result>
+  [[nodiscard]] auto reduce(const layout& a, const layout& b, const values_of<Scalar*, Sums>& to, const Function& f,
+                            const Result& g) const {
+    auto totals = none<std::remove_cvref_t<decltype(g(index{}, values_of<double, Sums>{}))>>();
+    for_each_block([&]<index Width, bool Whole>(std::integral_constant<index, Width> /*width*/,
+                                                std::bool_constant<Whole> /*whole*/, index first, index count) {
+      constexpr auto width = static_cast<std::size_t>(Width);
+      wide_pack sums[width][Sums]{};
+      const auto summand = in_parts<width, wide_pack>(first, count, f);
+      on_host::for_each_stretch(a, b, [&, dense = index{0}](index in_a, index in_b, index values) mutable {
+        wide_pack here[width][Sums];  // in registers, as `sums` would not be
+        std::memcpy(here, sums, sizeof sums);
+        for (index i = first; i < values; i += channels_) {
+          pergrad::detail::for_each_index<width>([&](auto k) {
+            const index at = i + static_cast<index>(k) * wide_pack_lanes;
+            const auto terms = summand[k](pixel_at<wide_pack, Whole>{in_a + at, in_b + at, dense + at, count});
+            for (int s = 0; s < Sums; ++s) here[k][s] += terms[s];
+          });
+        }
+        std::memcpy(sums, here, sizeof sums);
+        dense += values;
+      });
+      for (index lane = 0; lane < count; ++lane) {
+        values_of<double, Sums> of_channel{};
+        for (int s = 0; s < Sums; ++s) {
+          of_channel[s] = lane_of(sums[lane / wide_pack_lanes][s], lane % wide_pack_lanes);
+          if (to[s] != nullptr) to[s][first + lane] = static_cast<Scalar>(of_channel[s]);
+        }
+        const auto share = g(first + lane, of_channel);
+        auto& total = totals.of[group_of(first + lane)];
+        for (int s = 0; s < static_cast<int>(sizeof share / sizeof(double)); ++s) total[s] += share[s];
+      }
+    });
+    return totals;
+  }
+  /// Every pixel; as in `reduce`, f(channels) gives the function that meets it.
+  template <class Function>
+  void map(const layout& a, const layout& b, const Function& f) const {
+    for_each_block([&]<index Width, bool Whole>(std::integral_constant<index, Width> /*width*/,
+                                                std::bool_constant<Whole> /*whole*/, index first, index count) {
+      constexpr auto width = static_cast<std::size_t>(Width);
+      const auto change = in_parts<width, narrow_pack<Scalar>>(first, count, f);
+      on_host::for_each_stretch(a, b, [&, dense = index{0}](index in_a, index in_b, index values) mutable {
+        for (index i = first; i < values; i += channels_) {
+          pergrad::detail::for_each_index<width>([&](auto k) {
+            const index at = i + static_cast<index>(k) * wide_pack_lanes;
+            change[k](pixel_at<narrow_pack<Scalar>, Whole>{in_a + at, in_b + at, dense + at, count});
+          });
+        }
+        dense += values;
+      });
+    });
+  }
+
+ private:
+  template <class Value>
+  [[nodiscard]] of_groups<Value> none() const {
+    return {.numbers = group_size_ <= channels_together ? numbers_ : nullptr, .first = first_};
+  }
+  [[nodiscard]] index group_of(index channel) const noexcept {
+    return group_size_ <= channels_together ? numbers_[channel - first_] : 0;
+  }
+  /// f(channels) for each of `Width` vectors of channels.
+  template <std::size_t Width, class Value, class Function>
+  [[nodiscard]] static auto in_parts(index first, index count, const Function& f) {
+    return [&]<std::size_t... Part>(std::index_sequence<Part...> /*parts*/) {
+      return std::array{f(some_channels<Value>{first + static_cast<index>(Part) * wide_pack_lanes,
+                                               Width == 1 ? count : wide_pack_lanes})...};
+    }
+    (std::make_index_sequence<Width>{});
+  }
+  template <class Function>
+  void for_each_block(const Function& f) const {
+    constexpr index lanes = wide_pack_lanes;
+    index first = first_;
+    for (; first + 2 * lanes <= last_; first += 2 * lanes) {
+      f(std::integral_constant<index, 2>{}, std::true_type{}, first, 2 * lanes);
+    }
+    for (; first + lanes <= last_; first += lanes)
+      f(std::integral_constant<index, 1>{}, std::true_type{}, first, lanes);
+    if (first < last_) f(std::integral_constant<index, 1>{}, std::false_type{}, first, last_ - first);
+  }
+
+  index first_;
+  index last_;
+  index group_size_;
+  index channels_;
+  unsigned char numbers_[static_cast<std::size_t>(channels_together)];
+};
+
+/// f(groups) for some groups at a time: at most `channels_together` channels of them.
+template <class Scalar, class Function>
+void for_some_groups(index channels, index group_size, const Function& f) {
+  const index together = channels_together / group_size;
+  const index step = (together < 1 ? 1 : together) * group_size;
+  for (index first = 0; first < channels; first += step) {
+    f(channel_groups<Scalar>{first, first + step < channels ? first + step : channels, group_size, channels});
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Samples of a tile as one layer sees them. Every function of it may be called for samples 0 .. samples - 1 only.
+/// Its functions are marked for both sides because layers that call them are; only the host does.
+template <class Scalar>
+struct tile_team {
+  using scalar = Scalar;
+
+  index samples = 0;
+  shape in;
+  shape in2;
+  shape out;
+  sample_arrays<const Scalar> x;
+  sample_arrays<const Scalar> x2;
+  sample_arrays<Scalar> y;
+  sample_arrays<const Scalar> dy;
+  sample_arrays<Scalar> dx;
+  sample_arrays<Scalar> dx2;
+  sample_arrays<Scalar> saved;
+  sample_arrays<Scalar> scratch;
+  bool wants_factors = true;  ///< false for a frozen layer: what only its factors would read need not be computed
+  bool wants_dx = false;
+  bool wants_dx2 = false;
+  /// Of layers with `stored_order`: where pixels lie.
+  layout x_layout;
+  layout y_layout;
+  layout dx_layout;
+  layout dy_layout;
+
+  static constexpr bool projected = false;
+
+  const Scalar* parameters = nullptr;
+  const Scalar* panels = nullptr;
+  const index* panel_offsets = nullptr;
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(index offset, index /*rows*/, index columns) const noexcept {
+    return {parameters + offset, columns};
+  }
+  /// Packed as [columns][rows] beforehand.
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t k, index /*offset*/, index rows,
+                                                          index /*columns*/) const noexcept {
+    return {panels + panel_offsets[k], rows};
+  }
+
+  const std::uint32_t* lengths = nullptr;
+  const std::uint32_t* lengths2 = nullptr;
+  [[nodiscard]] PERGRAD_HD index length(index sample) const noexcept {
+    return lengths == nullptr ? static_cast<index>(in.e0) : static_cast<index>(lengths[sample]);
+  }
+  [[nodiscard]] PERGRAD_HD index length2(index sample) const noexcept {
+    return lengths2 == nullptr ? static_cast<index>(in2.e0) : static_cast<index>(lengths2[sample]);
+  }
+  [[nodiscard]] PERGRAD_HD bool lengths_vary() const noexcept { return lengths != nullptr; }
+  [[nodiscard]] PERGRAD_HD bool lengths2_vary() const noexcept { return lengths2 != nullptr; }
+  [[nodiscard]] PERGRAD_HD const std::int32_t* ids(index sample) const noexcept {
+    return static_cast<const std::int32_t*>(static_cast<const void*>(x(sample)));
+  }
+
+  layer_randomness randomness;
+  const std::uint32_t* records = nullptr;
+  std::uint32_t layer_number = 0;
+  PERGRAD_ONLY_HOST_CALLS
+  [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return randomness.is_random(); }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void draw(index sample, index first, index count, const Function& f) const {
+    constexpr index together = 256;
+    std::uint32_t bits[together];
+    for (index done = 0; done < count; done += together) {
+      const index here = count - done < together ? count - done : together;
+      randomness.bits(records[sample], layer_number, static_cast<std::size_t>(first + done),
+                      {bits, static_cast<std::size_t>(here)});
+      for (index i = 0; i < here; ++i) f(done + i, bits[i]);
+    }
+  }
+
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void map(index count, const Function& f) const {
+    for_each_pack<Scalar>(count, [&](index i, const auto& lanes) { f(elements_from<Scalar>(i, lanes)); });
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void map(index rows, index count, const Function& f) const {
+    for (index r = 0; r < rows; ++r) {
+      for_each_pack<Scalar>(count, [&](index i, const auto& lanes) { f(r, elements_from<Scalar>(i, lanes)); });
+    }
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void each(index count, const Function& f) const {
+    for (index i = 0; i < count; ++i) f(i);
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void fill(index count, Scalar* to, Scalar value) const { std::fill_n(to, count, value); }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void copy(index count, const Scalar* from, Scalar* to) const { std::copy_n(from, count, to); }
+
+  PERGRAD_ONLY_HOST_CALLS
+  template <int Sums, class Function>
+  [[nodiscard]] PERGRAD_HD values_of<double, Sums> reduce(index count, const Function& f) const {
+    return reduce_in_double<Sums, Scalar>(count, f);
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD Scalar sum(index count, const Function& f) const {
+    return sum_of_packs<Scalar>(count, f);
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  [[nodiscard]] PERGRAD_HD Scalar largest(index count, const Scalar* from) const { return largest_of(from, count); }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD index count(index count, const Function& f) const {
+    std::int32_t found = 0;
+    for (index i = 0; i < count; ++i) found += f(i) ? 1 : 0;
+    return found;
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void for_each_row(index rows, const Function& f) const {
+    for (index r = 0; r < rows; ++r) f(r, *this);
+  }
+
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void for_each_group(index channels, index group_size, const Function& f) const {
+    for_some_groups<Scalar>(channels, group_size, f);
+  }
+
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void multiply(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                           Scalar* out) const {
+    product(shape_of(sizes, right), left, right.first, out, epilogue::store{});
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void multiply_add(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                               Scalar* out) const {
+    product(shape_of(sizes, right), left, right.first, out, epilogue::add{});
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void multiply_bias(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                                Scalar* out, const Scalar* bias) const {
+    product(shape_of(sizes, right), left, right.first, out, epilogue::store_bias<Scalar>{bias});
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> turned(const matrix_view<Scalar>& from, index rows, index columns,
+                                                      Scalar* to, index step) const {
+    transpose(from.first, from.row, rows, columns, to, step);
+    return {to, step};
+  }
+
+ private:
+  static product_shape shape_of(const product_sizes& sizes, const matrix_view<Scalar>& right) noexcept {
+    return coalesce({{{},
+                      {sizes.outer.count, sizes.outer.left, sizes.outer.out},
+                      {sizes.rows.count, sizes.rows.left, sizes.rows.out}},
+                     {{}, {}, {sizes.depth, sizes.left, right.row}},
+                     sizes.columns});
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/run/tile_values.hpp - the values of a tile in a worker's workspace: how they come in, lie there and go
 // out
 
@@ -21469,108 +22120,6 @@ class tile_values {
 };
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/run/tile_view.hpp - what a tiled layer sees: the samples of a tile, and products over all of them
-//
-// A tiled layer's forward and backward are written against this interface, as templates: they name no executor.
-//   values     x(b), x2(b), y(b), dy(b), dx(b), dx2(b), saved(b), scratch(b): one sample's, in PyTorch's order; samples
-//              lie x.step (y.step, ...) elements apart, so a product may run over samples as over any other axis
-//   weights    parameters, in PyTorch's order; transposed(k), the k-th of the layer's matrices as [columns][rows]
-//   products   multiply, multiply_add, multiply_bias: rows of a strided view times a matrix with contiguous columns
-//   turn       the transpose of a matrix
-//   the rest   ids(b), length(b), random bits
-
-namespace pergrad::inline v0_1 {
-
-namespace on_host {
-
-/// One array a sample, `step` elements from one sample to the next.
-template <class Value>
-struct sample_arrays {
-  Value* first = nullptr;
-  index step = 0;
-  [[nodiscard]] Value* operator()(index sample) const noexcept { return first + sample * step; }
-};
-
-/// Samples of a tile as one layer sees them. Every function of it may be called for samples 0 .. samples - 1 only.
-template <class Scalar>
-struct tile_view {
-  using scalar = Scalar;
-
-  index samples = 0;
-  shape in;
-  shape in2;
-  shape out;
-  sample_arrays<const Scalar> x;
-  sample_arrays<const Scalar> x2;
-  sample_arrays<Scalar> y;
-  sample_arrays<const Scalar> dy;  ///< backward only
-  sample_arrays<Scalar> dx;        ///< backward only; to be written whole, if wants_dx
-  sample_arrays<Scalar> dx2;
-  sample_arrays<Scalar> saved;    ///< lives from forward to the factors
-  sample_arrays<Scalar> scratch;  ///< lives for one call
-  bool wants_factors = true;      ///< false for a frozen layer: what only its factors would read need not be computed
-  bool wants_dx = false;
-  bool wants_dx2 = false;
-  /// Of layers with `stored_order`: where pixels lie.
-  layout x_layout;
-  layout y_layout;
-  layout dx_layout;
-  layout dy_layout;
-
-  /// All parameters of the layer, in PyTorch's order.
-  const Scalar* parameters = nullptr;
-  const Scalar* panels = nullptr;
-  const index* panel_offsets = nullptr;
-  /// Matrix k of the layer's `matrices`, transposed: `[columns][rows]`.
-  [[nodiscard]] const Scalar* transposed(std::size_t k) const noexcept { return panels + panel_offsets[k]; }
-
-  const std::uint32_t* lengths = nullptr;
-  const std::uint32_t* lengths2 = nullptr;
-  /// Positions of the input that are there: its length if lengths vary, else all.
-  [[nodiscard]] index length(index sample) const noexcept {
-    return lengths == nullptr ? static_cast<index>(in.e0) : static_cast<index>(lengths[sample]);
-  }
-  [[nodiscard]] index length2(index sample) const noexcept {
-    return lengths2 == nullptr ? static_cast<index>(in2.e0) : static_cast<index>(lengths2[sample]);
-  }
-  /// Do the samples of the input have lengths of their own?
-  [[nodiscard]] bool lengths_vary() const noexcept { return lengths != nullptr; }
-
-  /// Integer ids of a sample, if the input is ids.
-  [[nodiscard]] const std::int32_t* ids(index sample) const noexcept {
-    return static_cast<const std::int32_t*>(static_cast<const void*>(x(sample)));
-  }
-
-  layer_randomness randomness;
-  const std::uint32_t* records = nullptr;
-  std::uint32_t layer_number = 0;
-  [[nodiscard]] bool is_random() const noexcept { return randomness.is_random(); }
-  /// 32 random bits for each of the elements from `first` on, a multiple of 16, of one sample.
-  void random_bits(index sample, std::size_t first, std::span<std::uint32_t> bits) const noexcept {
-    randomness.bits(records[sample], layer_number, first, bits);
-  }
-
-  /// out = left times right, as `shape` says (product.hpp).
-  static void multiply(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out) noexcept {
-    product(coalesce(shape), left, right, out, epilogue::store{});
-  }
-  /// out += left times right.
-  static void multiply_add(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out) noexcept {
-    product(coalesce(shape), left, right, out, epilogue::add{});
-  }
-  /// out = left times right + bias, one bias a column.
-  static void multiply_bias(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
-                            const Scalar* bias) noexcept {
-    product(coalesce(shape), left, right, out, epilogue::store_bias<Scalar>{bias});
-  }
-  /// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns.
-  static void turn(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step) noexcept {
-    transpose(from, from_step, rows, columns, to, to_step);
-  }
-};
-
-}  // namespace on_host
-}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -21662,44 +22211,44 @@ class passes : public tile_values<Network> {
   using base::weights;
 
   void view(const node_row& row, index begin, index end, bool reads_images, bool backward,
-            tile_view<scalar>& tile) const {
+            tile_team<scalar>& team) const {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
     const bool second = row.in2_shape.size() > 0;
     const auto arrays = [&](place where) { return sample_arrays<scalar>{at(where, begin), where.sample}; };
     const auto constant = [&](place where) { return sample_arrays<const scalar>{at(where, begin), where.sample}; };
-    tile.samples = end - begin;
-    tile.in = row.in_shape;
-    tile.in2 = row.in2_shape;
-    tile.out = row.out_shape;
-    tile.x = constant(row.plain_x);
-    tile.y = arrays(row.plain_y);
-    if (second) tile.x2 = constant(row.plain_x2);
-    tile.saved = arrays(row.saved);
-    tile.scratch = arrays(table.scratch);
+    team.samples = end - begin;
+    team.in = row.in_shape;
+    team.in2 = row.in2_shape;
+    team.out = row.out_shape;
+    team.x = constant(row.plain_x);
+    team.y = arrays(row.plain_y);
+    if (second) team.x2 = constant(row.plain_x2);
+    team.saved = arrays(row.saved);
+    team.scratch = arrays(table.scratch);
     if (backward) {
-      tile.dy = constant(row.plain_dy);
-      tile.wants_factors = row.parameter_count > 0;
-      tile.wants_dx = row.input_gradient;
-      tile.wants_dx2 = row.input2_gradient;
-      if (row.input_gradient) tile.dx = arrays(row.plain_dx);
-      if (row.input2_gradient) tile.dx2 = arrays(row.plain_dx2);
+      team.dy = constant(row.plain_dy);
+      team.wants_factors = row.parameter_count > 0;
+      team.wants_dx = row.input_gradient;
+      team.wants_dx2 = row.input2_gradient;
+      if (row.input_gradient) team.dx = arrays(row.plain_dx);
+      if (row.input2_gradient) team.dx2 = arrays(row.plain_dx2);
     }
     if (reads_images) {
-      tile.x_layout = in.value_layout;
-      tile.y_layout = out.value_layout;
-      tile.dx_layout = row.direct_dx ? in.gradient_layout : lay_out(in.gradient_layout.values, {});
-      tile.dy_layout = out.gradient_layout;
+      team.x_layout = in.value_layout;
+      team.y_layout = out.value_layout;
+      team.dx_layout = row.direct_dx ? in.gradient_layout : lay_out(in.gradient_layout.values, {});
+      team.dy_layout = out.gradient_layout;
     }
-    tile.parameters = weights(row).data();
-    tile.panels = panels_;
-    tile.panel_offsets = row.panel_offsets.data();
+    team.parameters = weights(row).data();
+    team.panels = panels_;
+    team.panel_offsets = row.panel_offsets.data();
     if (varies && row.in_shape.varying_axis() != 0)
-      tile.lengths = lengths(row.staged ? row.staged_from : row.in, begin);
-    if (varies && second && row.in2_shape.varying_axis() != 0) tile.lengths2 = lengths(row.in2, begin);
-    tile.randomness = randomness_;
-    tile.records = base::records(begin);
-    tile.layer_number = static_cast<std::uint32_t>(row.out - 1);
+      team.lengths = lengths(row.staged ? row.staged_from : row.in, begin);
+    if (varies && second && row.in2_shape.varying_axis() != 0) team.lengths2 = lengths(row.in2, begin);
+    team.randomness = randomness_;
+    team.records = base::records(begin);
+    team.layer_number = static_cast<std::uint32_t>(row.out - 1);
   }
 
   void forward_step(std::size_t node, index begin, index end) {
@@ -21737,7 +22286,7 @@ class passes : public tile_values<Network> {
     constexpr node_kind kind = detail::kind_of<Layer>();
     if constexpr (kind == node_kind::tiled) {
       tiled_forward(row, begin, end, detail::reads_images<Layer>,
-                    [](tile_view<scalar>& tile) { Layer::forward(tile); });
+                    [](tile_team<scalar>& team) { Layer::forward(team); });
     } else {
       for (index b = begin; b < end; ++b) {
         if constexpr (kind == node_kind::elementwise) {
@@ -21765,7 +22314,7 @@ class passes : public tile_values<Network> {
     constexpr node_kind kind = detail::kind_of<Layer>();
     if constexpr (kind == node_kind::tiled) {
       tiled_backward(row, begin, end, detail::reads_images<Layer>,
-                     [](tile_view<scalar>& tile) { Layer::backward(tile); });
+                     [](tile_team<scalar>& team) { Layer::backward(team); });
     } else {
       for (index b = begin; b < end; ++b) {
         if constexpr (kind == node_kind::elementwise) {
@@ -21818,7 +22367,7 @@ class passes : public tile_values<Network> {
   static constexpr bool has_branches = any_node([](const node_row& row) { return row.kind == node_kind::branch_sum; });
   static constexpr bool has_adjoint = any_node([](const node_row& row) { return row.map.adjoint; });
 
-  using tile_function = void (*)(tile_view<scalar>&);
+  using tile_function = void (*)(tile_team<scalar>&);
   [[gnu::noinline]] void tiled_forward(const node_row& row, index begin, index end, bool reads_images,
                                        tile_function run) const {
     const slot& in = slot_of(row.in);
@@ -21830,9 +22379,9 @@ class passes : public tile_values<Network> {
         gather_plain(in2.value_layout, at(in2.value, b), at(row.plain_x2, b));
       }
     }
-    tile_view<scalar> tile;
-    view(row, begin, end, reads_images, false, tile);
-    run(tile);
+    tile_team<scalar> team;
+    view(row, begin, end, reads_images, false, team);
+    run(team);
     for (index b = begin; row.copies_out && b < end; ++b) {
       scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), false);
     }
@@ -21844,9 +22393,9 @@ class passes : public tile_values<Network> {
     for (index b = begin; row.copies_out && b < end; ++b) {
       gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b));
     }
-    tile_view<scalar> tile;
-    view(row, begin, end, reads_images, true, tile);
-    run(tile);
+    tile_team<scalar> team;
+    view(row, begin, end, reads_images, true, team);
+    run(team);
     for (index b = begin; b < end; ++b) {
       if (row.input_gradient && !row.direct_dx && reads_images) {
         transfer(lay_out(in.gradient_layout.values, {}), at(row.plain_dx, b), in.gradient_layout, at(in.gradient, b),
@@ -23116,7 +23665,6 @@ class step_by_verbs;
 class host {
  public:
   static constexpr bool is_executor = true;
-  static constexpr bool has_random_layers = true;
 
   /// As many threads as the machine has.
   host() : host{threads{}} {}
@@ -23655,15 +24203,6 @@ struct batch_norm3d : batch_norm1d {};
 // What is left of a batch norm whose statistics are constants: gain = weight / sqrt(variance + eps), shift = bias -
 // mean gain. Per-sample gradients: of gain_c the sum of dy x over the pixels of channel c, of shift_c the sum of dy.
 
-// pergrad/layers/shared/channel_norm.hpp - groups of channels over all their pixels, normalised on images stored
-// channels last
-//
-// A pixel's channels lie side by side, so vectors run over channels and sums over pixels stay in registers, one lane a
-// channel. Groups are made of whole lanes' sums. Channels are taken some groups at a time, few enough to stay in the
-// cache from the first pass over them to the last.
-//
-// Vectors of the last channels may read into the next pixel: what lies there is computed with, but never used.
-
 // pergrad/layers/shared/normalisation.hpp - what the normalising layers share: options, moments, and one row forward
 // and back
 //
@@ -23740,61 +24279,6 @@ void initialise_affine(const Initialiser& initialiser, std::uint64_t first, std:
 
 namespace normalisation {
 
-using on_host::index;
-using on_host::load_narrow;
-using on_host::narrow;
-using on_host::widen;
-using wide = on_host::vector<double>;
-inline constexpr auto wide_lanes = static_cast<index>(on_host::vector_lanes<double>);
-
-template <class Scalar>
-inline void store_narrow(Scalar* to, narrow<Scalar> value) noexcept {
-  std::memcpy(to, &value, sizeof value);
-}
-/// The first `count` lanes; the others are 0.
-template <class Scalar>
-[[nodiscard]] inline narrow<Scalar> load_narrow(const Scalar* from, index count) noexcept {
-  Scalar lanes[on_host::vector_lanes<double>]{};
-  for (index i = 0; i < count; ++i) lanes[i] = from[i];
-  return load_narrow(lanes);
-}
-template <std::size_t First = 0, std::size_t Count = on_host::vector_lanes<double>>
-[[nodiscard]] inline double sum_of_lanes(wide values) noexcept {
-  if constexpr (Count == 1) {
-    return values[First];
-  } else {
-    return sum_of_lanes<First, Count / 2>(values) + sum_of_lanes<First + Count / 2, Count / 2>(values);
-  }
-}
-[[nodiscard]] inline double sum_of_first_lanes(wide values, index count) noexcept {
-  double sum = 0;
-  for (index lane = 0; lane < count; ++lane) sum += values[lane];
-  return sum;
-}
-
-/// Sums over i < count, in double and in an order that depends on `count` only. `f(load)` gives the summands of one
-/// vector of elements; `load(from)` is how it reads them.
-template <std::size_t Sums, class Function>
-[[nodiscard]] inline std::array<double, Sums> reduce(index count, Function&& f) noexcept {
-  wide sums[2][Sums]{};
-  index i = 0;
-  for (; i + 2 * wide_lanes <= count; i += 2 * wide_lanes) {
-    for (index half = 0; half < 2; ++half) {
-      const std::array<wide, Sums> here =
-          f([first = i + half * wide_lanes](const auto* from) { return load_narrow(from + first); });
-      for (std::size_t s = 0; s < Sums; ++s) sums[half][s] += here[s];
-    }
-  }
-  std::array<double, Sums> totals{};
-  for (std::size_t s = 0; s < Sums; ++s) totals[s] = sum_of_lanes(sums[0][s] + sums[1][s]);
-  for (; i < count; i += wide_lanes) {
-    const index rest = count - i < wide_lanes ? count - i : wide_lanes;
-    const std::array<wide, Sums> here = f([&](const auto* from) { return load_narrow(from + i, rest); });
-    for (std::size_t s = 0; s < Sums; ++s) totals[s] += sum_of_first_lanes(here[s], rest);
-  }
-  return totals;
-}
-
 /// How a value becomes xhat: xhat = (x - mean) rate + rest. `rest` is what the mean's rounding to `Scalar` lost, times
 /// the rate.
 template <class Scalar>
@@ -23806,386 +24290,89 @@ struct normaliser {
   constexpr normaliser() noexcept = default;
   /// From the first pass's mean, and mean and mean square of the deviations from it. A variance that overflows makes
   /// the rate 0.
-  normaliser(double first_mean, double deviation, double square, double epsilon) noexcept {
+  PERGRAD_HD normaliser(double first_mean, double deviation, double square, double epsilon) noexcept {
     const double exact_mean = first_mean + deviation;
-    const double variance = std::isinf(square) ? square : square - deviation * deviation;
-    const double exact_rate = 1 / std::sqrt((variance < 0 ? 0.0 : variance) + epsilon);  // a NaN stays a NaN
+    const double variance = square > limits::largest<double> ? square : square - deviation * deviation;
+    // A NaN stays a NaN.
+    const double exact_rate = 1 / rounded::square_root((variance < 0 ? 0.0 : variance) + epsilon);
     mean = static_cast<Scalar>(exact_mean);
     rate = static_cast<Scalar>(exact_rate);
     rest = static_cast<Scalar>((static_cast<double>(mean) - exact_mean) * exact_rate);
   }
 };
 
-/// Of a row of `count` values: centred for a layer norm, not for the root mean square.
-template <bool Centred, class Scalar>
-[[nodiscard]] inline normaliser<Scalar> normaliser_of_row(const Scalar* x, index count, double epsilon) noexcept {
-  const wide share = on_host::splat(1 / static_cast<double>(count));
+/// The formulas, centred for a layer norm, not for the root mean square.
+template <bool Centred>
+struct formula {
+  /// `Of`: one value for all, or one a lane.
+  template <class Value, class Of>
+  [[nodiscard]] PERGRAD_HD static Value forward(Value x, Of mean, Of rate, Of rest) noexcept {
+    return Centred ? (x - mean) * rate + rest : x * rate;
+  }
+  /// dx from g = gain dy, and the means of g and of g xhat.
+  template <class Value, class Of>
+  [[nodiscard]] PERGRAD_HD static Value backward(Value g, Value xhat, Of mean, Of projection, Of rate) noexcept {
+    return (Centred ? g - mean - xhat * projection : g - xhat * projection) * rate;
+  }
+};
+
+/// Of a row of `count` values.
+template <bool Centred, class Team>
+[[nodiscard]] PERGRAD_HD normaliser<typename Team::scalar> normaliser_of_row(const Team& team, std::ptrdiff_t count,
+                                                                             const typename Team::scalar* x,
+                                                                             double epsilon) {
+  const double share = 1 / static_cast<double>(count);
   if constexpr (Centred) {
-    const double mean = reduce<1>(count, [&](const auto& load) { return std::array{widen(load(x)) * share}; })[0];
-    const wide centre = on_host::splat(mean);
-    const auto [deviation, square] = reduce<2>(count, [&](const auto& load) {
-      const wide here = widen(load(x)) - centre;
-      return std::array{here * share, here * share * here};
+    const double mean = team.template reduce<1>(count, [&](const auto& at) { return values(at(x) * share); })[0];
+    const auto sums = team.template reduce<2>(count, [&](const auto& at) {
+      const auto deviation = at(x) - mean;
+      return values(deviation * share, deviation * share * deviation);
     });
-    return {mean, deviation, square, epsilon};
+    return {mean, sums[0], sums[1], epsilon};
   } else {
-    const double square = reduce<1>(count, [&](const auto& load) {
-      const wide value = widen(load(x));
-      return std::array{value * share * value};
-    })[0];
-    return {0, 0, square, epsilon};
+    const auto sums = team.template reduce<1>(count, [&](const auto& at) {
+      const auto value = at(x);
+      return values(value * share * value);
+    });
+    return {0, 0, sums[0], epsilon};
   }
 }
 
 /// xhat and y of a row. `gain` and `shift` may be null: 1 and 0.
-template <bool Centred, class Scalar>
-inline void forward_row(const Scalar* x, index count, const normaliser<Scalar>& by, const Scalar* gain,
-                        const Scalar* shift, Scalar* xhat, Scalar* y) noexcept {
-  const auto run = [&](auto with_gain, auto with_shift) {
-    on_host::for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-      using vector = on_host::vector<Scalar>;
-      vector value = lanes.load(x + i);
-      if constexpr (Centred) {
-        value = (value - on_host::splat(by.mean)) * on_host::splat(by.rate) + on_host::splat(by.rest);
-      } else {
-        value = value * on_host::splat(by.rate);
-      }
-      lanes.store(xhat + i, value);
-      if constexpr (with_gain) value = value * lanes.load(gain + i);
-      if constexpr (with_shift) value = value + lanes.load(shift + i);
-      lanes.store(y + i, value);
-    });
-  };
-  if (gain == nullptr) {
-    run(std::false_type{}, std::false_type{});
-  } else if (shift == nullptr) {
-    run(std::true_type{}, std::false_type{});
-  } else {
-    run(std::true_type{}, std::true_type{});
-  }
+template <bool Centred, class Team>
+PERGRAD_HD void forward_row(const Team& team, std::ptrdiff_t count, const typename Team::scalar* x,
+                            const normaliser<typename Team::scalar>& by, const typename Team::scalar* gain,
+                            const typename Team::scalar* shift, typename Team::scalar* xhat, typename Team::scalar* y) {
+  team.map(count, [&](const auto& at) {
+    auto value = formula<Centred>::forward(at(x), by.mean, by.rate, by.rest);
+    at.put(xhat, value);
+    if (gain != nullptr) value = value * at(gain);
+    if (shift != nullptr) value = value + at(shift);
+    at.put(y, value);
+  });
 }
-
 /// dx of a row. `gain` may be null: 1.
-template <bool Centred, class Scalar>
-inline void backward_row(const Scalar* xhat, Scalar rate, const Scalar* gain, const Scalar* dy, index count,
-                         Scalar* dx) noexcept {
-  const wide share = on_host::splat(1 / static_cast<double>(count));
-  const auto run = [&](auto with_gain) {
-    const auto slope = [&](const auto& load, index i) {
-      if constexpr (with_gain) {
-        return load(dy + i) * load(gain + i);
-      } else {
-        return load(dy + i);
-      }
-    };
-    const auto [mean, projection] = reduce<2>(count, [&](const auto& load) {
-      const wide weighted = widen(slope(load, 0)) * share;
-      return std::array{weighted, weighted * widen(load(xhat))};
-    });
-    const auto mean_here = static_cast<Scalar>(mean);
-    const auto projection_here = static_cast<Scalar>(projection);
-    on_host::for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-      auto value = slope([&](const Scalar* from) { return lanes.load(from); }, i);
-      if constexpr (Centred) value = value - on_host::splat(mean_here);
-      value = value - lanes.load(xhat + i) * on_host::splat(projection_here);
-      lanes.store(dx + i, value * on_host::splat(rate));
-    });
-  };
-  if (gain == nullptr) {
-    run(std::false_type{});
-  } else {
-    run(std::true_type{});
-  }
+template <bool Centred, class Team>
+PERGRAD_HD void backward_row(const Team& team, std::ptrdiff_t count, const typename Team::scalar* xhat,
+                             typename Team::scalar rate, const typename Team::scalar* gain,
+                             const typename Team::scalar* dy, typename Team::scalar* dx) {
+  using scalar = typename Team::scalar;
+  const double share = 1 / static_cast<double>(count);
+  const auto slope = [&](const auto& at) { return gain == nullptr ? at(dy) : at(dy) * at(gain); };
+  const auto sums = team.template reduce<2>(count, [&](const auto& at) {
+    const auto weighted = slope(at) * share;
+    return values(weighted, weighted * at(xhat));
+  });
+  const auto mean = static_cast<scalar>(sums[0]);
+  const auto projection = static_cast<scalar>(sums[1]);
+  team.map(count, [&](const auto& at) {
+    at.put(dx, formula<Centred>::backward(slope(at), at(xhat), mean, projection, rate));
+  });
 }
 
 }  // namespace normalisation
 }  // namespace detail
 }  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1::detail::normalisation {
-
-using on_host::layout;
-
-/// `count` channels from `first` on, in `Width` vectors. Only whole blocks may be stored without care.
-template <index Width, bool Whole>
-struct channel_block {
-  static constexpr index width = Width;
-  index first;
-  index count;
-
-  template <class Scalar>
-  void store(Scalar* to, narrow<Scalar> value) const noexcept {
-    if constexpr (Whole) {
-      store_narrow(to, value);
-    } else {
-      for (index lane = 0; lane < count; ++lane) to[lane] = value[lane];
-    }
-  }
-  /// f(channel) in the channel's lane, for all channels of the block in order.
-  template <class Scalar, class Function>
-  [[nodiscard]] std::array<narrow<Scalar>, static_cast<std::size_t>(Width)> lanes(Function&& f) const noexcept {
-    Scalar values[static_cast<std::size_t>(Width * wide_lanes)]{};
-    for (index lane = 0; lane < count; ++lane) values[lane] = f(first + lane);
-    std::array<narrow<Scalar>, static_cast<std::size_t>(Width)> result;
-    for_each_index<static_cast<std::size_t>(Width)>(
-        [&](auto k) { result[k] = load_narrow(values + static_cast<index>(k) * wide_lanes); });
-    return result;
-  }
-};
-
-template <class Function>
-inline void for_each_block(index first, index last, Function&& f) noexcept {
-  for (; first + 2 * wide_lanes <= last; first += 2 * wide_lanes) f(channel_block<2, true>{first, 2 * wide_lanes});
-  for (; first + wide_lanes <= last; first += wide_lanes) f(channel_block<1, true>{first, wide_lanes});
-  if (first < last) f(channel_block<1, false>{first, last - first});
-}
-
-/// Sums over all pixels, one a channel of the block: `f(first element in a, first element in b)` gives `Sums` vectors
-/// of doubles for one vector of channels of one pixel. Calls `g(channel, sums)` for every channel in order.
-template <std::size_t Sums, class Block, class Function, class Result>
-inline void reduce_pixels(const Block& block, const layout& a, const layout& b, Function&& f, Result&& g) noexcept {
-  constexpr auto width = static_cast<std::size_t>(Block::width);
-  const index channels = a.values.channels;
-  wide sums[width][Sums]{};
-  on_host::for_each_stretch(a, b, [&](index in_a, index in_b, index count) {
-    wide here[width][Sums];  // in registers, as `sums` would not be
-    std::memcpy(here, sums, sizeof sums);
-    for (index i = block.first; i < count; i += channels) {
-      for_each_index<width>([&](auto k) {
-        const index at = i + static_cast<index>(k) * wide_lanes;
-        const std::array<wide, Sums> terms = f(in_a + at, in_b + at, k);
-        for_each_index<Sums>([&](auto s) { here[k][s] += terms[s]; });
-      });
-    }
-    std::memcpy(sums, here, sizeof sums);
-  });
-  for (index lane = 0; lane < block.count; ++lane) {
-    std::array<double, Sums> here{};
-    for (std::size_t s = 0; s < Sums; ++s) here[s] = sums[lane / wide_lanes][s][lane % wide_lanes];
-    g(block.first + lane, here);
-  }
-}
-
-/// Groups of channels, met in order.
-class group_cursor {
- public:
-  explicit group_cursor(index size) noexcept : size_{size} {}
-  /// Number of the next channel's group.
-  [[nodiscard]] index next() noexcept {
-    const index here = group_;
-    if (++inside_ == size_) {
-      inside_ = 0;
-      ++group_;
-    }
-    return here;
-  }
-
- private:
-  index size_;
-  index inside_ = 0;
-  index group_ = 0;
-};
-
-inline constexpr index channels_together = 64;
-/// Calls f(first channel, one past the last) for some groups at a time: at most `channels_together` of them.
-template <class Function>
-inline void for_some_groups(index channels, index group_size, Function&& f) noexcept {
-  const index step = std::max<index>(1, channels_together / group_size) * group_size;
-  for (index first = 0; first < channels; first += step) f(first, std::min(first + step, channels));
-}
-
-/// xhat, dense, and y of one sample, and one rate a group. `gain` and `shift` may be null.
-template <class Scalar>
-inline void forward_image(const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y, index group_size,
-                          double epsilon, const Scalar* gain, const Scalar* shift, Scalar* xhat,
-                          Scalar* rates) noexcept {
-  const index channels = x_layout.values.channels;
-  const index pixels = x_layout.values.size() / channels;
-  const wide share = on_host::splat(1 / static_cast<double>(group_size * pixels));
-  for_some_groups(channels, group_size, [&](index first, index last) {
-    double mean[channels_together]{};
-    double deviation[channels_together]{};
-    double square[channels_together]{};
-    normaliser<Scalar> by[channels_together];
-    group_cursor group{group_size};
-    for_each_block(first, last, [&](const auto& block) {
-      reduce_pixels<1>(
-          block, x_layout, x_layout,
-          [&](index i, index, auto) { return std::array{widen(load_narrow(x + i)) * share}; },
-          [&](index, const auto& sums) { mean[group.next()] += sums[0]; });
-    });
-    group = group_cursor{group_size};
-    group_cursor group_of_sums{group_size};
-    for_each_block(first, last, [&](const auto& block) {
-      const auto centre = block.template lanes<double>([&](index) { return mean[group.next()]; });
-      reduce_pixels<2>(
-          block, x_layout, x_layout,
-          [&](index i, index, auto k) {
-            const wide here = widen(load_narrow(x + i)) - centre[k];
-            return std::array{here * share, here * share * here};
-          },
-          [&](index, const auto& sums) {
-            const index number = group_of_sums.next();
-            deviation[number] += sums[0];
-            square[number] += sums[1];
-          });
-    });
-    for (index g = 0; g < (last - first) / group_size; ++g) {
-      by[g] = {mean[g], deviation[g], square[g], epsilon};
-      rates[first / group_size + g] = by[g].rate;
-    }
-    group = group_cursor{group_size};
-    for_each_block(first, last, [&](const auto& block) {
-      constexpr auto width = static_cast<std::size_t>(std::remove_cvref_t<decltype(block)>::width);
-      group_cursor again = group;
-      group_cursor once_more = group;
-      const auto means = block.template lanes<Scalar>([&](index) { return by[group.next()].mean; });
-      const auto rate = block.template lanes<Scalar>([&](index) { return by[again.next()].rate; });
-      const auto rest = block.template lanes<Scalar>([&](index) { return by[once_more.next()].rest; });
-      const auto gains = block.template lanes<Scalar>([&](index c) { return gain == nullptr ? Scalar{1} : gain[c]; });
-      const auto shifts =
-          block.template lanes<Scalar>([&](index c) { return shift == nullptr ? Scalar{0} : shift[c]; });
-      Scalar* dense = xhat;
-      on_host::for_each_stretch(x_layout, y_layout, [&](index from, index to, index count) {
-        for (index i = block.first; i < count; i += channels) {
-          for_each_index<width>([&](auto k) {
-            const index here = i + static_cast<index>(k) * wide_lanes;
-            const narrow<Scalar> value = (load_narrow(x + from + here) - means[k]) * rate[k] + rest[k];
-            block.store(dense + here, value);
-            block.store(y + to + here, narrow<Scalar>{value * gains[k] + shifts[k]});
-          });
-        }
-        dense += count;
-      });
-    });
-  });
-}
-
-/// dx of one sample, unless it is null, and what the gains and shifts receive, unless `gain` is null.
-template <class Scalar>
-inline void backward_image(const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx,
-                           index group_size, const Scalar* gain, const Scalar* xhat, const Scalar* rates,
-                           Scalar* gain_sums, Scalar* shift_sums) noexcept {
-  const index channels = dy_layout.values.channels;
-  const index pixels = dy_layout.values.size() / channels;
-  const layout dense_layout = on_host::lay_out(dy_layout.values, {});
-  const double share = 1 / static_cast<double>(group_size * pixels);
-  for_some_groups(channels, group_size, [&](index first, index last) {
-    double mean[channels_together]{};
-    double projection[channels_together]{};
-    group_cursor group{group_size};
-    for_each_block(first, last, [&](const auto& block) {
-      reduce_pixels<2>(
-          block, dy_layout, dense_layout,
-          [&](index i, index j, auto) {
-            const wide slope = widen(load_narrow(dy + i));
-            return std::array{slope, slope * widen(load_narrow(xhat + j))};
-          },
-          [&](index c, const auto& sums) {
-            const index number = group.next();
-            const double weight = share * (gain == nullptr ? 1 : static_cast<double>(gain[c]));
-            mean[number] += weight * sums[0];
-            projection[number] += weight * sums[1];
-            if (gain == nullptr) return;
-            gain_sums[c] = static_cast<Scalar>(sums[1]);
-            shift_sums[c] = static_cast<Scalar>(sums[0]);
-          });
-    });
-    if (dx == nullptr) return;
-    group = group_cursor{group_size};
-    for_each_block(first, last, [&](const auto& block) {
-      constexpr auto width = static_cast<std::size_t>(std::remove_cvref_t<decltype(block)>::width);
-      group_cursor again = group;
-      group_cursor once_more = group;
-      const Scalar* rate = rates + first / group_size;
-      const auto slope = block.template lanes<Scalar>(
-          [&](index c) { return rate[group.next()] * (gain == nullptr ? Scalar{1} : gain[c]); });
-      const auto offset = block.template lanes<Scalar>([&](index) {
-        const index number = again.next();
-        return rate[number] * static_cast<Scalar>(mean[number]);
-      });
-      const auto along = block.template lanes<Scalar>([&](index) {
-        const index number = once_more.next();
-        return rate[number] * static_cast<Scalar>(projection[number]);
-      });
-      const Scalar* dense = xhat;
-      on_host::for_each_stretch(dy_layout, dx_layout, [&](index from, index to, index count) {
-        for (index i = block.first; i < count; i += channels) {
-          for_each_index<width>([&](auto k) {
-            const index here = i + static_cast<index>(k) * wide_lanes;
-            block.store(dx + to + here, narrow<Scalar>{load_narrow(dy + from + here) * slope[k] - offset[k] -
-                                                       load_narrow(dense + here) * along[k]});
-          });
-        }
-        dense += count;
-      });
-    });
-  });
-}
-
-/// The same of a sample with one pixel: its groups are rows.
-template <class Scalar>
-inline void forward_pixel(const Scalar* x, Scalar* y, index channels, index group_size, double epsilon,
-                          const Scalar* gain, const Scalar* shift, Scalar* xhat, Scalar* rates) noexcept {
-  for (index first = 0; first < channels; first += group_size) {
-    const auto by = normaliser_of_row<true>(x + first, group_size, epsilon);
-    *rates++ = by.rate;
-    forward_row<true>(x + first, group_size, by, gain == nullptr ? nullptr : gain + first,
-                      shift == nullptr ? nullptr : shift + first, xhat + first, y + first);
-  }
-}
-template <class Scalar>
-inline void backward_pixel(const Scalar* dy, Scalar* dx, index channels, index group_size, const Scalar* gain,
-                           const Scalar* xhat, const Scalar* rates, Scalar* gain_sums, Scalar* shift_sums) noexcept {
-  for (index first = 0; dx != nullptr && first < channels; first += group_size) {
-    backward_row<true>(xhat + first, *rates++, gain == nullptr ? nullptr : gain + first, dy + first, group_size,
-                       dx + first);
-  }
-  if (gain == nullptr) return;
-  on_host::for_each_vector<Scalar>(channels, [&](index i, const auto& lanes) {
-    lanes.store(shift_sums + i, lanes.load(dy + i));
-    lanes.store(gain_sums + i, lanes.load(dy + i) * lanes.load(xhat + i));
-  });
-}
-
-/// y = gain_c x + shift_c; `shift` may be null.
-template <class Scalar>
-inline void scale_image(const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y, const Scalar* gain,
-                        const Scalar* shift) noexcept {
-  const index channels = x_layout.values.channels;
-  for_each_block(0, channels, [&](const auto& block) {
-    constexpr auto width = static_cast<std::size_t>(std::remove_cvref_t<decltype(block)>::width);
-    const auto gains = block.template lanes<Scalar>([&](index c) { return gain[c]; });
-    const auto shifts = block.template lanes<Scalar>([&](index c) { return shift == nullptr ? Scalar{0} : shift[c]; });
-    on_host::for_each_stretch(x_layout, y_layout, [&](index from, index to, index count) {
-      for (index i = block.first; i < count; i += channels) {
-        for_each_index<width>([&](auto k) {
-          const index here = i + static_cast<index>(k) * wide_lanes;
-          block.store(y + to + here, narrow<Scalar>{load_narrow(x + from + here) * gains[k] + shifts[k]});
-        });
-      }
-    });
-  });
-}
-/// Over all pixels, a channel's sum of dy x and its sum of dy.
-template <class Scalar>
-inline void sum_image(const layout& dy_layout, const Scalar* dy, const layout& x_layout, const Scalar* x,
-                      Scalar* products, Scalar* sums) noexcept {
-  for_each_block(0, dy_layout.values.channels, [&](const auto& block) {
-    reduce_pixels<2>(
-        block, dy_layout, x_layout,
-        [&](index i, index j, auto) {
-          const wide slope = widen(load_narrow(dy + i));
-          return std::array{slope, slope * widen(load_narrow(x + j))};
-        },
-        [&](index c, const auto& total) {
-          sums[c] = static_cast<Scalar>(total[0]);
-          products[c] = static_cast<Scalar>(total[1]);
-        });
-  });
-}
-
-}  // namespace pergrad::inline v0_1::detail::normalisation
 
 namespace pergrad::inline v0_1 {
 
@@ -24195,6 +24382,7 @@ namespace pergrad::inline v0_1 {
 struct channel_affine {
   static constexpr const char* name = "channel_affine";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool stored_order = true;
   static constexpr bool channels_first = true;
 
@@ -24216,25 +24404,54 @@ struct channel_affine {
     detail::initialise_affine(initialiser, first, in.e0, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      detail::normalisation::scale_image(tile.x_layout, tile.x(b), tile.y_layout, tile.y(b), tile.parameters,
-                                         tile.parameters + tile.in.e0);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const auto channels = static_cast<std::ptrdiff_t>(team.in.e0);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      scale(team, team.x_layout, team.x(b), team.y_layout, team.y(b), team.parameters + channels);
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      if (tile.wants_factors) {
-        detail::normalisation::sum_image(tile.dy_layout, tile.dy(b), tile.x_layout, tile.x(b), tile.saved(b),
-                                         tile.saved(b) + tile.in.e0);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto channels = static_cast<std::ptrdiff_t>(team.in.e0);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* x = team.x(b);
+      const scalar* dy = team.dy(b);
+      scalar* saved = team.saved(b);
+      if (team.wants_factors) {
+        team.for_each_group(channels, 1, [&](const auto& groups) {
+          static_cast<void>(groups.template reduce<2>(
+              team.dy_layout, team.x_layout, {{saved, saved + channels}},
+              [&](const auto& /*channels*/) {
+                return [=](const auto& at) {
+                  const auto slope = at.first(dy);
+                  return values(slope * at.second(x), slope);
+                };
+              },
+              [](std::ptrdiff_t /*channel*/, const auto& sums) { return sums; }));
+        });
       }
-      if (!tile.wants_dx) continue;
-      detail::normalisation::scale_image(tile.dy_layout, tile.dy(b), tile.dx_layout, tile.dx(b), tile.parameters,
-                                         static_cast<const scalar*>(nullptr));
+      if (team.wants_dx) {
+        scale(team, team.dy_layout, dy, team.dx_layout, team.dx(b), static_cast<const scalar*>(nullptr));
+      }
     }
+  }
+
+ private:
+  /// to = gain_c from + shift_c; `shift` may be null.
+  template <class Team, class Layout>
+  PERGRAD_HD static void scale(const Team& team, const Layout& from_layout, const typename Team::scalar* from,
+                               const Layout& to_layout, typename Team::scalar* to, const typename Team::scalar* shift) {
+    using scalar = typename Team::scalar;
+    const scalar* gain = team.parameters;
+    team.for_each_group(static_cast<std::ptrdiff_t>(team.in.e0), 1, [&](const auto& groups) {
+      groups.map(from_layout, to_layout, [&](const auto& here) {
+        const auto gains = here.per_channel([&](std::ptrdiff_t c) { return gain[c]; });
+        const auto shifts = here.per_channel([&](std::ptrdiff_t c) { return shift == nullptr ? scalar{0} : shift[c]; });
+        return [=](const auto& at) { at.put_second(to, at.first(from) * gains + shifts); };
+      });
+    });
   }
 };
 
@@ -24496,20 +24713,31 @@ struct attention_layout {
   std::size_t parameter_count = 0;
 
   /// Keys that query i sees, of `keys` that are there.
-  [[nodiscard]] constexpr std::ptrdiff_t seen(std::ptrdiff_t i, std::ptrdiff_t keys) const noexcept {
-    return causal ? std::min(keys, i + 1 + extra) : keys;
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t seen(std::ptrdiff_t i, std::ptrdiff_t keys) const noexcept {
+    return causal && i + 1 + extra < keys ? i + 1 + extra : keys;
   }
   /// First query that sees key k.
-  [[nodiscard]] constexpr std::ptrdiff_t first_to_see(std::ptrdiff_t k) const noexcept {
-    return causal ? std::max<std::ptrdiff_t>(0, k - extra) : 0;
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t first_to_see(std::ptrdiff_t k) const noexcept {
+    return causal && k > extra ? k - extra : 0;
   }
   /// Queries (and keys) that share a product: few where later ones see more.
-  [[nodiscard]] constexpr std::ptrdiff_t together() const noexcept { return causal ? 32 : queries + positions + 1; }
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t together() const noexcept {
+    return causal ? 32 : queries + positions + 1;
+  }
+  /// As many of them from `first` on, of `count`.
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t at_once(std::ptrdiff_t first, std::ptrdiff_t count) const noexcept {
+    return count - first < together() ? count - first : together();
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Scalar scale() const noexcept {
+    return static_cast<Scalar>(1 / rounded::square_root(static_cast<double>(width)));
+  }
 };
 
 /// `own`: attention of a sequence to itself; `memory` is then the same shape as `in`.
-[[nodiscard]] constexpr attention_layout lay_out_attention(shape in, shape memory, std::size_t heads, bool own,
-                                                           const attention_options& options) noexcept {
+[[nodiscard]] PERGRAD_HD constexpr attention_layout lay_out_attention(shape in, shape memory, std::size_t heads,
+                                                                      bool own,
+                                                                      const attention_options& options) noexcept {
   constexpr auto whole_lines = [](std::ptrdiff_t count) { return (count + 15) / 16 * 16; };
   attention_layout at;
   at.queries = static_cast<std::ptrdiff_t>(in.e0);
@@ -24554,6 +24782,7 @@ struct attention_layout {
 template <std::size_t Heads, class... Options>
 struct attention_layer {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr attention_options options = gather<attention_options, Options...>();
 
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
@@ -24633,97 +24862,72 @@ void initialise_attention(const attention_layout& at, bool has_bias, const Initi
 namespace pergrad::inline v0_1::detail {
 
 /// The first `count` of `step` scores, times `scale`, become probabilities; the others zero.
-template <class Scalar>
-void softmax_row(Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar scale) noexcept {
-  using vector = on_host::vector<Scalar>;
-  constexpr auto lanes = static_cast<std::ptrdiff_t>(on_host::vector_lanes<Scalar>);
-  if (count == 0) {
-    std::fill(row, row + step, Scalar{0});
-    return;
+template <class Team, class Scalar>
+PERGRAD_HD void softmax_row(const Team& team, Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar scale) {
+  if (count > 0) {
+    const Scalar largest = team.largest(count, row);
+    const Scalar sum = team.sum(count, [&](const auto& at) {
+      const auto power = math::exp_or_zero((at(row) - largest) * scale);
+      at.put(row, power);
+      return power;
+    });
+    const Scalar share = Scalar{1} / sum;
+    team.map(count, [&](const auto& at) { at.put(row, at(row) * share); });
   }
-  const std::ptrdiff_t whole = count / lanes * lanes;
-  const std::ptrdiff_t padded = (count + lanes - 1) / lanes * lanes;
-  std::fill(row + count, row + padded, std::numeric_limits<Scalar>::lowest());
-  vector most = on_host::splat(std::numeric_limits<Scalar>::lowest());
-  for (std::ptrdiff_t k = 0; k < padded; k += lanes) {
-    const vector scores = on_host::load(row + k);
-    most = most < scores ? scores : most;
-  }
-  const Scalar largest = on_host::largest_of<Scalar>(most);
-  vector sums{};
-  for (std::ptrdiff_t k = 0; k < padded; k += lanes) {
-    const vector power =
-        on_host::in_packs<Scalar>((on_host::load(row + k) - on_host::splat(largest)) * on_host::splat(scale),
-                                  [](auto exponent) { return math::exp_or_zero(exponent); });
-    on_host::store(row + k, power);
-    if (k < whole) sums += power;
-  }
-  Scalar sum = on_host::sum_of<Scalar>(sums);
-  for (std::ptrdiff_t k = whole; k < count; ++k) sum += row[k];
-  const vector share = on_host::splat(Scalar{1} / sum);
-  for (std::ptrdiff_t k = 0; k < padded; k += lanes) on_host::store(row + k, on_host::load(row + k) * share);
-  std::fill(row + count, row + step, Scalar{0});
+  team.fill(step - count, row + count, Scalar{0});
 }
 
 /// Draws the mask of `count` probabilities: leaves it in their signs, and them as they are used in `dropped`. `element`
 /// numbers the first among all of the layer's.
-template <class Tile, class Scalar>
-void drop_probabilities(const Tile& tile, std::ptrdiff_t sample, std::ptrdiff_t element, const attention_layout& at,
-                        Scalar* probabilities, std::ptrdiff_t count, Scalar* dropped) {
-  constexpr std::ptrdiff_t together = 256;
-  std::uint32_t bits[together];
+template <class Team, class Scalar>
+PERGRAD_HD void drop_probabilities(const Team& team, std::ptrdiff_t sample, std::ptrdiff_t element,
+                                   const attention_layout& at, Scalar* probabilities, std::ptrdiff_t count,
+                                   Scalar* dropped) {
   const Scalar shares[2] = {static_cast<Scalar>(at.kept), 0};  // looked up: a branch would be guessed wrongly
-  constexpr Scalar signs[2] = {1, -1};
-  for (std::ptrdiff_t first = 0; first < count; first += together) {
-    const std::ptrdiff_t here = std::min(together, count - first);
-    tile.random_bits(sample, static_cast<std::size_t>(element + first), {bits, static_cast<std::size_t>(here)});
-    for (std::ptrdiff_t k = 0; k < here; ++k) {
-      const Scalar probability = probabilities[first + k];
-      const std::size_t drops = bits[k] < at.threshold ? 1 : 0;
-      probabilities[first + k] = probability * signs[drops];
-      dropped[first + k] = probability * shares[drops];
-    }
-  }
+  const std::uint32_t threshold = at.threshold;
+  team.draw(sample, element, count, [&](std::ptrdiff_t k, std::uint32_t bits) {
+    constexpr Scalar signs[2] = {1, -1};
+    const Scalar probability = probabilities[k];
+    const std::size_t drops = bits < threshold ? 1 : 0;
+    probabilities[k] = probability * signs[drops];
+    dropped[k] = probability * shares[drops];
+  });
 }
 
 /// Turns the gradient of one row of (dropped) probabilities into that of its scores.
-template <class Scalar>
-void softmax_row_backward(const Scalar* row, Scalar* gradient, std::ptrdiff_t count, std::ptrdiff_t step,
-                          Scalar scale) noexcept {
-  using vector = on_host::vector<Scalar>;
-  vector sums{};
-  on_host::for_each_vector<Scalar>(
-      count, [&](std::ptrdiff_t k, const auto& lanes) { sums += lanes.load(row + k) * lanes.load(gradient + k); });
-  const Scalar sum = on_host::sum_of<Scalar>(sums);
-  on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
-    lanes.store(gradient + k,
-                lanes.load(row + k) * ((lanes.load(gradient + k) - on_host::splat(sum)) * on_host::splat(scale)));
-  });
-  std::fill(gradient + count, gradient + step, Scalar{0});
+template <class Team, class Scalar>
+PERGRAD_HD void softmax_row_backward(const Team& team, const Scalar* row, Scalar* gradient, std::ptrdiff_t count,
+                                     std::ptrdiff_t step, Scalar scale) {
+  const Scalar sum = team.sum(count, [&](const auto& at) { return at(row) * at(gradient); });
+  team.map(count, [&](const auto& at) { at.put(gradient, at(row) * ((at(gradient) - sum) * scale)); });
+  team.fill(step - count, gradient + count, Scalar{0});
 }
 /// The same behind dropout: first makes |P| of the signed row, the dropped row, and the gradient of P.
-template <class Scalar>
-void undrop_row(Scalar* row, Scalar* gradient, Scalar* dropped, std::ptrdiff_t count, std::ptrdiff_t step,
-                Scalar kept) noexcept {
-  using pack = on_host::pack<Scalar>;
-  on_host::for_each_pack<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
-    const pack signed_row = lanes.load(row + k);
-    const pack share = math::select(signed_row < pack{}, pack{}, math::splat<pack>(kept));
-    lanes.store(dropped + k, signed_row * share);
-    lanes.store(gradient + k, lanes.load(gradient + k) * share);
-    lanes.store(row + k, math::abs(signed_row));
+template <class Team, class Scalar>
+PERGRAD_HD void undrop_row(const Team& team, Scalar* row, Scalar* gradient, Scalar* dropped, std::ptrdiff_t count,
+                           std::ptrdiff_t step, Scalar kept) {
+  team.map(count, [&](const auto& at) {
+    const auto signed_row = at(row);
+    const auto share = math::select(signed_row < at.zero(), at.zero(), at.zero() + kept);
+    at.put(dropped, signed_row * share);
+    at.put(gradient, at(gradient) * share);
+    at.put(row, math::abs(signed_row));
   });
-  std::fill(dropped + count, dropped + step, Scalar{0});
+  team.fill(step - count, dropped + count, Scalar{0});
 }
 
-/// out [rows][out_row] = left times right [depth][right_row].
-template <class Tile, class Scalar>
-void multiply_matrices(std::ptrdiff_t rows, std::ptrdiff_t depth, std::ptrdiff_t columns, const Scalar* left,
-                       std::ptrdiff_t left_row, std::ptrdiff_t left_step, const Scalar* right, std::ptrdiff_t right_row,
-                       Scalar* out, std::ptrdiff_t out_row) noexcept {
-  Tile::multiply({{{}, {}, {rows, left_row, out_row}}, {{}, {}, {depth, left_step, right_row}}, columns}, left, right,
-                 out);
-}
+/// How many positions of one of a layer's inputs are there.
+template <class Team>
+struct lengths_of {
+  const Team& team;
+  bool second;
+  bool vary;
+  PERGRAD_HD explicit lengths_of(const Team& of, bool of_second = false)
+      : team{of}, second{of_second}, vary{second ? of.lengths2_vary() : of.lengths_vary()} {}
+  [[nodiscard]] PERGRAD_HD std::ptrdiff_t operator()(std::ptrdiff_t b) const {
+    return second ? team.length2(b) : team.length(b);
+  }
+};
 
 /// Rows of `width` values, one a position; from sample to sample they are `step` apart.
 template <class Scalar>
@@ -24734,81 +24938,83 @@ struct position_rows {
 };
 
 /// out = left times `right` [left.width][out.width], plus `bias` unless it is null, for every position. Samples of
-/// varying length stop at their length; `lengths`: null if all samples have all `positions`.
-template <class Tile>
-void multiply_positions(const Tile& tile, const std::uint32_t* lengths, std::ptrdiff_t positions,
-                        position_rows<const typename Tile::scalar> left, const typename Tile::scalar* right,
-                        const typename Tile::scalar* bias, position_rows<typename Tile::scalar> out) {
-  const std::ptrdiff_t groups = lengths == nullptr ? 1 : tile.samples;
+/// varying length stop at their length: `length(b)`, if they have any.
+template <class Team>
+PERGRAD_HD void multiply_positions(const Team& team, const lengths_of<Team>& lengths, std::ptrdiff_t positions,
+                                   position_rows<const typename Team::scalar> left,
+                                   const matrix_view<typename Team::scalar>& right, const typename Team::scalar* bias,
+                                   position_rows<typename Team::scalar> out) {
+  const std::ptrdiff_t groups = lengths.vary ? team.samples : 1;
   for (std::ptrdiff_t b = 0; b < groups; ++b) {
-    const std::ptrdiff_t samples = lengths == nullptr ? tile.samples : 1;
-    const std::ptrdiff_t rows = lengths == nullptr ? positions : static_cast<std::ptrdiff_t>(lengths[b]);
-    const auto multiply = [&](auto product, auto... more) {
-      product({{{}, {samples, left.step, out.step}, {rows, left.width, out.width}},
-               {{}, {}, {left.width, 1, out.width}},
-               out.width},
-              left.first + b * left.step, right, out.first + b * out.step, more...);
-    };
+    const std::ptrdiff_t samples = lengths.vary ? 1 : team.samples;
+    const std::ptrdiff_t rows = lengths.vary ? lengths(b) : positions;
+    const product_sizes sizes{.outer = {samples, left.step, out.step},
+                              .rows = {rows, left.width, out.width},
+                              .depth = left.width,
+                              .columns = out.width};
     if (bias != nullptr) {
-      multiply(&Tile::multiply_bias, bias);
+      team.multiply_bias(sizes, left.first + b * left.step, right, out.first + b * out.step, bias);
     } else {
-      multiply(&Tile::multiply);
+      team.multiply(sizes, left.first + b * left.step, right, out.first + b * out.step);
     }
   }
 }
 
 /// From a sample's projections to its context; `queries` and `keys` of them are there. Positions beyond get zeros.
-template <class Tile>
-void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
-            std::ptrdiff_t keys) {
-  using scalar = typename Tile::scalar;
-  scalar* const saved = tile.saved(sample);
-  scalar* const turned = tile.scratch(0) + at.turned;  // the first sample's, which stays in the nearest cache
-  scalar* const dropped = tile.scratch(0) + at.dropped;
-  const bool drops = at.threshold != 0 && tile.is_random();
-  const auto scale = static_cast<scalar>(1 / std::sqrt(static_cast<double>(at.width)));
+template <class Team>
+PERGRAD_HD void attend(const Team& team, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
+                       std::ptrdiff_t keys) {
+  using scalar = typename Team::scalar;
+  scalar* const saved = team.saved(sample);
+  scalar* const turned = team.scratch(0) + at.turned;  // the first sample's, which stays in the nearest cache
+  scalar* const dropped = team.scratch(0) + at.dropped;
+  const bool drops = at.threshold != 0 && team.is_random();
+  const scalar scale = at.template scale<scalar>();
   const std::ptrdiff_t step = at.score_step;
   for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
     const std::ptrdiff_t column = head * at.width;
     const scalar* query = saved + at.query + column;
     scalar* scores = saved + at.probabilities + head * at.head_scores;
-    Tile::turn(saved + at.key + column, at.memory_step, keys, at.width, turned, step);
+    const auto key_columns = team.turned({saved + at.key + column, at.memory_step}, keys, at.width, turned, step);
+    const matrix_view<scalar> value{saved + at.value + column, at.memory_step};
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
-      const std::ptrdiff_t last = std::min(queries, first + at.together());
-      const std::ptrdiff_t seen = at.seen(last - 1, keys);
-      multiply_matrices<Tile, scalar>(last - first, at.width, seen, query + first * at.query_step, at.query_step, 1,
-                                      turned, step, scores + first * step, step);
-      for (std::ptrdiff_t i = first; i < last; ++i) softmax_row(scores + i * step, at.seen(i, keys), step, scale);
+      const std::ptrdiff_t here = at.at_once(first, queries);
+      const std::ptrdiff_t seen = at.seen(first + here - 1, keys);
+      team.multiply({.rows = {here, at.query_step, step}, .depth = at.width, .columns = seen},
+                    query + first * at.query_step, key_columns, scores + first * step);
+      team.for_each_row(here, [&](std::ptrdiff_t i, const auto& row) {
+        softmax_row(row, scores + (first + i) * step, at.seen(first + i, keys), step, scale);
+      });
       const std::ptrdiff_t element = head * at.head_scores;
       if (drops && 2 * seen > step) {  // whole rows at once, where little of them is unused
-        drop_probabilities(tile, sample, element + first * step, at, scores + first * step, (last - first) * step,
+        drop_probabilities(team, sample, element + first * step, at, scores + first * step, here * step,
                            dropped + first * step);
       }
-      for (std::ptrdiff_t i = first; drops && 2 * seen <= step && i < last; ++i) {
-        drop_probabilities(tile, sample, element + i * step, at, scores + i * step, seen, dropped + i * step);
+      for (std::ptrdiff_t i = first; drops && 2 * seen <= step && i < first + here; ++i) {
+        drop_probabilities(team, sample, element + i * step, at, scores + i * step, seen, dropped + i * step);
       }
-      multiply_matrices<Tile, scalar>(last - first, seen, at.width, (drops ? dropped : scores) + first * step, step, 1,
-                                      saved + at.value + column, at.memory_step,
-                                      saved + at.context + first * at.features + column, at.features);
+      team.multiply({.rows = {here, step, at.features}, .depth = seen, .columns = at.width},
+                    (drops ? dropped : scores) + first * step, value,
+                    saved + at.context + first * at.features + column);
     }
   }
-  std::fill(saved + at.context + queries * at.features, saved + at.context + at.queries * at.features, scalar{0});
+  team.fill((at.queries - queries) * at.features, saved + at.context + queries * at.features, scalar{0});
 }
 
 /// Replaces a sample's projections by their gradients; that of its context lies in its scratch. Positions beyond those
 /// that are there get zeros.
-template <class Tile>
-void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
-                     std::ptrdiff_t keys) {
-  using scalar = typename Tile::scalar;
-  scalar* const saved = tile.saved(sample);
-  const scalar* const context_gradient = tile.scratch(sample);
-  scalar* const turned = tile.scratch(0) + at.turned;
-  scalar* const gradients = tile.scratch(0) + at.score_gradients;
-  scalar* const query_gradients = tile.scratch(0) + at.query_gradients;
-  scalar* const dropped = tile.scratch(0) + at.dropped;
-  const bool drops = at.threshold != 0 && tile.is_random();
-  const auto scale = static_cast<scalar>(1 / std::sqrt(static_cast<double>(at.width)));
+template <class Team>
+PERGRAD_HD void attend_backward(const Team& team, const attention_layout& at, std::ptrdiff_t sample,
+                                std::ptrdiff_t queries, std::ptrdiff_t keys) {
+  using scalar = typename Team::scalar;
+  scalar* const saved = team.saved(sample);
+  const scalar* const context_gradient = team.scratch(sample);
+  scalar* const turned = team.scratch(0) + at.turned;
+  scalar* const gradients = team.scratch(0) + at.score_gradients;
+  scalar* const query_gradients = team.scratch(0) + at.query_gradients;
+  scalar* const dropped = team.scratch(0) + at.dropped;
+  const bool drops = at.threshold != 0 && team.is_random();
+  const scalar scale = at.template scale<scalar>();
   const std::ptrdiff_t step = at.score_step;
   for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
     const std::ptrdiff_t column = head * at.width;
@@ -24816,98 +25022,101 @@ void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_
     scalar* key = saved + at.key + column;
     scalar* value = saved + at.value + column;
     scalar* scores = saved + at.probabilities + head * at.head_scores;
-    Tile::turn(value, at.memory_step, keys, at.width, turned, step);
+    const auto value_columns = team.turned({value, at.memory_step}, keys, at.width, turned, step);
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
-      const std::ptrdiff_t last = std::min(queries, first + at.together());
-      const std::ptrdiff_t seen = at.seen(last - 1, keys);
-      multiply_matrices<Tile, scalar>(last - first, at.width, seen, context_gradient + first * at.features + column,
-                                      at.features, 1, turned, step, gradients + first * step, step);
-      for (std::ptrdiff_t i = first; i < last; ++i) {
-        scalar* row = scores + i * step;
-        scalar* gradient = gradients + i * step;
-        if (drops) undrop_row(row, gradient, dropped + i * step, seen, step, static_cast<scalar>(at.kept));
-        softmax_row_backward(row, gradient, at.seen(i, keys), step, scale);
-      }
-      multiply_matrices<Tile, scalar>(last - first, seen, at.width, gradients + first * step, step, 1, key,
-                                      at.memory_step, query_gradients + first * at.width, at.width);
+      const std::ptrdiff_t here = at.at_once(first, queries);
+      const std::ptrdiff_t seen = at.seen(first + here - 1, keys);
+      team.multiply({.rows = {here, at.features, step}, .depth = at.width, .columns = seen},
+                    context_gradient + first * at.features + column, value_columns, gradients + first * step);
+      team.for_each_row(here, [&](std::ptrdiff_t r, const auto& row) {
+        const std::ptrdiff_t i = first + r;
+        if (drops) {
+          undrop_row(row, scores + i * step, gradients + i * step, dropped + i * step, seen, step,
+                     static_cast<scalar>(at.kept));
+        }
+        softmax_row_backward(row, scores + i * step, gradients + i * step, at.seen(i, keys), step, scale);
+      });
+      team.multiply({.rows = {here, step, at.width}, .depth = seen, .columns = at.width}, gradients + first * step,
+                    {key, at.memory_step}, query_gradients + first * at.width);
     }
     for (std::ptrdiff_t first = 0; first < keys; first += at.together()) {
-      const std::ptrdiff_t last = std::min(keys, first + at.together());
-      const std::ptrdiff_t from = std::min(queries, at.first_to_see(first));
-      multiply_matrices<Tile, scalar>(last - first, queries - from, at.width, gradients + from * step + first, 1, step,
-                                      query + from * at.query_step, at.query_step, key + first * at.memory_step,
-                                      at.memory_step);
-      multiply_matrices<Tile, scalar>(
-          last - first, queries - from, at.width, (drops ? dropped : scores) + from * step + first, 1, step,
-          context_gradient + from * at.features + column, at.features, value + first * at.memory_step, at.memory_step);
+      const std::ptrdiff_t here = at.at_once(first, keys);
+      const std::ptrdiff_t seen_from = at.first_to_see(first);
+      const std::ptrdiff_t from = queries < seen_from ? queries : seen_from;
+      const product_sizes sizes{
+          .rows = {here, 1, at.memory_step}, .depth = queries - from, .left = step, .columns = at.width};
+      team.multiply(sizes, gradients + from * step + first, {query + from * at.query_step, at.query_step},
+                    key + first * at.memory_step);
+      team.multiply(sizes, (drops ? dropped : scores) + from * step + first,
+                    {context_gradient + from * at.features + column, at.features}, value + first * at.memory_step);
     }
-    for (std::ptrdiff_t i = 0; i < queries; ++i) {
-      const scalar* from = query_gradients + i * at.width;
-      scalar* to = query + i * at.query_step;
-      on_host::for_each_vector<scalar>(
-          at.width, [&](std::ptrdiff_t k, const auto& lanes) { lanes.store(to + k, lanes.load(from + k)); });
-    }
+    team.map(queries, at.width, [&](std::ptrdiff_t i, const auto& here) {
+      here.put(query + i * at.query_step, here(query_gradients + i * at.width));
+    });
   }
   for (std::ptrdiff_t i = queries; i < at.queries; ++i) {
-    std::fill_n(saved + at.query + i * at.query_step, at.features, scalar{0});
+    team.fill(at.features, saved + at.query + i * at.query_step, scalar{0});
   }
   for (std::ptrdiff_t k = keys; k < at.positions + at.extra; ++k) {
-    std::fill_n(saved + at.key + k * at.memory_step, 2 * at.features, scalar{0});
+    team.fill(2 * at.features, saved + at.key + k * at.memory_step, scalar{0});
   }
 }
 
 /// Puts the learned key and value in front of a sample's own.
-template <class Tile>
-void set_learned_key(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample) {
-  if (at.extra != 0) std::copy_n(tile.parameters + at.learned_key, 2 * at.features, tile.saved(sample) + at.key);
+template <class Team>
+PERGRAD_HD void set_learned_key(const Team& team, const attention_layout& at, std::ptrdiff_t sample) {
+  if (at.extra != 0) team.copy(2 * at.features, team.parameters + at.learned_key, team.saved(sample) + at.key);
 }
 
 /// Zeros behind every sample's length.
-template <class Arrays>
-void clear_beyond(const Arrays& values, std::ptrdiff_t samples, const std::uint32_t* lengths, std::ptrdiff_t positions,
-                  std::ptrdiff_t features) {
-  for (std::ptrdiff_t b = 0; lengths != nullptr && b < samples; ++b) {
-    auto* first = values(b);
-    std::fill(first + static_cast<std::ptrdiff_t>(lengths[b]) * features, first + positions * features, 0);
+template <class Team, class Arrays>
+PERGRAD_HD void clear_beyond(const Team& team, const Arrays& values, const lengths_of<Team>& lengths,
+                             std::ptrdiff_t positions, std::ptrdiff_t features) {
+  for (std::ptrdiff_t b = 0; lengths.vary && b < team.samples; ++b) {
+    const std::ptrdiff_t length = lengths(b);
+    team.fill((positions - length) * features, values(b) + length * features, 0);
   }
 }
 
 /// Queries, keys and values: rows of an input times a matrix are rows of the saved values, one behind the other.
 struct projected_rows {
-  const std::uint32_t* lengths = nullptr;
+  bool second = false;  ///< of the second input
   std::ptrdiff_t positions = 0;
   std::ptrdiff_t features = 0;  ///< of a row of the input
   std::ptrdiff_t first = 0;     ///< saved: the first row
   std::ptrdiff_t width = 0;     ///< of a row there
 };
 /// `turned` is W^T; `bias` may be null.
-template <class Tile, class Inputs>
-void project(const Tile& tile, const projected_rows& of, const Inputs& x, const typename Tile::scalar* turned,
-             const typename Tile::scalar* bias) {
-  multiply_positions(tile, of.lengths, of.positions, {x.first, x.step, of.features}, turned, bias,
-                     {tile.saved.first + of.first, tile.saved.step, of.width});
+template <class Team, class Inputs>
+PERGRAD_HD void project(const Team& team, const projected_rows& of, const Inputs& x,
+                        const matrix_view<typename Team::scalar>& turned, const typename Team::scalar* bias) {
+  multiply_positions(team, lengths_of{team, of.second}, of.positions, {x.first, x.step, of.features}, turned, bias,
+                     {team.saved.first + of.first, team.saved.step, of.width});
 }
 /// From the projections' gradients, which have taken their place.
-template <class Tile, class Gradients>
-void project_backward(const Tile& tile, const projected_rows& of, const typename Tile::scalar* weights,
-                      const Gradients& dx) {
-  multiply_positions(tile, of.lengths, of.positions, {tile.saved.first + of.first, tile.saved.step, of.width}, weights,
-                     nullptr, {dx.first, dx.step, of.features});
-  clear_beyond(dx, tile.samples, of.lengths, of.positions, of.features);
+template <class Team, class Gradients>
+PERGRAD_HD void project_backward(const Team& team, const projected_rows& of,
+                                 const matrix_view<typename Team::scalar>& weights, const Gradients& dx) {
+  multiply_positions(team, lengths_of{team, of.second}, of.positions,
+                     {team.saved.first + of.first, team.saved.step, of.width}, weights, nullptr,
+                     {dx.first, dx.step, of.features});
+  clear_beyond(team, dx, lengths_of{team, of.second}, of.positions, of.features);
 }
 
 /// y = C W^T + b, position by position; `turned` is W^T.
-template <class Tile>
-void project_context(const Tile& tile, const attention_layout& at, const typename Tile::scalar* turned, bool has_bias) {
-  multiply_positions(tile, tile.lengths, at.queries, {tile.saved.first + at.context, tile.saved.step, at.features},
-                     turned, has_bias ? tile.parameters + at.out_bias : nullptr,
-                     {tile.y.first, tile.y.step, at.features});
+template <class Team>
+PERGRAD_HD void project_context(const Team& team, const attention_layout& at,
+                                const matrix_view<typename Team::scalar>& turned, bool has_bias) {
+  multiply_positions(team, lengths_of{team}, at.queries, {team.saved.first + at.context, team.saved.step, at.features},
+                     turned, has_bias ? team.parameters + at.out_bias : nullptr,
+                     {team.y.first, team.y.step, at.features});
 }
 /// dC = dY W, into the scratch of every sample.
-template <class Tile>
-void project_context_backward(const Tile& tile, const attention_layout& at) {
-  multiply_positions(tile, tile.lengths, at.queries, {tile.dy.first, tile.dy.step, at.features},
-                     tile.parameters + at.out_weight, nullptr, {tile.scratch.first, tile.scratch.step, at.features});
+template <class Team>
+PERGRAD_HD void project_context_backward(const Team& team, const attention_layout& at) {
+  multiply_positions(team, lengths_of{team}, at.queries, {team.dy.first, team.dy.step, at.features},
+                     team.matrix(at.out_weight, at.features, at.features), nullptr,
+                     {team.scratch.first, team.scratch.step, at.features});
 }
 
 }  // namespace pergrad::inline v0_1::detail
@@ -24971,49 +25180,82 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
     if (options.bias) list[count++] = elementwise_sum(in.e0, features, backprop);
     return list;
   }
+  [[nodiscard]] static constexpr std::array<position_projection, 3> projections(shape in, shape second) noexcept {
+    const attention_layout at = lay_out(in, second);
+    const std::size_t features = in.e1;
+    const auto place = [](std::ptrdiff_t offset) { return static_cast<std::size_t>(offset); };
+    const operand query{source::saved, place(at.query), features};
+    const operand keys{source::saved, place(at.key + at.extra * at.memory_step), 2 * features};
+    const std::size_t none = position_projection{}.bias;
+    return {position_projection{.positions = in.e0,
+                                .weights = {0, features, features},
+                                .x = {source::activation, 0, features},
+                                .y = query,
+                                .delta = query,
+                                .bias = has_bias ? place(at.bias) : none},
+            position_projection{.positions = second.e0,
+                                .weights = {features * features, 2 * features, second.e1},
+                                .x = {source::second_activation, 0, second.e1},
+                                .y = keys,
+                                .delta = keys,
+                                .bias = has_bias ? place(at.bias) + features : none},
+            position_projection{.positions = in.e0,
+                                .weights = {place(at.out_weight), features, features},
+                                .x = {source::saved, place(at.context), features},
+                                .y = {source::output, 0, features},
+                                .delta = {source::backprop, 0, features},
+                                .bias = has_bias ? place(at.out_bias) : none}};
+  }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, shape second, const Initialiser& initialiser, std::uint64_t first,
                          std::span<Scalar> parameters) {
     initialise_attention(lay_out(in, second), options.bias, initialiser, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const attention_layout at = lay_out(tile.in, tile.in2);
-    const scalar* bias = options.bias ? tile.parameters + at.bias : nullptr;
-    project(tile, of_queries(tile, at), tile.x, tile.transposed(0), bias);
-    project(tile, of_memory(tile, at), tile.x2, tile.transposed(1), bias == nullptr ? nullptr : bias + at.features);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      set_learned_key(tile, at, b);
-      attend(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const attention_layout at = lay_out(team.in, team.in2);
+    const scalar* bias = has_bias ? team.parameters + at.bias : nullptr;
+    if (!team.projected) {
+      project(team, of_queries(at), team.x, team.transposed(0, 0, at.features, at.features), bias);
+      project(team, of_memory(at), team.x2,
+              team.transposed(1, at.features * at.features, 2 * at.features, at.memory_features),
+              bias == nullptr ? nullptr : bias + at.features);
     }
-    project_context(tile, at, tile.transposed(2), options.bias);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      set_learned_key(team, at, b);
+      attend(team, at, b, team.length(b), team.length2(b) + at.extra);
+    }
+    if (!team.projected)
+      project_context(team, at, team.transposed(2, at.out_weight, at.features, at.features), has_bias);
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const attention_layout at = lay_out(tile.in, tile.in2);
-    project_context_backward(tile, at);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      attend_backward(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    const attention_layout at = lay_out(team.in, team.in2);
+    if (!team.projected) project_context_backward(team, at);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      attend_backward(team, at, b, team.length(b), team.length2(b) + at.extra);
     }
-    if (tile.wants_dx) project_backward(tile, of_queries(tile, at), tile.parameters, tile.dx);
-    if (tile.wants_dx2) {
-      project_backward(tile, of_memory(tile, at), tile.parameters + at.features * at.features, tile.dx2);
+    if (team.projected) return;
+    if (team.wants_dx) project_backward(team, of_queries(at), team.matrix(0, at.features, at.features), team.dx);
+    if (team.wants_dx2) {
+      project_backward(team, of_memory(at), team.matrix(at.features * at.features, 2 * at.features, at.memory_features),
+                       team.dx2);
     }
   }
 
  private:
-  [[nodiscard]] static constexpr attention_layout lay_out(shape in, shape second) noexcept {
-    return lay_out_attention(in, second, Heads, false, options);
+  static constexpr bool has_bias = options.bias;
+  [[nodiscard]] PERGRAD_HD static constexpr attention_layout lay_out(shape in, shape second) noexcept {
+    constexpr attention_options chosen = options;
+    return lay_out_attention(in, second, Heads, false, chosen);
   }
-  template <class Tile>
-  [[nodiscard]] static projected_rows of_queries(const Tile& tile, const attention_layout& at) noexcept {
-    return {tile.lengths, at.queries, at.features, at.query, at.query_step};
+  [[nodiscard]] PERGRAD_HD static projected_rows of_queries(const attention_layout& at) noexcept {
+    return {false, at.queries, at.features, at.query, at.query_step};
   }
-  template <class Tile>
-  [[nodiscard]] static projected_rows of_memory(const Tile& tile, const attention_layout& at) noexcept {
-    return {tile.lengths2, at.positions, at.memory_features, at.key + at.extra * at.memory_step, at.memory_step};
+  [[nodiscard]] PERGRAD_HD static projected_rows of_memory(const attention_layout& at) noexcept {
+    return {true, at.positions, at.memory_features, at.key + at.extra * at.memory_step, at.memory_step};
   }
 };
 
@@ -25062,6 +25304,7 @@ template <class Probability>
 struct dropout {
   static constexpr const char* name = "dropout";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Probability::num, Probability::den}; }
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
@@ -25074,48 +25317,43 @@ struct dropout {
     return detail::mistake::option_not_offered;
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const std::size_t count = tile.in.size();
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const scalar* x = tile.x(b);
-      scalar* y = tile.y(b);
-      scalar* mask = tile.saved(b);
-      draw_mask(tile, b, count, mask);
-      for (std::size_t i = 0; i < count; ++i) y[i] = x[i] * mask[i];
+  /// 2^32 p: an element is kept if its 32 bits are not below; it is then multiplied by `share`.
+  static constexpr auto threshold = static_cast<std::uint32_t>(0x1p32L * static_cast<long double>(Probability::num) /
+                                                               static_cast<long double>(Probability::den));
+  static constexpr auto share = static_cast<double>(static_cast<long double>(Probability::den) /
+                                                    static_cast<long double>(Probability::den - Probability::num));
+
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto count = static_cast<std::ptrdiff_t>(team.in.size());
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* x = team.x(b);
+      scalar* y = team.y(b);
+      scalar* mask = team.saved(b);
+      draw_mask(team, b, count, mask);
+      team.map(count, [&](const auto& at) { at.put(y, at(x) * at(mask)); });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const std::size_t count = tile.in.size();
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const auto* dy = tile.dy(b);
-      const auto* mask = tile.saved(b);
-      auto* dx = tile.dx(b);
-      for (std::size_t i = 0; i < count; ++i) dx[i] = dy[i] * mask[i];
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto count = static_cast<std::ptrdiff_t>(team.in.size());
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      const scalar* dy = team.dy(b);
+      const scalar* mask = team.saved(b);
+      scalar* dx = team.dx(b);
+      team.map(count, [&](const auto& at) { at.put(dx, at(dy) * at(mask)); });
     }
   }
 
   /// What each of a sample's first `count` elements is multiplied by: 0 or 1 / (1 - p), or 1 where nothing is random.
-  template <class Tile, class Scalar>
-  static void draw_mask(const Tile& tile, std::ptrdiff_t sample, std::size_t count, Scalar* mask) {
-    // 2^32 p: an element is kept if its 32 bits are not below.
-    constexpr auto threshold = static_cast<std::uint32_t>(0x1p32L * static_cast<long double>(Probability::num) /
-                                                          static_cast<long double>(Probability::den));
-    constexpr auto kept = static_cast<Scalar>(static_cast<long double>(Probability::den) /
-                                              static_cast<long double>(Probability::den - Probability::num));
-    if (!tile.is_random()) {
-      for (std::size_t i = 0; i < count; ++i) mask[i] = 1;
-      return;
-    }
-    constexpr std::size_t together = 256;
-    std::uint32_t bits[together];
-    for (std::size_t first = 0; first < count; first += together) {
-      const std::size_t here = count - first < together ? count - first : together;
-      tile.random_bits(sample, first, {bits, here});
-      for (std::size_t i = 0; i < here; ++i) mask[first + i] = bits[i] < threshold ? Scalar{0} : kept;
-    }
+  template <class Team, class Scalar>
+  PERGRAD_HD static void draw_mask(const Team& team, std::ptrdiff_t sample, std::ptrdiff_t count, Scalar* mask) {
+    constexpr auto kept = static_cast<Scalar>(share);
+    if (!team.is_random()) return team.fill(count, mask, Scalar{1});
+    team.draw(sample, 0, count,
+              [&](std::ptrdiff_t i, std::uint32_t bits) { mask[i] = bits < threshold ? Scalar{0} : kept; });
   }
 };
 
@@ -25155,6 +25393,7 @@ constexpr void apply(table_options& options, bag_sum) noexcept { options.sum = t
 template <std::size_t Dim, class... Options>
 struct table_layer {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool takes_ids = true;
   static constexpr table_options options = gather<table_options, Options...>();
 
@@ -25194,22 +25433,19 @@ struct embedding : detail::table_layer<Dim, Options...> {
         row_sum(in.e0, in.ids, Dim, {.from = source::backprop, .position_stride = Dim}, options.padding));
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto positions = static_cast<std::ptrdiff_t>(tile.in.e0);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
     constexpr auto width = static_cast<std::ptrdiff_t>(Dim);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::int32_t* ids = tile.ids(b);
-      scalar* y = tile.y(b);
-      for (std::ptrdiff_t t = 0; t < positions; ++t) {
-        std::memcpy(y + t * width, tile.parameters + ids[t] * width, Dim * sizeof(scalar));
-      }
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::int32_t* ids = team.ids(b);
+      auto* y = team.y(b);
+      team.map(static_cast<std::ptrdiff_t>(team.in.e0), width,
+               [&](std::ptrdiff_t t, const auto& at) { at.put(y + t * width, at(team.parameters + ids[t] * width)); });
     }
   }
   /// Nothing to do: ids have no gradient, and the table's is derived from its factors.
-  template <class Tile>
-  static void backward(const Tile& /*tile*/) {}
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& /*team*/) {}
 };
 
 }  // namespace pergrad::inline v0_1
@@ -25240,63 +25476,62 @@ struct embedding_bag : detail::table_layer<Dim, Options...> {
     return list_factors(row_sum(in.e0, in.ids, Dim, {.from = source::saved}, options.padding));
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::int32_t* ids = tile.ids(b);
-      const std::ptrdiff_t length = tile.length(b);
-      scalar* y = tile.y(b);
-      add_up<0>(tile.parameters, ids, length, y);
-      const auto divisor = static_cast<scalar>(divisor_of(ids, length));
-      for (std::size_t i = 0; i < Dim; ++i) y[i] /= divisor;
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    constexpr auto width = static_cast<std::ptrdiff_t>(Dim);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::int32_t* ids = team.ids(b);
+      const std::ptrdiff_t length = team.length(b);
+      const auto divisor = divisor_of(team, ids, length);
+      scalar* y = team.y(b);
+      team.map(width, [&](const auto& at) {
+        // Chains of their own for every fourth position, to hide the latency of additions.
+        auto first = at.zero();
+        auto second = at.zero();
+        auto third = at.zero();
+        auto fourth = at.zero();
+        const auto add = [&](auto& sum, std::int32_t id) {
+          if (!is_padding(id)) sum += at(team.parameters + id * width);
+        };
+        std::ptrdiff_t t = 0;
+        for (; t + 4 <= length; t += 4) {
+          add(first, ids[t]);
+          add(second, ids[t + 1]);
+          add(third, ids[t + 2]);
+          add(fourth, ids[t + 3]);
+        }
+        for (; t < length; ++t) add(first, ids[t]);
+        at.put(y, ((first + second) + (third + fourth)) / divisor);
+      });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const scalar* dy = tile.dy(b);
-      scalar* delta = tile.saved(b);
-      const auto divisor = static_cast<scalar>(divisor_of(tile.ids(b), tile.length(b)));
-      for (std::size_t i = 0; i < Dim; ++i) delta[i] = dy[i] / divisor;
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* dy = team.dy(b);
+      scalar* delta = team.saved(b);
+      const auto divisor = divisor_of(team, team.ids(b), team.length(b));
+      team.map(static_cast<std::ptrdiff_t>(Dim), [&](const auto& at) { at.put(delta, at(dy) / divisor); });
     }
   }
 
  private:
-  [[nodiscard]] static constexpr bool is_padding(std::int32_t id) noexcept {
-    return static_cast<std::size_t>(id) == options.padding;
+  [[nodiscard]] PERGRAD_HD static constexpr bool is_padding(std::int32_t id) noexcept {
+    constexpr std::size_t padding = options.padding;
+    return static_cast<std::size_t>(id) == padding;
   }
   /// n of a mean, at least 1; 1 for a sum.
-  [[nodiscard]] static std::ptrdiff_t divisor_of(const std::int32_t* ids, std::ptrdiff_t length) noexcept {
-    if (options.sum) return 1;
-    std::int32_t count = 0;
-    for (std::ptrdiff_t t = 0; t < length; ++t) count += is_padding(ids[t]) ? 0 : 1;
-    return count == 0 ? 1 : count;
-  }
-
-  /// Columns from `First` on of the sum of rows, a block at a time: its sums stay in registers, in chains of their own
-  /// for every fourth position.
-  template <std::size_t First, class Scalar>
-  static void add_up(const Scalar* table, const std::int32_t* ids, std::ptrdiff_t length, Scalar* y) noexcept {
-    constexpr std::size_t left = Dim - First;
-    constexpr std::size_t block = left >= 32 ? 32 : left >= 16 ? 16 : left;
-    constexpr std::ptrdiff_t chains = 4;
-    Scalar sums[chains][block] = {};
-    const auto add = [&](Scalar(&sum)[block], std::int32_t id) {
-      if (is_padding(id)) return;
-      const Scalar* row = table + id * static_cast<std::ptrdiff_t>(Dim) + First;
-      for (std::size_t i = 0; i < block; ++i) sum[i] += row[i];
-    };
-    const std::ptrdiff_t whole = length / chains * chains;
-    for (std::ptrdiff_t t = 0; t < whole; t += chains) {
-      for (std::ptrdiff_t c = 0; c < chains; ++c) add(sums[c], ids[t + c]);
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static typename Team::scalar divisor_of(const Team& team, const std::int32_t* ids,
+                                                                   std::ptrdiff_t length) {
+    if constexpr (options.sum) {
+      return 1;
+    } else {
+      const std::ptrdiff_t count = team.count(length, [&](std::ptrdiff_t t) { return !is_padding(ids[t]); });
+      return static_cast<typename Team::scalar>(count == 0 ? 1 : count);
     }
-    for (std::ptrdiff_t t = whole; t < length; ++t) add(sums[0], ids[t]);
-    for (std::size_t i = 0; i < block; ++i) {
-      y[First + i] = (sums[0][i] + sums[1][i]) + (sums[2][i] + sums[3][i]);
-    }
-    if constexpr (left > block) add_up<First + block>(table, ids, length, y);
   }
 };
 
@@ -25317,6 +25552,7 @@ namespace detail {
 template <std::size_t Groups, class... Options>
 struct grouped_norm {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool stored_order = true;
   static constexpr bool channels_first = true;
   static constexpr norm_options options = gather<norm_options, Options...>();
@@ -25353,50 +25589,138 @@ struct grouped_norm {
     initialise_affine(initialiser, first, in.e0, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto channels = static_cast<std::ptrdiff_t>(tile.in.e0);
-    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
-    const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(tile.in));
-    const scalar* gain = options.affine ? tile.parameters : nullptr;
-    const scalar* shift = options.affine ? tile.parameters + channels : nullptr;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      scalar* xhat = tile.saved(b);
-      if (size > channels) {
-        normalisation::forward_image(tile.x_layout, tile.x(b), tile.y_layout, tile.y(b), group_size, options.epsilon,
-                                     gain, shift, xhat, xhat + size);
-      } else {
-        normalisation::forward_pixel(tile.x(b) + tile.x_layout.start, tile.y(b) + tile.y_layout.start, channels,
-                                     group_size, options.epsilon, gain, shift, xhat, xhat + size);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto channels = static_cast<std::ptrdiff_t>(team.in.e0);
+    const auto size = static_cast<std::ptrdiff_t>(team.in.size());
+    const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(team.in));
+    const double share = 1 / static_cast<double>(group_size * (size / channels));
+    const scalar* gain = affine ? team.parameters : nullptr;
+    const scalar* shift = affine ? team.parameters + channels : nullptr;
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* x = team.x(b);
+      scalar* y = team.y(b);
+      scalar* xhat = team.saved(b);
+      scalar* rates = xhat + size;
+      if (size == channels) {  // one pixel: groups are rows
+        x += team.x_layout.start;
+        y += team.y_layout.start;
+        team.for_each_row(channels / group_size, [&](std::ptrdiff_t r, const auto& row) {
+          const std::ptrdiff_t first = r * group_size;
+          const auto by = normalisation::normaliser_of_row<true>(row, group_size, x + first, epsilon());
+          row.fill(1, rates + r, by.rate);
+          normalisation::forward_row<true>(row, group_size, x + first, by, affine ? gain + first : nullptr,
+                                           affine ? shift + first : nullptr, xhat + first, y + first);
+        });
+        continue;
       }
+      const auto add_up = [](std::ptrdiff_t /*channel*/, const auto& sums) { return sums; };
+      team.for_each_group(channels, group_size, [&](const auto& groups) {
+        const auto mean = groups.template reduce<1>(
+            team.x_layout, team.x_layout, {},
+            [&](const auto& /*channels*/) { return [=](const auto& at) { return values(at.first(x) * share); }; },
+            add_up);
+        const auto sums = groups.template reduce<2>(
+            team.x_layout, team.x_layout, {},
+            [&](const auto& here) {
+              const auto centre = here.per_channel([&](std::ptrdiff_t c) { return mean(c)[0]; });
+              return [=](const auto& at) {
+                const auto deviation = at.first(x) - centre;
+                return values(deviation * share, deviation * share * deviation);
+              };
+            },
+            add_up);
+        const auto by = groups.each([&](std::ptrdiff_t group) {
+          const std::ptrdiff_t c = group * group_size;
+          return normalisation::normaliser<scalar>{mean(c)[0], sums(c)[0], sums(c)[1], epsilon()};
+        });
+        groups.keep(rates, [&](std::ptrdiff_t c) { return by(c).rate; });
+        groups.map(team.x_layout, team.y_layout, [&](const auto& here) {
+          const auto centre = here.per_channel([&](std::ptrdiff_t c) { return by(c).mean; });
+          const auto rate = here.per_channel([&](std::ptrdiff_t c) { return by(c).rate; });
+          const auto rest = here.per_channel([&](std::ptrdiff_t c) { return by(c).rest; });
+          const auto gains = here.per_channel([&](std::ptrdiff_t c) { return affine ? gain[c] : scalar{1}; });
+          const auto shifts = here.per_channel([&](std::ptrdiff_t c) { return affine ? shift[c] : scalar{0}; });
+          return [=](const auto& at) {
+            const auto value = normalisation::formula<true>::forward(at.first(x), centre, rate, rest);
+            at.put_dense(xhat, value);
+            at.put_second(y, value * gains + shifts);
+          };
+        });
+      });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto channels = static_cast<std::ptrdiff_t>(tile.in.e0);
-    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
-    const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(tile.in));
-    const scalar* gain = options.affine ? tile.parameters : nullptr;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const scalar* xhat = tile.saved(b);
-      scalar* gain_sums = tile.saved(b) + size + channels / group_size;
-      scalar* shift_sums = gain_sums + channels;
-      scalar* dx = tile.wants_dx ? tile.dx(b) : nullptr;
-      if (size > channels) {
-        normalisation::backward_image(tile.dy_layout, tile.dy(b), tile.dx_layout, dx, group_size, gain, xhat,
-                                      xhat + size, gain_sums, shift_sums);
-      } else {
-        normalisation::backward_pixel(tile.dy(b) + tile.dy_layout.start,
-                                      dx == nullptr ? nullptr : dx + tile.dx_layout.start, channels, group_size, gain,
-                                      xhat, xhat + size, gain_sums, shift_sums);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto channels = static_cast<std::ptrdiff_t>(team.in.e0);
+    const auto size = static_cast<std::ptrdiff_t>(team.in.size());
+    const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(team.in));
+    const double share = 1 / static_cast<double>(group_size * (size / channels));
+    const scalar* gain = affine ? team.parameters : nullptr;
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* dy = team.dy(b);
+      scalar* dx = team.wants_dx ? team.dx(b) : nullptr;
+      const scalar* xhat = team.saved(b);
+      const scalar* rates = xhat + size;
+      scalar* gain_sums = affine ? team.saved(b) + size + channels / group_size : nullptr;
+      scalar* shift_sums = affine ? gain_sums + channels : nullptr;
+      if (size == channels) {
+        dy += team.dy_layout.start;
+        if (dx != nullptr) {
+          dx += team.dx_layout.start;
+          team.for_each_row(channels / group_size, [&](std::ptrdiff_t r, const auto& row) {
+            const std::ptrdiff_t first = r * group_size;
+            normalisation::backward_row<true>(row, group_size, xhat + first, rates[r], affine ? gain + first : nullptr,
+                                              dy + first, dx + first);
+          });
+        }
+        if constexpr (affine) {
+          team.map(channels, [&](const auto& at) {
+            at.put(shift_sums, at(dy));
+            at.put(gain_sums, at(dy) * at(xhat));
+          });
+        }
+        continue;
       }
+      team.for_each_group(channels, group_size, [&](const auto& groups) {
+        const auto sums = groups.template reduce<2>(
+            team.dy_layout, team.dy_layout, {{shift_sums, gain_sums}},
+            [&](const auto& /*channels*/) {
+              return [=](const auto& at) {
+                const auto slope = at.first(dy);
+                return values(slope, slope * at.dense(xhat));
+              };
+            },
+            [&](std::ptrdiff_t c, const auto& of_channel) {
+              const double weight = affine ? share * static_cast<double>(gain[c]) : share;
+              return values(weight * of_channel[0], weight * of_channel[1]);
+            });
+        if (dx == nullptr) return;
+        groups.map(team.dy_layout, team.dx_layout, [&](const auto& here) {
+          const auto rate = here.per_channel([&](std::ptrdiff_t c) { return rates[c / group_size]; });
+          const auto slope = here.per_channel([&](std::ptrdiff_t c) { return affine ? gain[c] : scalar{1}; });
+          const auto mean = here.per_channel([&](std::ptrdiff_t c) { return static_cast<scalar>(sums(c)[0]); });
+          const auto projection = here.per_channel([&](std::ptrdiff_t c) { return static_cast<scalar>(sums(c)[1]); });
+          return [=](const auto& at) {
+            at.put_second(dx, normalisation::formula<true>::backward(at.first(dy) * slope, at.dense(xhat), mean,
+                                                                     projection, rate));
+          };
+        });
+      });
     }
   }
 
  private:
-  [[nodiscard]] static constexpr std::size_t group_count(shape in) noexcept { return Groups == 0 ? in.e0 : Groups; }
+  static constexpr bool affine = options.affine;
+  [[nodiscard]] PERGRAD_HD static constexpr double epsilon() noexcept {
+    constexpr double chosen = options.epsilon;
+    return chosen;
+  }
+  [[nodiscard]] PERGRAD_HD static constexpr std::size_t group_count(shape in) noexcept {
+    return Groups == 0 ? in.e0 : Groups;
+  }
 };
 
 template <std::size_t Rank, class... Options>
@@ -25474,6 +25798,7 @@ namespace pergrad::inline v0_1 {
 struct mean_over_positions {
   static constexpr const char* name = "mean_over_positions";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool knows_lengths = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e1}; }
@@ -25481,37 +25806,35 @@ struct mean_over_positions {
     return in.rank() == 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t length = tile.length(b);
-      const auto divisor = on_host::splat(static_cast<scalar>(std::max<std::ptrdiff_t>(1, length)));
-      const scalar* x = tile.x(b);
-      scalar* y = tile.y(b);
-      on_host::for_each_vector<scalar>(features, [&](std::ptrdiff_t i, const auto& lanes) {
-        auto sum = on_host::splat(scalar{0});
-        for (std::ptrdiff_t t = 0; t < length; ++t) sum += lanes.load(x + t * features + i);
-        lanes.store(y + i, sum / divisor);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::ptrdiff_t length = team.length(b);
+      const auto divisor = static_cast<scalar>(length < 1 ? 1 : length);
+      const scalar* x = team.x(b);
+      scalar* y = team.y(b);
+      team.map(features, [&](const auto& at) {
+        auto sum = at.zero();
+        for (std::ptrdiff_t t = 0; t < length; ++t) sum += at(x + t * features);
+        at.put(y, sum / divisor);
       });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto positions = static_cast<std::ptrdiff_t>(tile.in.e0);
-    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const std::ptrdiff_t length = tile.length(b);
-      const auto divisor = on_host::splat(static_cast<scalar>(std::max<std::ptrdiff_t>(1, length)));
-      const scalar* dy = tile.dy(b);
-      scalar* dx = tile.dx(b);
-      on_host::for_each_vector<scalar>(features, [&](std::ptrdiff_t i, const auto& lanes) {
-        const on_host::vector<scalar> share = lanes.load(dy + i) / divisor;
-        for (std::ptrdiff_t t = 0; t < length; ++t) lanes.store(dx + t * features + i, share);
-      });
-      std::fill(dx + length * features, dx + positions * features, scalar{0});
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto positions = static_cast<std::ptrdiff_t>(team.in.e0);
+    const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      const std::ptrdiff_t length = team.length(b);
+      const auto divisor = static_cast<scalar>(length < 1 ? 1 : length);
+      const scalar* dy = team.dy(b);
+      scalar* dx = team.dx(b);
+      team.map(length, features,
+               [&](std::ptrdiff_t t, const auto& at) { at.put(dx + t * features, at(dy) / divisor); });
+      team.fill((positions - length) * features, dx + length * features, scalar{0});
     }
   }
 };
@@ -25531,40 +25854,45 @@ namespace detail {
 template <bool ByPosition>
 struct concatenation {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool joins_positions = true;
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const rows_of rows{tile.in, tile.in2};
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      for (std::ptrdiff_t r = 0; r < rows.count; ++r) {
-        std::copy_n(tile.x(b) + r * rows.first, rows.first, tile.y(b) + r * rows.both());
-        std::copy_n(tile.x2(b) + r * rows.second, rows.second, tile.y(b) + r * rows.both() + rows.first);
-      }
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const rows_of rows{team.in, team.in2};
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      copy_rows(team, rows.count, rows.first, team.x(b), rows.first, team.y(b), rows.both());
+      copy_rows(team, rows.count, rows.second, team.x2(b), rows.second, team.y(b) + rows.first, rows.both());
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const rows_of rows{tile.in, tile.in2};
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      for (std::ptrdiff_t r = 0; r < rows.count; ++r) {
-        const auto* dy = tile.dy(b) + r * rows.both();
-        if (tile.wants_dx) std::copy_n(dy, rows.first, tile.dx(b) + r * rows.first);
-        if (tile.wants_dx2) std::copy_n(dy + rows.first, rows.second, tile.dx2(b) + r * rows.second);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    const rows_of rows{team.in, team.in2};
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      if (team.wants_dx) copy_rows(team, rows.count, rows.first, team.dy(b), rows.both(), team.dx(b), rows.first);
+      if (team.wants_dx2) {
+        copy_rows(team, rows.count, rows.second, team.dy(b) + rows.first, rows.both(), team.dx2(b), rows.second);
       }
     }
   }
 
  private:
+  template <class Team>
+  PERGRAD_HD static void copy_rows(const Team& team, std::ptrdiff_t rows, std::ptrdiff_t width,
+                                   const typename Team::scalar* from, std::ptrdiff_t from_step,
+                                   typename Team::scalar* to, std::ptrdiff_t to_step) {
+    team.map(rows, width,
+             [&](std::ptrdiff_t r, const auto& at) { at.put(to + r * to_step, at(from + r * from_step)); });
+  }
   struct rows_of {
-    constexpr rows_of(shape in, shape in2) noexcept
+    PERGRAD_HD constexpr rows_of(shape in, shape in2) noexcept
         : count{ByPosition && in.rank() == 2 ? static_cast<std::ptrdiff_t>(in.e0) : 1},
           first{static_cast<std::ptrdiff_t>(in.size()) / count},
           second{static_cast<std::ptrdiff_t>(in2.size()) / count} {}
     std::ptrdiff_t count;
     std::ptrdiff_t first;
     std::ptrdiff_t second;
-    [[nodiscard]] constexpr std::ptrdiff_t both() const noexcept { return first + second; }
+    [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t both() const noexcept { return first + second; }
   };
 };
 
@@ -25691,6 +26019,24 @@ struct gate_block {
   std::size_t count = 1;
 };
 
+// Constants of a cell, as numbers that device code may read.
+template <class Cell>
+inline constexpr std::size_t gate_block_count = Cell::input_blocks.size();
+template <class Cell, std::size_t Index>
+inline constexpr gate_block gate_block_at = Cell::input_blocks[Index];
+
+/// f(in_area, in_weight, count) for the blocks of a cell's gates that the input meets.
+template <class Cell, class Function>
+PERGRAD_HD void for_each_gate_block(const Function& f) {
+  const auto call = [&]<std::size_t... Index>(std::index_sequence<Index...> /*blocks*/) {
+    (f(static_cast<std::ptrdiff_t>(gate_block_at<Cell, Index>.in_area),
+       static_cast<std::ptrdiff_t>(gate_block_at<Cell, Index>.in_weight),
+       static_cast<std::ptrdiff_t>(gate_block_at<Cell, Index>.count)),
+     ...);
+  };
+  call(std::make_index_sequence<gate_block_count<Cell>>{});
+}
+
 /// What a cell's step sees of one sample at one position. `c`, `tanh_c` of cells with two states only.
 template <class Scalar>
 struct cell_step {
@@ -25712,8 +26058,9 @@ struct usual_cell {
   static constexpr std::size_t first_recurrent = 0;  ///< of a record's gates, which meets the state
   static constexpr bool may_be_relu = false;
   /// What a record still needs before the state is added to it.
-  template <class Tile, class Scalar>
-  static void prepare(const Tile& /*tile*/, std::size_t /*hidden*/, Scalar* /*first_record*/, const Scalar* /*bias*/) {}
+  template <class Team, class Scalar>
+  PERGRAD_HD static void prepare(const Team& /*team*/, std::ptrdiff_t /*hidden*/, Scalar* /*first_record*/,
+                                 const Scalar* /*bias*/) {}
 };
 
 /// One direction of one layer. `Cell` says what its elements compute; `Last`: only the last state is put out; `Given`:
@@ -25724,6 +26071,7 @@ struct recurrent_core {
   [[nodiscard]] static constexpr auto settings() noexcept requires requires { Cell::setting; }
   { return std::array{Cell::setting}; }
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool knows_lengths = true;
   static constexpr std::size_t samples_together = 8;
 
@@ -25753,6 +26101,20 @@ struct recurrent_core {
   }
   [[nodiscard]] static constexpr std::array<matrix, 2> matrices(shape in) noexcept {
     return {matrix{0, gates, in.e1}, matrix{gates * in.e1, gates, Hidden}};
+  }
+  /// What meets the input, without its biases.
+  [[nodiscard]] static constexpr auto projections(shape in) noexcept {
+    std::array<position_projection, Cell::input_blocks.size()> list{};
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const gate_block& gate = Cell::input_blocks[i];
+      const operand record{source::saved, gate.in_area * Hidden, area};
+      list[i] = {.positions = in.e0,
+                 .weights = {gate.in_weight * Hidden * in.e1, gate.count * Hidden, in.e1},
+                 .x = {source::activation, 0, in.e1},
+                 .y = record,
+                 .delta = record};
+    }
+    return list;
   }
   /// Records, states before and after every position, and for cells with two states c and tanh c.
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept {
@@ -25793,105 +26155,126 @@ struct recurrent_core {
     }
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const extents at{tile};
-    scalar* bias = tile.scratch(0);
-    gather_biases(tile.parameters + number(gates) * (at.features + number(Hidden)), bias);
-    for (index b = 0; b < tile.samples; ++b) start(tile, at, b);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const extents at{team};
+    const matrix_view<scalar> input_weights = team.transposed(0, 0, number(gates), at.features);
+    const matrix_view<scalar> recurrent_weights =
+        team.transposed(1, number(gates) * at.features, number(gates), number(Hidden));
+    scalar* bias = team.scratch(0);
+    gather_biases(team, team.parameters + number(gates) * (at.features + number(Hidden)), bias);
+    for (index b = 0; b < team.samples; ++b) start(team, at, b);
     for_each_stretch(at.longest, Reversed, [&](index first, index count) {
-      for (const gate_block& gate : Cell::input_blocks) {
-        const index offset = number(gate.in_area * Hidden);
-        tile.multiply_bias({{{}, {tile.samples, tile.x.step, tile.saved.step}, {count, at.features, number(area)}},
-                            {{}, {}, {at.features, 1, number(gates)}},
-                            number(gate.count * Hidden)},
-                           tile.x(0) + first * at.features, tile.transposed(0) + number(gate.in_weight * Hidden),
-                           tile.saved(0) + first * number(area) + offset, bias + offset);
-      }
+      for_each_gate_block<Cell>([&](index in_area, index in_weight, index gate_count) {
+        const index offset = in_area * number(Hidden);
+        if (team.projected) {
+          auto* record = first_record(team, first) + offset;
+          return team.map(count, gate_count * number(Hidden), [&](index p, const auto& here) {
+            auto* row = record + p * number(area);
+            here.put(row, here(row) + here(bias + offset));
+          });
+        }
+        team.multiply_bias({.outer = {team.samples, team.x.step, team.saved.step},
+                            .rows = {count, at.features, number(area)},
+                            .depth = at.features,
+                            .columns = gate_count * number(Hidden)},
+                           team.x(0) + first * at.features, input_weights.from(0, in_weight * number(Hidden)),
+                           team.saved(0) + first * number(area) + offset, bias + offset);
+      });
       for_each_position(first, count, Reversed, [&](index p) {
-        Cell::prepare(tile, Hidden, first_record(tile, p), bias);
-        tile.multiply_add({{{}, {}, {tile.samples, tile.saved.step, tile.saved.step}},
-                           {{}, {}, {number(Hidden), 1, number(gates)}},
-                           number(gates)},
-                          tile.saved(0) + at.states + before(p) * number(Hidden), tile.transposed(1),
-                          first_record(tile, p) + number(first_recurrent));
-        for (index b = 0; b < tile.samples; ++b) {
-          if (p < tile.length(b)) {
-            Cell::template forward<scalar>(Hidden, step_of(tile, at, b, p));
+        Cell::prepare(team, number(Hidden), first_record(team, p), bias);
+        team.multiply_add({.rows = {team.samples, team.saved.step, team.saved.step},
+                           .depth = number(Hidden),
+                           .columns = number(gates)},
+                          team.saved(0) + at.states + before(p) * number(Hidden), recurrent_weights,
+                          first_record(team, p) + number(first_recurrent));
+        for (index b = 0; b < team.samples; ++b) {
+          if (p < team.length(b)) {
+            const auto step = step_of(team, at, b, p);
+            team.map(number(Hidden), [&](const auto& here) { Cell::forward_at(here, number(Hidden), step); });
           } else {
-            end(tile, at, b, p);
+            end(team, at, b, p);
           }
         }
       });
     });
-    for (index b = 0; Last && b < tile.samples; ++b) {
-      const scalar* last = tile.saved(b) + at.states + (Reversed ? 0 : tile.length(b)) * number(Hidden);
-      std::copy_n(last, Hidden, tile.y(b));
+    for (index b = 0; Last && b < team.samples; ++b) {
+      const scalar* last = team.saved(b) + at.states + (Reversed ? 0 : team.length(b)) * number(Hidden);
+      team.copy(number(Hidden), last, team.y(b));
     }
   }
 
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const extents at{tile};
-    for (index b = 0; b < tile.samples; ++b) {
-      std::fill_n(tile.scratch(b), state, scalar{0});
-      if (Last) std::copy_n(tile.dy(b), Hidden, tile.scratch(b));
-      if (tile.wants_dx) {
-        std::fill(tile.dx(b) + at.longest * at.features, tile.dx(b) + at.positions * at.features, scalar{0});
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const extents at{team};
+    const matrix_view<scalar> input_weights = team.matrix(0, number(gates), at.features);
+    const matrix_view<scalar> recurrent_weights =
+        team.matrix(number(gates) * at.features, number(gates), number(Hidden));
+    for (index b = 0; b < team.samples; ++b) {
+      team.fill(number(state), team.scratch(b), scalar{0});
+      if (Last) team.copy(number(Hidden), team.dy(b), team.scratch(b));
+      if (team.wants_dx) {
+        team.fill((at.positions - at.longest) * at.features, team.dx(b) + at.longest * at.features, scalar{0});
       }
     }
-    const scalar* input_weights = tile.parameters;
-    const scalar* recurrent_weights = tile.parameters + number(gates) * at.features;
     const index first_position = Reversed ? at.longest - 1 : 0;
     for_each_stretch(at.longest, !Reversed, [&](index first, index count) {
       for_each_position(first, count, !Reversed, [&](index p) {
-        for (index b = 0; b < tile.samples; ++b) {
-          if (p < tile.length(b)) Cell::template backward<scalar>(Hidden, step_of(tile, at, b, p));
+        for (index b = 0; b < team.samples; ++b) {
+          if (p >= team.length(b)) continue;
+          const auto step = step_of(team, at, b, p);
+          team.map(number(Hidden), [&](const auto& here) { Cell::backward_at(here, number(Hidden), step); });
         }
-        if (p == first_position && !tile.wants_dx2) return;
-        tile.multiply_add({{{}, {}, {tile.samples, tile.saved.step, tile.scratch.step}},
-                           {{}, {}, {number(gates), 1, number(Hidden)}},
-                           number(Hidden)},
-                          first_record(tile, p) + number(first_recurrent), recurrent_weights, tile.scratch(0));
+        if (p == first_position && !team.wants_dx2) return;
+        team.multiply_add({.rows = {team.samples, team.saved.step, team.scratch.step},
+                           .depth = number(gates),
+                           .columns = number(Hidden)},
+                          first_record(team, p) + number(first_recurrent), recurrent_weights, team.scratch(0));
       });
       bool add = false;
-      for (const gate_block& gate : Cell::input_blocks) {
-        if (!tile.wants_dx) break;
-        const scalar* delta = first_record(tile, first) + number(gate.in_area * Hidden);
-        const scalar* weights = input_weights + number(gate.in_weight * Hidden) * at.features;
-        scalar* dx = tile.dx(0) + first * at.features;
-        const auto multiply = add ? &Tile::multiply_add : &Tile::multiply;
-        multiply({{{}, {tile.samples, tile.saved.step, tile.dx.step}, {count, number(area), at.features}},
-                  {{}, {}, {number(gate.count * Hidden), 1, at.features}},
-                  at.features},
-                 delta, weights, dx);
+      for_each_gate_block<Cell>([&](index in_area, index in_weight, index gate_count) {
+        if (!team.wants_dx || team.projected) return;
+        const product_sizes sizes{.outer = {team.samples, team.saved.step, team.dx.step},
+                                  .rows = {count, number(area), at.features},
+                                  .depth = gate_count * number(Hidden),
+                                  .columns = at.features};
+        const scalar* delta = first_record(team, first) + in_area * number(Hidden);
+        const matrix_view<scalar> weights = input_weights.from(in_weight * number(Hidden), 0);
+        scalar* dx = team.dx(0) + first * at.features;
+        if (add) {
+          team.multiply_add(sizes, delta, weights, dx);
+        } else {
+          team.multiply(sizes, delta, weights, dx);
+        }
         add = true;
-      }
+      });
     });
-    for (index b = 0; tile.wants_dx2 && b < tile.samples; ++b) std::copy_n(tile.scratch(b), state, tile.dx2(b));
+    for (index b = 0; team.wants_dx2 && b < team.samples; ++b) team.copy(number(state), team.scratch(b), team.dx2(b));
   }
 
  private:
   using index = std::ptrdiff_t;
-  [[nodiscard]] static constexpr index number(std::size_t count) noexcept { return static_cast<index>(count); }
+  [[nodiscard]] PERGRAD_HD static constexpr index number(std::size_t count) noexcept {
+    return static_cast<index>(count);
+  }
   [[nodiscard]] static constexpr shape output_of(shape in) noexcept {
     return Last ? shape{Hidden} : shape{in.e0, Hidden};
   }
-  [[nodiscard]] static constexpr index before(index p) noexcept { return Reversed ? p + 1 : p; }
-  [[nodiscard]] static constexpr index after(index p) noexcept { return Reversed ? p : p + 1; }
+  [[nodiscard]] PERGRAD_HD static constexpr index before(index p) noexcept { return Reversed ? p + 1 : p; }
+  [[nodiscard]] PERGRAD_HD static constexpr index after(index p) noexcept { return Reversed ? p : p + 1; }
 
   /// Sizes that the tile's samples share, and where arrays of `saved` begin.
   struct extents {
-    template <class Tile>
-    explicit extents(const Tile& tile)
-        : positions{number(tile.in.e0)},
-          features{number(tile.in.e1)},
+    template <class Team>
+    PERGRAD_HD explicit extents(const Team& team)
+        : positions{number(team.in.e0)},
+          features{number(team.in.e1)},
           states{positions * number(area)},
           cells{states + (positions + 1) * number(Hidden)},
           tanh_cells{cells + (positions + 1) * number(Hidden)} {
-      for (index b = 0; b < tile.samples; ++b) longest = std::max(longest, tile.length(b));
+      for (index b = 0; b < team.samples; ++b) longest = longest < team.length(b) ? team.length(b) : longest;
     }
     index positions;
     index features;
@@ -25901,16 +26284,16 @@ struct recurrent_core {
     index longest = 0;  ///< positions of the longest sample
   };
 
-  template <class Tile>
-  [[nodiscard]] static auto* first_record(const Tile& tile, index p) {
-    return tile.saved(0) + p * number(area);
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static auto* first_record(const Team& team, index p) {
+    return team.saved(0) + p * number(area);
   }
-  template <class Tile>
-  [[nodiscard]] static auto step_of(const Tile& tile, const extents& at, index b, index p) {
-    using scalar = typename Tile::scalar;
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static auto step_of(const Team& team, const extents& at, index b, index p) {
+    using scalar = typename Team::scalar;
     constexpr index width = number(Hidden);
     constexpr bool two = Cell::states > 1;
-    scalar* saved = tile.saved(b);
+    scalar* saved = team.saved(b);
     scalar* h = saved + at.states;
     scalar* c = two ? saved + at.cells : nullptr;
     return cell_step<scalar>{saved + p * number(area),
@@ -25919,66 +26302,68 @@ struct recurrent_core {
                              two ? c + before(p) * width : nullptr,
                              two ? c + after(p) * width : nullptr,
                              two ? saved + at.tanh_cells + p * width : nullptr,
-                             Last ? nullptr : tile.y(b) + p * width,
-                             Last || tile.dy.first == nullptr ? nullptr : tile.dy(b) + p * width,
-                             tile.scratch(b),
-                             two ? tile.scratch(b) + width : nullptr};
+                             Last ? nullptr : team.y(b) + p * width,
+                             Last || team.dy.first == nullptr ? nullptr : team.dy(b) + p * width,
+                             team.scratch(b),
+                             two ? team.scratch(b) + width : nullptr};
   }
 
   /// Calls f(first, count) for stretches of positions whose records stay in the cache between two products.
   template <class Function>
-  static void for_each_stretch(index positions, bool descending, Function&& f) {
+  PERGRAD_HD static void for_each_stretch(index positions, bool descending, Function&& f) {
     constexpr index together = 16;
     const index stretches = (positions + together - 1) / together;
     for (index k = 0; k < stretches; ++k) {
       const index first = (descending ? stretches - 1 - k : k) * together;
-      f(first, std::min(together, positions - first));
+      f(first, positions - first < together ? positions - first : together);
     }
   }
   template <class Function>
-  static void for_each_position(index first, index count, bool descending, Function&& f) {
+  PERGRAD_HD static void for_each_position(index first, index count, bool descending, Function&& f) {
     for (index k = 0; k < count; ++k) f(descending ? first + count - 1 - k : first + k);
   }
 
   /// What a record starts from: biases, where the two of PyTorch's meet in one sum added up.
-  template <class Scalar>
-  static void gather_biases(const Scalar* biases, Scalar* bias) {
-    std::fill_n(bias, area, Scalar{0});
-    for (const gate_block& gate : Cell::input_blocks) {
-      if (Biases > 0) {
-        std::copy_n(biases + gate.in_weight * Hidden, gate.count * Hidden, bias + gate.in_area * Hidden);
-      }
-    }
-    for (std::size_t i = 0; Biases > 1 && i < gates; ++i) bias[first_recurrent + i] += biases[gates + i];
+  template <class Team, class Scalar>
+  PERGRAD_HD static void gather_biases(const Team& team, const Scalar* biases, Scalar* bias) {
+    constexpr index hidden = number(Hidden);
+    team.fill(number(area), bias, Scalar{0});
+    for_each_gate_block<Cell>([&](index in_area, index in_weight, index gate_count) {
+      if (Biases > 0) team.copy(gate_count * hidden, biases + in_weight * hidden, bias + in_area * hidden);
+    });
+    if (Biases <= 1) return;
+    Scalar* met = bias + number(first_recurrent);
+    const Scalar* second = biases + number(gates);
+    team.map(number(gates), [&](const auto& at) { at.put(met, at(met) + at(second)); });
   }
 
   /// The initial state, and zeros where no position is: factors read all rows.
-  template <class Tile>
-  static void start(const Tile& tile, const extents& at, index b) {
-    using scalar = typename Tile::scalar;
+  template <class Team>
+  PERGRAD_HD static void start(const Team& team, const extents& at, index b) {
+    using scalar = typename Team::scalar;
     constexpr index width = number(Hidden);
-    scalar* saved = tile.saved(b);
-    std::fill(saved + at.longest * number(area), saved + at.states, scalar{0});
+    scalar* saved = team.saved(b);
+    team.fill((at.positions - at.longest) * number(area), saved + at.longest * number(area), scalar{0});
     scalar* h = saved + at.states;
-    std::fill(h + at.longest * width, h + (at.positions + 1) * width, scalar{0});
-    const index row = Reversed ? tile.length(b) : 0;
-    if (Reversed) std::fill(h + row * width, h + at.longest * width, scalar{0});
-    for (std::size_t part = 0; part < Cell::states; ++part) {
+    team.fill((at.positions + 1 - at.longest) * width, h + at.longest * width, scalar{0});
+    const index row = Reversed ? team.length(b) : 0;
+    if (Reversed) team.fill((at.longest - row) * width, h + row * width, scalar{0});
+    for (index part = 0; part < number(Cell::states); ++part) {
       scalar* to = saved + (part == 0 ? at.states : at.cells) + row * width;
       if constexpr (Given) {
-        std::copy_n(tile.x2(b) + number(part) * width, width, to);
+        team.copy(width, team.x2(b) + part * width, to);
       } else {
-        std::fill_n(to, width, scalar{0});
+        team.fill(width, to, scalar{0});
       }
     }
   }
   /// A position beyond the sample's length.
-  template <class Tile>
-  static void end(const Tile& tile, const extents& at, index b, index p) {
-    using scalar = typename Tile::scalar;
-    scalar* saved = tile.saved(b);
-    std::fill_n(saved + p * number(area), area, scalar{0});
-    if (!Reversed) std::fill_n(saved + at.states + (p + 1) * number(Hidden), Hidden, scalar{0});
+  template <class Team>
+  PERGRAD_HD static void end(const Team& team, const extents& at, index b, index p) {
+    using scalar = typename Team::scalar;
+    scalar* saved = team.saved(b);
+    team.fill(number(area), saved + p * number(area), scalar{0});
+    if (!Reversed) team.fill(number(Hidden), saved + at.states + (p + 1) * number(Hidden), scalar{0});
   }
 };
 
@@ -26033,50 +26418,60 @@ struct gru_cell : usual_cell {
   static constexpr std::array<gate_block, 2> input_blocks{{{1, 0, 2}, {0, 2, 1}}};
 
   /// q_n starts from its bias.
-  template <class Tile, class Scalar>
-  static void prepare(const Tile& tile, std::size_t hidden, Scalar* first_record, const Scalar* bias) {
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      std::copy_n(bias + 3 * hidden, hidden, first_record + b * tile.saved.step + 3 * hidden);
+  template <class Team, class Scalar>
+  PERGRAD_HD static void prepare(const Team& team, std::ptrdiff_t hidden, Scalar* first_record, const Scalar* bias) {
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      team.copy(hidden, bias + 3 * hidden, first_record + b * team.saved.step + 3 * hidden);
     }
   }
 
-  template <class Scalar>
-  static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
-    const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      Scalar* area_k = at.area + k;
-      const value reset = math::sigmoid(value{lanes.load(area_k + width)});
-      const value update = math::sigmoid(value{lanes.load(area_k + 2 * width)});
-      const value candidate = math::tanh(value{lanes.load(area_k) + reset * lanes.load(area_k + 3 * width)});
-      const value h = (1 - update) * candidate + update * lanes.load(at.h_before + k);
-      lanes.store(area_k, candidate);
-      lanes.store(area_k + width, reset);
-      lanes.store(area_k + 2 * width, update);
-      lanes.store(at.h + k, h);
-      if (at.y != nullptr) lanes.store(at.y + k, h);
-    });
+  template <class Value>
+  struct values {
+    Value candidate, reset, update, h;
+  };
+  /// From the pre-activations and the state before.
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static values<Value> forward(Value candidate, Value reset, Value update, Value from_state,
+                                                        Value h_before) noexcept {
+    reset = math::sigmoid(reset);
+    update = math::sigmoid(update);
+    candidate = math::tanh(Value{candidate + reset * from_state});
+    return {candidate, reset, update, (1 - update) * candidate + update * h_before};
+  }
+  template <class Value>
+  struct gradients {
+    Value candidate, reset, update, from_state, h_before;
+  };
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static gradients<Value> backward(Value candidate, Value reset, Value update,
+                                                            Value from_state, Value h_before, Value dh) noexcept {
+    const Value dn = dh * (1 - update) * (1 - candidate * candidate);
+    return {dn, dn * from_state * reset * (1 - reset), dh * (h_before - candidate) * update * (1 - update), dn * reset,
+            dh * update};
   }
 
-  template <class Scalar>
-  static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
-    const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      Scalar* area_k = at.area + k;
-      const value candidate = lanes.load(area_k);
-      const value reset = lanes.load(area_k + width);
-      const value update = lanes.load(area_k + 2 * width);
-      const value from_state = lanes.load(area_k + 3 * width);
-      value dh = lanes.load(at.dh + k);
-      if (at.dy != nullptr) dh += lanes.load(at.dy + k);
-      const value dn = dh * (1 - update) * (1 - candidate * candidate);
-      lanes.store(area_k, dn);
-      lanes.store(area_k + width, dn * from_state * reset * (1 - reset));
-      lanes.store(area_k + 2 * width, dh * (lanes.load(at.h_before + k) - candidate) * update * (1 - update));
-      lanes.store(area_k + 3 * width, dn * reset);
-      lanes.store(at.dh + k, dh * update);
-    });
+  template <class At, class Scalar>
+  PERGRAD_HD static void forward_at(const At& at, std::ptrdiff_t width, const cell_step<Scalar>& of) {
+    Scalar* area = of.area;
+    const auto now = forward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.h_before));
+    at.put(area, now.candidate);
+    at.put(area + width, now.reset);
+    at.put(area + 2 * width, now.update);
+    at.put(of.h, now.h);
+    if (of.y != nullptr) at.put(of.y, now.h);
+  }
+  template <class At, class Scalar>
+  PERGRAD_HD static void backward_at(const At& at, std::ptrdiff_t width, const cell_step<Scalar>& of) {
+    Scalar* area = of.area;
+    auto dh = at(of.dh);
+    if (of.dy != nullptr) dh = dh + at(of.dy);
+    const auto now =
+        backward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.h_before), dh);
+    at.put(area, now.candidate);
+    at.put(area + width, now.reset);
+    at.put(area + 2 * width, now.update);
+    at.put(area + 3 * width, now.from_state);
+    at.put(of.dh, now.h_before);
   }
 };
 
@@ -26106,7 +26501,9 @@ namespace detail {
 template <bool Centred, class... Options>
 struct row_norm {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr norm_options options = gather<norm_options, Options...>();
+  static constexpr bool affine = options.affine;
   static constexpr bool shifts = Centred && options.affine && options.bias;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
@@ -26148,55 +26545,59 @@ struct row_norm {
     initialise_affine(initialiser, first, row_size(in), parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto size = static_cast<std::ptrdiff_t>(row_size(tile.in));
-    const auto count = static_cast<std::ptrdiff_t>(row_count(tile.in));
-    const scalar* gain = options.affine ? tile.parameters : nullptr;
-    const scalar* shift = shifts ? tile.parameters + size : nullptr;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const scalar* x = tile.x(b);
-      scalar* y = tile.y(b);
-      scalar* xhat = tile.saved(b);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto size = static_cast<std::ptrdiff_t>(row_size(team.in));
+    const auto count = static_cast<std::ptrdiff_t>(row_count(team.in));
+    const scalar* gain = affine ? team.parameters : nullptr;
+    const scalar* shift = shifts ? team.parameters + size : nullptr;
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* x = team.x(b);
+      scalar* y = team.y(b);
+      scalar* xhat = team.saved(b);
       scalar* rates = xhat + size * count;
-      for (std::ptrdiff_t r = 0; r < count; ++r) {
-        const auto by = normalisation::normaliser_of_row<Centred>(x + r * size, size, epsilon<scalar>());
-        rates[r] = by.rate;
-        normalisation::forward_row<Centred>(x + r * size, size, by, gain, shift, xhat + r * size, y + r * size);
-      }
+      team.for_each_row(count, [&](std::ptrdiff_t r, const auto& row) {
+        const auto by = normalisation::normaliser_of_row<Centred>(row, size, x + r * size, epsilon<scalar>());
+        row.fill(1, rates + r, by.rate);
+        normalisation::forward_row<Centred>(row, size, x + r * size, by, gain, shift, xhat + r * size, y + r * size);
+      });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto size = static_cast<std::ptrdiff_t>(row_size(tile.in));
-    const auto count = static_cast<std::ptrdiff_t>(row_count(tile.in));
-    const scalar* gain = options.affine ? tile.parameters : nullptr;
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const scalar* xhat = tile.saved(b);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto size = static_cast<std::ptrdiff_t>(row_size(team.in));
+    const auto count = static_cast<std::ptrdiff_t>(row_count(team.in));
+    const scalar* gain = affine ? team.parameters : nullptr;
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      const scalar* xhat = team.saved(b);
       const scalar* rates = xhat + size * count;
-      const scalar* dy = tile.dy(b);
-      scalar* dx = tile.dx(b);
-      for (std::ptrdiff_t r = 0; r < count; ++r) {
-        normalisation::backward_row<Centred>(xhat + r * size, rates[r], gain, dy + r * size, size, dx + r * size);
-      }
+      const scalar* dy = team.dy(b);
+      scalar* dx = team.dx(b);
+      team.for_each_row(count, [&](std::ptrdiff_t r, const auto& row) {
+        normalisation::backward_row<Centred>(row, size, xhat + r * size, rates[r], gain, dy + r * size, dx + r * size);
+      });
     }
   }
 
  private:
   /// PyTorch: 1e-5 for a layer norm; for the root mean square what 1 is away from the next larger number.
   template <class Scalar>
-  [[nodiscard]] static constexpr double epsilon() noexcept {
-    return Centred || options.epsilon_given ? options.epsilon
-                                            : static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+  [[nodiscard]] PERGRAD_HD static constexpr double epsilon() noexcept {
+    constexpr double chosen =
+        Centred || options.epsilon_given ? options.epsilon : static_cast<double>(limits::epsilon<Scalar>);
+    return chosen;
   }
-  [[nodiscard]] static constexpr std::size_t row_size(shape in) noexcept {
+  [[nodiscard]] PERGRAD_HD static constexpr std::size_t row_size(shape in) noexcept {
+    constexpr std::size_t axes = options.axes;
     std::size_t size = 1;
-    for (std::size_t axis = in.rank() - options.axes; axis < in.rank(); ++axis) size *= in[axis];
+    for (std::size_t axis = in.rank() - axes; axis < in.rank(); ++axis) size *= in[axis];
     return size;
   }
-  [[nodiscard]] static constexpr std::size_t row_count(shape in) noexcept { return in.size() / row_size(in); }
+  [[nodiscard]] PERGRAD_HD static constexpr std::size_t row_count(shape in) noexcept {
+    return in.size() / row_size(in);
+  }
 };
 
 }  // namespace detail
@@ -26359,51 +26760,62 @@ struct lstm_cell : usual_cell {
   static constexpr std::size_t states = 2;
   static constexpr std::array<gate_block, 1> input_blocks{{{0, 0, 4}}};
 
-  template <class Scalar>
-  static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
-    const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      Scalar* area_k = at.area + k;
-      const value in = math::sigmoid(value{lanes.load(area_k)});
-      const value forget = math::sigmoid(value{lanes.load(area_k + width)});
-      const value candidate = math::tanh(value{lanes.load(area_k + 2 * width)});
-      const value out = math::sigmoid(value{lanes.load(area_k + 3 * width)});
-      const value cell = forget * lanes.load(at.c_before + k) + in * candidate;
-      const value squashed = math::tanh(cell);
-      const value h = out * squashed;
-      lanes.store(area_k, in);
-      lanes.store(area_k + width, forget);
-      lanes.store(area_k + 2 * width, candidate);
-      lanes.store(area_k + 3 * width, out);
-      lanes.store(at.c + k, cell);
-      lanes.store(at.tanh_c + k, squashed);
-      lanes.store(at.h + k, h);
-      if (at.y != nullptr) lanes.store(at.y + k, h);
-    });
+  template <class Value>
+  struct values {
+    Value in, forget, candidate, out, cell, squashed, h;
+  };
+  /// From the pre-activations of the gates and the cell before.
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static values<Value> forward(Value in, Value forget, Value candidate, Value out,
+                                                        Value cell_before) noexcept {
+    in = math::sigmoid(in);
+    forget = math::sigmoid(forget);
+    candidate = math::tanh(candidate);
+    out = math::sigmoid(out);
+    const Value cell = forget * cell_before + in * candidate;
+    const Value squashed = math::tanh(cell);
+    return {in, forget, candidate, out, cell, squashed, out * squashed};
+  }
+  template <class Value>
+  struct gradients {
+    Value in, forget, candidate, out, cell_before;
+  };
+  /// From what the gates were, the cell before, and dh and dc; of h before the product with W_hh says it.
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static gradients<Value> backward(Value in, Value forget, Value candidate, Value out,
+                                                            Value squashed, Value cell_before, Value dh,
+                                                            Value dc) noexcept {
+    dc = dc + dh * out * (1 - squashed * squashed);
+    return {dc * candidate * in * (1 - in), dc * cell_before * forget * (1 - forget),
+            dc * in * (1 - candidate * candidate), dh * squashed * out * (1 - out), dc * forget};
   }
 
-  template <class Scalar>
-  static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
-    const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      Scalar* area_k = at.area + k;
-      const value in = lanes.load(area_k);
-      const value forget = lanes.load(area_k + width);
-      const value candidate = lanes.load(area_k + 2 * width);
-      const value out = lanes.load(area_k + 3 * width);
-      const value squashed = lanes.load(at.tanh_c + k);
-      value dh = lanes.load(at.dh + k);
-      if (at.dy != nullptr) dh += lanes.load(at.dy + k);
-      const value dc = lanes.load(at.dc + k) + dh * out * (1 - squashed * squashed);
-      lanes.store(area_k, dc * candidate * in * (1 - in));
-      lanes.store(area_k + width, dc * lanes.load(at.c_before + k) * forget * (1 - forget));
-      lanes.store(area_k + 2 * width, dc * in * (1 - candidate * candidate));
-      lanes.store(area_k + 3 * width, dh * squashed * out * (1 - out));
-      lanes.store(at.dc + k, dc * forget);
-      lanes.store(at.dh + k, value{});
-    });
+  template <class At, class Scalar>
+  PERGRAD_HD static void forward_at(const At& at, std::ptrdiff_t width, const cell_step<Scalar>& of) {
+    Scalar* area = of.area;
+    const auto now = forward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.c_before));
+    at.put(area, now.in);
+    at.put(area + width, now.forget);
+    at.put(area + 2 * width, now.candidate);
+    at.put(area + 3 * width, now.out);
+    at.put(of.c, now.cell);
+    at.put(of.tanh_c, now.squashed);
+    at.put(of.h, now.h);
+    if (of.y != nullptr) at.put(of.y, now.h);
+  }
+  template <class At, class Scalar>
+  PERGRAD_HD static void backward_at(const At& at, std::ptrdiff_t width, const cell_step<Scalar>& of) {
+    Scalar* area = of.area;
+    auto dh = at(of.dh);
+    if (of.dy != nullptr) dh = dh + at(of.dy);
+    const auto now = backward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.tanh_c),
+                              at(of.c_before), dh, at(of.dc));
+    at.put(area, now.in);
+    at.put(area + width, now.forget);
+    at.put(area + 2 * width, now.candidate);
+    at.put(area + 3 * width, now.out);
+    at.put(of.dc, now.cell_before);
+    at.put(of.dh, at.zero());
   }
 };
 
@@ -26467,40 +26879,63 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
     if (options.bias) list[count++] = elementwise_sum(in.e0, features, backprop);
     return list;
   }
+  [[nodiscard]] static constexpr std::array<position_projection, 2> projections(shape in) noexcept {
+    const detail::attention_layout at = lay_out(in);
+    const std::size_t features = in.e1;
+    const auto place = [](std::ptrdiff_t offset) { return static_cast<std::size_t>(offset); };
+    const operand projected{source::saved, place(at.query), 3 * features};
+    const std::size_t none = position_projection{}.bias;
+    return {position_projection{.positions = in.e0,
+                                .weights = {0, 3 * features, features},
+                                .x = {source::activation, 0, features},
+                                .y = projected,
+                                .delta = projected,
+                                .bias = has_bias ? place(at.bias) : none},
+            position_projection{.positions = in.e0,
+                                .weights = {place(at.out_weight), features, features},
+                                .x = {source::saved, place(at.context), features},
+                                .y = {source::output, 0, features},
+                                .delta = {source::backprop, 0, features},
+                                .bias = has_bias ? place(at.out_bias) : none}};
+  }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
     detail::initialise_attention(lay_out(in), options.bias, initialiser, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const detail::attention_layout at = lay_out(tile.in);
-    detail::project(tile, inputs(tile, at), tile.x, tile.transposed(0),
-                    options.bias ? tile.parameters + at.bias : nullptr);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      detail::set_learned_key(tile, at, b);
-      detail::attend(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const detail::attention_layout at = lay_out(team.in);
+    if (!team.projected)
+      detail::project(team, inputs(at), team.x, team.transposed(0, 0, 3 * at.features, at.features),
+                      has_bias ? team.parameters + at.bias : nullptr);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      detail::set_learned_key(team, at, b);
+      detail::attend(team, at, b, team.length(b), team.length(b) + at.extra);
     }
-    detail::project_context(tile, at, tile.transposed(1), options.bias);
+    if (!team.projected)
+      detail::project_context(team, at, team.transposed(1, at.out_weight, at.features, at.features), has_bias);
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const detail::attention_layout at = lay_out(tile.in);
-    detail::project_context_backward(tile, at);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      detail::attend_backward(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    const detail::attention_layout at = lay_out(team.in);
+    if (!team.projected) detail::project_context_backward(team, at);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      detail::attend_backward(team, at, b, team.length(b), team.length(b) + at.extra);
     }
-    if (tile.wants_dx) detail::project_backward(tile, inputs(tile, at), tile.parameters, tile.dx);
+    if (team.wants_dx && !team.projected)
+      detail::project_backward(team, inputs(at), team.matrix(0, 3 * at.features, at.features), team.dx);
   }
 
  private:
-  [[nodiscard]] static constexpr detail::attention_layout lay_out(shape in) noexcept {
-    return detail::lay_out_attention(in, in, Heads, true, options);
+  static constexpr bool has_bias = options.bias;
+  [[nodiscard]] PERGRAD_HD static constexpr detail::attention_layout lay_out(shape in) noexcept {
+    constexpr detail::attention_options chosen = options;
+    return detail::lay_out_attention(in, in, Heads, true, chosen);
   }
   /// Of queries, keys and values at once.
-  template <class Tile>
-  [[nodiscard]] static detail::projected_rows inputs(const Tile& tile, const detail::attention_layout& at) noexcept {
-    return {tile.lengths, at.queries, at.features, at.query, at.query_step};
+  [[nodiscard]] PERGRAD_HD static detail::projected_rows inputs(const detail::attention_layout& at) noexcept {
+    return {false, at.queries, at.features, at.query, at.query_step};
   }
 };
 
@@ -26730,6 +27165,7 @@ namespace detail {
 /// On `{positions, features}`; keeps the shape and hands the gradient on as it is.
 struct added_table {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
@@ -26738,21 +27174,18 @@ struct added_table {
   }
 
   /// y = x + table, of the input's shape.
-  template <class Tile>
-  static void add(const Tile& tile, const typename Tile::scalar* table) {
-    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const auto* x = tile.x(b);
-      auto* y = tile.y(b);
-      on_host::for_each_vector<typename Tile::scalar>(size, [&](std::ptrdiff_t i, const auto& lanes) {
-        lanes.store(y + i, lanes.load(x + i) + lanes.load(table + i));
-      });
+  template <class Team>
+  PERGRAD_HD static void add(const Team& team, const typename Team::scalar* table) {
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const auto* x = team.x(b);
+      auto* y = team.y(b);
+      team.map(static_cast<std::ptrdiff_t>(team.in.size()), [&](const auto& at) { at.put(y, at(x) + at(table)); });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      std::copy_n(tile.dy(b), tile.in.size(), tile.dx(b));
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.dy(b), team.dx(b));
     }
   }
 };
@@ -26774,9 +27207,9 @@ struct learned_positions : detail::added_table {
     detail::initialise_rows(initialiser, {features, features}, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    add(tile, tile.parameters);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    add(team, team.parameters);
   }
 };
 
@@ -26785,46 +27218,64 @@ struct sinusoidal_positions : detail::added_table {
   static constexpr const char* name = "sinusoidal_positions";
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return in.size(); }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    auto* table = tile.scratch(0);
-    fill(tile.in.e0, tile.in.e1, table);
-    add(tile, table);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    auto* table = team.scratch(0);
+    fill(team, static_cast<std::ptrdiff_t>(team.in.e0), static_cast<std::ptrdiff_t>(team.in.e1), table);
+    add(team, table);
   }
 
  private:
   /// The table is made for every tile, in double: from one position to the next, (cos, sin) turns by the angle w_k.
   /// Errors of the turning add up to about t units in the last place of a double, which is less than what a float holds
   /// for t up to 10^8.
-  template <class Scalar>
-  static void fill(std::size_t positions, std::size_t features, Scalar* table) {
-    constexpr std::size_t together = 8;  // frequencies side by side, to hide the latency of their chains
-    for (std::size_t first = 0; first < features; first += 2 * together) {
+  template <class Team>
+  PERGRAD_HD static void fill(const Team& team, std::ptrdiff_t positions, std::ptrdiff_t features,
+                              typename Team::scalar* table) {
+    constexpr int together = 4;  // frequencies side by side, to hide the latency of their chains
+    team.each((features + 2 * together - 1) / (2 * together), [&](std::ptrdiff_t group) {
+      const std::ptrdiff_t first = group * 2 * together;
       double sine[together];
       double cosine[together];
       double turn_sine[together];
       double turn_cosine[together];
-      for (std::size_t k = 0; k < together; ++k) {
-        const double exponent = -static_cast<double>(first + 2 * k) / static_cast<double>(features);
-        const double frequency = std::pow(10000.0, exponent);
+      for (int k = 0; k < together; ++k) {
         sine[k] = 0;
         cosine[k] = 1;
-        turn_sine[k] = std::sin(frequency);
-        turn_cosine[k] = std::cos(frequency);
+        turn_by(frequency(first + 2 * k, features), turn_sine[k], turn_cosine[k]);
       }
-      const std::size_t here = features - first < 2 * together ? features - first : 2 * together;
-      for (std::size_t t = 0; t < positions; ++t) {
-        Scalar* row = table + t * features + first;
-        for (std::size_t i = 0; i < here; ++i) {
-          row[i] = static_cast<Scalar>(i % 2 == 0 ? sine[i / 2] : cosine[i / 2]);
-        }
-        for (std::size_t k = 0; k < together; ++k) {
+      for (std::ptrdiff_t t = 0; t < positions; ++t) {
+        auto* row = table + t * features + first;
+        for (int k = 0; k < together; ++k) {
+          if (first + 2 * k < features) row[2 * k] = static_cast<typename Team::scalar>(sine[k]);
+          if (first + 2 * k + 1 < features) row[2 * k + 1] = static_cast<typename Team::scalar>(cosine[k]);
           const double before = sine[k];
           sine[k] = before * turn_cosine[k] + cosine[k] * turn_sine[k];
           cosine[k] = cosine[k] * turn_cosine[k] - before * turn_sine[k];
         }
       }
+    });
+  }
+  /// 10000^(-column / features), with the logarithm in two parts.
+  [[nodiscard]] PERGRAD_HD static double frequency(std::ptrdiff_t column, std::ptrdiff_t features) noexcept {
+    constexpr double log_of_base = 0x1.26bb1bbb55516p+3;
+    constexpr double rest_of_log = -0x1.f48ad494ea3e9p-51;
+    const double share = -static_cast<double>(column) / static_cast<double>(features);
+    const double power = share * log_of_base;
+    const double low = rounded::fma(share, log_of_base, -power) + share * rest_of_log;
+    return math::exp(power) * (1 + low);
+  }
+  /// sin w and cos w for 0 <= w <= 1, by their series.
+  PERGRAD_HD static void turn_by(double w, double& sine, double& cosine) noexcept {
+    const double square = w * w;
+    double of_sine = 1;
+    double of_cosine = 1;
+    for (int n = 10; n > 0; --n) {
+      of_sine = 1 - square / (2 * n * (2 * n + 1)) * of_sine;
+      of_cosine = 1 - square / (2 * n * (2 * n - 1)) * of_cosine;
     }
+    sine = w * of_sine;
+    cosine = of_cosine;
   }
 };
 
@@ -26892,28 +27343,27 @@ struct rnn_cell : usual_cell {
   static constexpr std::array<gate_block, 1> input_blocks{{{0, 0, 1}}};
   static constexpr bool may_be_relu = true;
 
-  template <class Scalar>
-  static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
-    on_host::for_each_pack<Scalar>(static_cast<std::ptrdiff_t>(hidden), [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      const value sum = lanes.load(at.area + k);
-      const value h = Relu ? math::max(sum, value{}) : math::tanh(sum);
-      lanes.store(at.h + k, h);
-      if (at.y != nullptr) lanes.store(at.y + k, h);
-    });
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value forward(Value sum) noexcept {
+    return Relu ? math::max(sum, Value{}) : math::tanh(sum);
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value backward(Value h, Value dh) noexcept {
+    return dh * (Relu ? math::select(h > Value{}, math::splat<Value>(1), Value{}) : 1 - h * h);
   }
 
-  template <class Scalar>
-  static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
-    on_host::for_each_pack<Scalar>(static_cast<std::ptrdiff_t>(hidden), [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      const value h = lanes.load(at.h + k);
-      value dh = lanes.load(at.dh + k);
-      if (at.dy != nullptr) dh += lanes.load(at.dy + k);
-      const value slope = Relu ? math::select(h > value{}, math::splat<value>(1), value{}) : 1 - h * h;
-      lanes.store(at.area + k, dh * slope);
-      lanes.store(at.dh + k, value{});
-    });
+  template <class At, class Scalar>
+  PERGRAD_HD static void forward_at(const At& at, std::ptrdiff_t /*width*/, const cell_step<Scalar>& of) {
+    const auto h = forward(at(of.area));
+    at.put(of.h, h);
+    if (of.y != nullptr) at.put(of.y, h);
+  }
+  template <class At, class Scalar>
+  PERGRAD_HD static void backward_at(const At& at, std::ptrdiff_t /*width*/, const cell_step<Scalar>& of) {
+    auto dh = at(of.dh);
+    if (of.dy != nullptr) dh = dh + at(of.dy);
+    at.put(of.area, backward(at(of.h), dh));
+    at.put(of.dh, at.zero());
   }
 };
 
@@ -26959,30 +27409,31 @@ struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...>
     return in.e1 % (3 * Heads) != 0 ? detail::mistake::heads_do_not_divide : detail::mistake::none;
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const detail::attention_layout at = lay_out(tile.in);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      std::copy_n(tile.x(b), tile.in.size(), tile.saved(b) + at.query);
-      detail::attend(tile, at, b, tile.length(b), tile.length(b));
-      std::copy_n(tile.saved(b) + at.context, tile.out.size(), tile.y(b));
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const detail::attention_layout at = lay_out(team.in);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.x(b), team.saved(b) + at.query);
+      detail::attend(team, at, b, team.length(b), team.length(b));
+      team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.saved(b) + at.context, team.y(b));
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    if (!tile.wants_dx) return;
-    const detail::attention_layout at = lay_out(tile.in);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      std::copy_n(tile.dy(b), tile.out.size(), tile.scratch(b));
-      detail::attend_backward(tile, at, b, tile.length(b), tile.length(b));
-      std::copy_n(tile.saved(b) + at.query, tile.in.size(), tile.dx(b));
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    if (!team.wants_dx) return;
+    const detail::attention_layout at = lay_out(team.in);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.dy(b), team.scratch(b));
+      detail::attend_backward(team, at, b, team.length(b), team.length(b));
+      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.saved(b) + at.query, team.dx(b));
     }
   }
 
  private:
-  [[nodiscard]] static constexpr detail::attention_layout lay_out(shape in) noexcept {
+  [[nodiscard]] PERGRAD_HD static constexpr detail::attention_layout lay_out(shape in) noexcept {
+    constexpr detail::attention_options chosen = options;
     const shape of_one{in.e0, in.e1 / 3};
-    return detail::lay_out_attention(of_one, of_one, Heads, true, options);
+    return detail::lay_out_attention(of_one, of_one, Heads, true, chosen);
   }
 };
 
@@ -26998,6 +27449,7 @@ namespace pergrad::inline v0_1 {
 struct sequence_bias {
   static constexpr const char* name = "sequence_bias";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0 + 1, in.e1}; }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept {
@@ -27018,28 +27470,24 @@ struct sequence_bias {
     detail::initialise_rows(initialiser, {features, features}, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t end = tile.length(b) * features;
-      auto* y = tile.y(b);
-      std::copy_n(tile.x(b), end, y);
-      std::copy_n(tile.parameters, features, y + end);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::ptrdiff_t end = team.length(b) * features;
+      team.copy(end, team.x(b), team.y(b));
+      team.copy(features, team.parameters, team.y(b) + end);
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t end = tile.length(b) * features;
-      const auto* dy = tile.dy(b);
-      std::copy_n(dy + end, features, tile.saved(b));
-      if (!tile.wants_dx) continue;
-      auto* dx = tile.dx(b);
-      std::copy_n(dy, end, dx);
-      std::fill(dx + end, dx + static_cast<std::ptrdiff_t>(tile.in.size()), scalar{0});
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::ptrdiff_t end = team.length(b) * features;
+      team.copy(features, team.dy(b) + end, team.saved(b));
+      if (!team.wants_dx) continue;
+      team.copy(end, team.dy(b), team.dx(b));
+      team.fill(static_cast<std::ptrdiff_t>(team.in.size()) - end, team.dx(b) + end, 0);
     }
   }
 };
@@ -27056,28 +27504,30 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-/// Copies the output's size of values from `Layer::begin_of(tile, sample)` on; a negative one stands for zeros.
+/// Copies the output's size of values from `Layer::begin_of(team, sample)` on; a negative one stands for zeros.
 template <class Layer>
 struct part_of_input {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t begin = Layer::begin_of(tile, b);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const auto count = static_cast<std::ptrdiff_t>(team.out.size());
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::ptrdiff_t begin = Layer::begin_of(team, b);
       if (begin < 0) {
-        std::fill_n(tile.y(b), tile.out.size(), 0);
+        team.fill(count, team.y(b), 0);
       } else {
-        std::copy_n(tile.x(b) + begin, tile.out.size(), tile.y(b));
+        team.copy(count, team.x(b) + begin, team.y(b));
       }
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const std::ptrdiff_t begin = Layer::begin_of(tile, b);
-      std::fill_n(tile.dx(b), tile.in.size(), 0);
-      if (begin >= 0) std::copy_n(tile.dy(b), tile.out.size(), tile.dx(b) + begin);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      const std::ptrdiff_t begin = Layer::begin_of(team, b);
+      team.fill(static_cast<std::ptrdiff_t>(team.in.size()), team.dx(b), 0);
+      if (begin >= 0) team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.dy(b), team.dx(b) + begin);
     }
   }
 };
@@ -27096,7 +27546,7 @@ struct slice : detail::part_of_input<slice<First, Count>> {
     if (in.rank() != 1) return detail::mistake::needs_features;
     return First + Count <= in.e0 ? detail::mistake::none : detail::mistake::rejects_input;
   }
-  [[nodiscard]] static std::ptrdiff_t begin_of(const auto& /*tile*/, std::ptrdiff_t /*sample*/) noexcept {
+  [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& /*team*/, std::ptrdiff_t /*sample*/) noexcept {
     return static_cast<std::ptrdiff_t>(First);
   }
 };
@@ -27122,8 +27572,8 @@ struct take_positions : detail::part_of_input<take_positions<First, Count>> {
     if (in.rank() != 2 || in.varying_axis() == 2) return detail::mistake::needs_a_sequence;
     return First + Count <= in.e0 ? detail::mistake::none : detail::mistake::rejects_input;
   }
-  [[nodiscard]] static std::ptrdiff_t begin_of(const auto& tile, std::ptrdiff_t /*sample*/) noexcept {
-    return static_cast<std::ptrdiff_t>(First * tile.in.e1);
+  [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& team, std::ptrdiff_t /*sample*/) noexcept {
+    return static_cast<std::ptrdiff_t>(First * team.in.e1);
   }
 };
 
@@ -27136,8 +27586,8 @@ struct select_last : detail::part_of_input<select_last> {
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     return in.rank() == 2 && in.varying_axis() != 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
   }
-  [[nodiscard]] static std::ptrdiff_t begin_of(const auto& tile, std::ptrdiff_t sample) noexcept {
-    return (tile.length(sample) - 1) * static_cast<std::ptrdiff_t>(tile.in.e1);
+  [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& team, std::ptrdiff_t sample) noexcept {
+    return (team.length(sample) - 1) * static_cast<std::ptrdiff_t>(team.in.e1);
   }
 };
 
@@ -27170,6 +27620,7 @@ template <class Probability>
 struct feed_forward_end {
   static constexpr const char* name = "residual_linear";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool drops = Probability::num != 0;
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/, shape second) noexcept {
@@ -27197,6 +27648,14 @@ struct feed_forward_end {
     return list_factors(outer_sum(in.e0, second.e1, delta, in.e1, {source::activation, 0, in.e1}),
                         elementwise_sum(in.e0, second.e1, delta));
   }
+  [[nodiscard]] static constexpr std::array<position_projection, 1> projections(shape in, shape second) noexcept {
+    return {position_projection{.positions = in.e0,
+                                .weights = {0, second.e1, in.e1},
+                                .x = {source::activation, 0, in.e1},
+                                .y = {source::output, 0, second.e1},
+                                .delta = {drops ? source::saved : source::backprop, 0, second.e1},
+                                .bias = second.e1 * in.e1}};
+  }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, shape second, const Initialiser& initialiser, std::uint64_t first,
                          std::span<Scalar> parameters) {
@@ -27204,49 +27663,49 @@ struct feed_forward_end {
     initialise_block(initialiser, fan, in.e1 * second.e1, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const auto hidden = static_cast<std::ptrdiff_t>(tile.in.e1);
-    const auto features = static_cast<std::ptrdiff_t>(tile.in2.e1);
-    multiply_positions(tile, tile.lengths, static_cast<std::ptrdiff_t>(tile.in.e0), {tile.x.first, tile.x.step, hidden},
-                       tile.transposed(0), tile.parameters + features * hidden, {tile.y.first, tile.y.step, features});
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t count = tile.length(b) * features;
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const auto hidden = static_cast<std::ptrdiff_t>(team.in.e1);
+    const auto features = static_cast<std::ptrdiff_t>(team.in2.e1);
+    if (!team.projected)
+      multiply_positions(team, lengths_of{team}, static_cast<std::ptrdiff_t>(team.in.e0),
+                         {team.x.first, team.x.step, hidden}, team.transposed(0, 0, features, hidden),
+                         team.parameters + features * hidden, {team.y.first, team.y.step, features});
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::ptrdiff_t count = team.length(b) * features;
+      auto* y = team.y(b);
+      const auto* x2 = team.x2(b);
       if constexpr (drops) {
-        dropout<Probability>::draw_mask(tile, b, static_cast<std::size_t>(count), tile.saved(b));
-        scale_by(tile.y(b), tile.saved(b), count);
-      }
-      on_host::add_to(tile.y(b), tile.x2(b), count);
-    }
-  }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto positions = static_cast<std::ptrdiff_t>(tile.in.e0);
-    const auto hidden = static_cast<std::ptrdiff_t>(tile.in.e1);
-    const auto features = static_cast<std::ptrdiff_t>(tile.in2.e1);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      if (tile.wants_dx2) std::copy_n(tile.dy(b), positions * features, tile.dx2(b));
-      if constexpr (drops) {
-        const std::ptrdiff_t count = tile.length(b) * features;
-        scale_by(tile.saved(b), tile.dy(b), count);
-        std::fill(tile.saved(b) + count, tile.saved(b) + positions * features, scalar{0});
+        auto* mask = team.saved(b);
+        dropout<Probability>::draw_mask(team, b, count, mask);
+        team.map(count, [&](const auto& at) { at.put(y, at(y) * at(mask) + at(x2)); });
+      } else {
+        team.map(count, [&](const auto& at) { at.put(y, at(y) + at(x2)); });
       }
     }
-    if (!tile.wants_dx) return;
-    const position_rows<const scalar> delta{drops ? tile.saved.first : tile.dy.first,
-                                            drops ? tile.saved.step : tile.dy.step, features};
-    multiply_positions(tile, tile.lengths, positions, delta, tile.parameters, nullptr,
-                       {tile.dx.first, tile.dx.step, hidden});
-    clear_beyond(tile.dx, tile.samples, tile.lengths, positions, hidden);
   }
-
- private:
-  template <class Scalar>
-  static void scale_by(Scalar* values, const Scalar* factors, std::ptrdiff_t count) {
-    on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t i, const auto& lanes) {
-      lanes.store(values + i, lanes.load(values + i) * lanes.load(factors + i));
-    });
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto positions = static_cast<std::ptrdiff_t>(team.in.e0);
+    const auto hidden = static_cast<std::ptrdiff_t>(team.in.e1);
+    const auto features = static_cast<std::ptrdiff_t>(team.in2.e1);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const auto* dy = team.dy(b);
+      if (team.wants_dx2) team.copy(positions * features, dy, team.dx2(b));
+      if constexpr (drops) {
+        const std::ptrdiff_t count = team.length(b) * features;
+        auto* delta = team.saved(b);
+        team.map(count, [&](const auto& at) { at.put(delta, at(delta) * at(dy)); });
+        team.fill(positions * features - count, delta + count, scalar{0});
+      }
+    }
+    if (!team.wants_dx || team.projected) return;
+    const position_rows<const scalar> delta{drops ? team.saved.first : team.dy.first,
+                                            drops ? team.saved.step : team.dy.step, features};
+    multiply_positions(team, lengths_of{team}, positions, delta, team.matrix(0, features, hidden), nullptr,
+                       {team.dx.first, team.dx.step, hidden});
+    clear_beyond(team, team.dx, lengths_of{team}, positions, hidden);
   }
 };
 
@@ -27403,29 +27862,32 @@ template <std::size_t Hidden, std::size_t Kinds, std::size_t Index, std::size_t 
 struct state_part {
   static constexpr const char* name = "state";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Index}; }
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Kinds * Hidden}; }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
     return in == shape{Total * Kinds * Hidden} ? mistake::none : mistake::rejects_input;
   }
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      for (std::size_t i = 0; i < Kinds * Hidden; ++i) tile.y(b)[i] = tile.x(b)[place_of(i)];
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      team.each(count, [&](std::ptrdiff_t i) { team.y(b)[i] = team.x(b)[place_of(i)]; });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      for (std::size_t i = 0; i < tile.in.size(); ++i) tile.dx(b)[i] = 0;
-      for (std::size_t i = 0; i < Kinds * Hidden; ++i) tile.dx(b)[place_of(i)] = tile.dy(b)[i];
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      team.fill(static_cast<std::ptrdiff_t>(team.in.size()), team.dx(b), 0);
+      team.each(count, [&](std::ptrdiff_t i) { team.dx(b)[place_of(i)] = team.dy(b)[i]; });
     }
   }
 
  private:
-  [[nodiscard]] static constexpr std::size_t place_of(std::size_t i) noexcept {
-    return (i / Hidden * Total + Index) * Hidden + i % Hidden;
+  static constexpr auto count = static_cast<std::ptrdiff_t>(Kinds * Hidden);
+  [[nodiscard]] PERGRAD_HD static constexpr std::ptrdiff_t place_of(std::ptrdiff_t i) noexcept {
+    constexpr auto hidden = static_cast<std::ptrdiff_t>(Hidden);
+    return (i / hidden * static_cast<std::ptrdiff_t>(Total) + static_cast<std::ptrdiff_t>(Index)) * hidden + i % hidden;
   }
 };
 
@@ -27777,6 +28239,7 @@ namespace detail {
 
 /// Asks nothing of the outputs.
 struct no_loss {
+  static constexpr bool on_device = true;
   template <class Scalar>
   using target = std::uint8_t;
   [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
@@ -27785,9 +28248,14 @@ struct no_loss {
     return true;
   }
   template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> /*y*/, std::span<const std::uint8_t> /*targets*/,
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::uint8_t> targets,
                                        std::span<Scalar> dy) noexcept {
-    std::fill(dy.begin(), dy.end(), Scalar{0});
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* /*y*/, std::size_t count,
+                                                  const std::uint8_t* /*targets*/, Scalar* dy) noexcept {
+    for (std::size_t i = 0; i < count; ++i) dy[i] = 0;
     return 0;
   }
 };
@@ -27973,6 +28441,7 @@ inline constexpr std::string_view version = "0.1.0";
 // block, in an order that a test chooses. So every kernel runs under the sanitizers, and one that forgets a barrier
 // gives other bits in another order. Rules:
 //   - between phases, code must be uniform: it runs once here and in every thread there
+//   - `block.warps([&](const auto& warp) { ... })` makes each warp a block of its own for a while
 //   - two threads may touch the same element in one phase only if both read it; likewise two blocks in one launch
 //   - no atomics; sums go through `sum`, whose order of additions is the same on both sides, or through a chain of one
 //     thread
@@ -28061,7 +28530,11 @@ void launch(Device& device, const Kernel& kernel) {
 }
 
 /// In which order the host emulates the threads of a phase and the blocks of a launch.
-enum class emulation_order { forward, reversed, shuffled };
+enum class emulation_order : std::uint32_t { forward, reversed, shuffled };
+/// One of the shuffled orders; number 0 is `shuffled`.
+[[nodiscard]] constexpr emulation_order shuffled_order(std::uint32_t seed) noexcept {
+  return static_cast<emulation_order>(static_cast<std::uint32_t>(emulation_order::shuffled) + seed);
+}
 
 namespace emulation {
 
@@ -28079,8 +28552,9 @@ void for_each_in_order(emulation_order order, int count, std::uint32_t salt, Fun
       // i -> a i + b modulo a power of two is a permutation if a is odd; numbers beyond `count` are skipped.
       std::uint32_t size = 1;
       while (size < static_cast<std::uint32_t>(count)) size *= 2;
-      const std::uint32_t factor = (2654435761U * (salt + 1)) | 1U;
-      const std::uint32_t start = 40503U * salt + 11U;
+      const std::uint32_t seed = salt + 0x9e3779b9U * (static_cast<std::uint32_t>(order) - 2);
+      const std::uint32_t factor = (2654435761U * (seed + 1)) | 1U;
+      const std::uint32_t start = 40503U * seed + 11U;
       for (std::uint32_t i = 0; i < size; ++i) {
         const std::uint32_t at = (i * factor + start) & (size - 1);
         if (at < static_cast<std::uint32_t>(count)) f(static_cast<int>(at));
@@ -28095,6 +28569,7 @@ void for_each_in_order(emulation_order order, int count, std::uint32_t salt, Fun
 template <int Threads>
 class emulated_block {
  public:
+  static constexpr int threads = Threads;
   /// One value a thread. Begins as NaN, so that a read before the first write shows.
   template <class Value>
   class local {
@@ -28127,24 +28602,43 @@ class emulated_block {
     ++phase_;
     f();
   }
+  /// f(warp) for every warp of the block, each of which is a block of its own; then a barrier.
+  template <class Function>
+  void warps(Function&& f) const {
+    emulation::for_each_in_order(order_, Threads / warp_size, static_cast<std::uint32_t>(phase_++), [&](int warp) {
+      f(emulated_block<warp_size>{warp, order_, nullptr});
+    });
+  }
   /// The sum of all threads' values: pairs 16, 8, 4, 2, 1 apart within a warp, then warp after warp.
   template <class Value>
   [[nodiscard]] Value sum(const local<Value>& own,
                           Value (&partial)[static_cast<std::size_t>(Threads / warp_size)]) const noexcept {
+    return fold(own, partial, [](Value a, Value b) { return a + b; });
+  }
+  /// Their largest, in the same way.
+  template <class Value>
+  [[nodiscard]] Value largest(const local<Value>& own,
+                              Value (&partial)[static_cast<std::size_t>(Threads / warp_size)]) const noexcept {
+    return fold(own, partial, [](Value a, Value b) { return larger_of(a, b); });
+  }
+
+ private:
+  template <class Value, class Function>
+  [[nodiscard]] Value fold(const local<Value>& own, Value (&partial)[static_cast<std::size_t>(Threads / warp_size)],
+                           const Function& f) const noexcept {
     for (int warp = 0; warp < Threads / warp_size; ++warp) {
       Value values[warp_size];
       for (int lane = 0; lane < warp_size; ++lane) values[lane] = own[warp * warp_size + lane];
       for (int apart = warp_size / 2; apart > 0; apart /= 2) {
-        for (int lane = 0; lane < apart; ++lane) values[lane] = values[lane] + values[lane + apart];
+        for (int lane = 0; lane < apart; ++lane) values[lane] = f(values[lane], values[lane + apart]);
       }
       partial[warp] = values[0];
     }
     Value total = partial[0];
-    for (int warp = 1; warp < Threads / warp_size; ++warp) total = total + partial[warp];
+    for (int warp = 1; warp < Threads / warp_size; ++warp) total = f(total, partial[warp]);
     return total;
   }
 
- private:
   int index_;
   emulation_order order_;
   void* shared_;
@@ -28376,10 +28870,49 @@ static_assert(device<emulated_device>);
 
 namespace pergrad::inline v0_1::on_device {
 
+/// f(f(a, b), ...) of a warp's values.
+template <class Value, class Function>
+[[nodiscard]] __device__ inline Value fold_of_warp(Value value, const Function& f) noexcept {
+  PERGRAD_ROLLED
+  for (int apart = warp_size / 2; apart > 0; apart /= 2) value = f(value, __shfl_xor_sync(0xffffffffU, value, apart));
+  return value;
+}
+
+/// A warp of a block, as a block of its own.
+class device_warp {
+ public:
+  static constexpr int threads = warp_size;
+  template <class Value>
+  class local {
+   public:
+    [[nodiscard]] __device__ Value& operator[](int /*thread*/) noexcept { return value_; }
+    [[nodiscard]] __device__ const Value& operator[](int /*thread*/) const noexcept { return value_; }
+
+   private:
+    Value value_;
+  };
+
+  [[nodiscard]] __device__ int index() const noexcept { return static_cast<int>(threadIdx.x) / warp_size; }
+  template <class Function>
+  __device__ void each(Function&& f) const {
+    f(static_cast<int>(threadIdx.x) % warp_size);
+    __syncwarp();
+  }
+  template <class Value>
+  [[nodiscard]] __device__ Value sum(const local<Value>& own, Value (&/*partial*/)[1]) const noexcept {
+    return fold_of_warp(own[0], [](Value a, Value b) { return a + b; });
+  }
+  template <class Value>
+  [[nodiscard]] __device__ Value largest(const local<Value>& own, Value (&/*partial*/)[1]) const noexcept {
+    return fold_of_warp(own[0], [](Value a, Value b) { return larger_of(a, b); });
+  }
+};
+
 /// The `Block` that kernels get on the device; emulated_block (kernel.hpp) is its twin on the host.
 template <int Threads>
 class device_block {
  public:
+  static constexpr int threads = Threads;
   /// One value a thread: a register.
   template <class Value>
   class local {
@@ -28408,15 +28941,30 @@ class device_block {
     if (threadIdx.x == 0) f();
     __syncthreads();
   }
+  template <class Function>
+  __device__ void warps(Function&& f) const {
+    f(device_warp{});
+    __syncthreads();
+  }
   template <class Value>
   [[nodiscard]] __device__ Value sum(const local<Value>& own, Value (&partial)[Threads / warp_size]) const noexcept {
-    Value value = own[0];
-    PERGRAD_ROLLED
-    for (int apart = warp_size / 2; apart > 0; apart /= 2) value = value + __shfl_xor_sync(0xffffffffU, value, apart);
+    return fold(own, partial, [](Value a, Value b) { return a + b; });
+  }
+  template <class Value>
+  [[nodiscard]] __device__ Value largest(const local<Value>& own,
+                                         Value (&partial)[Threads / warp_size]) const noexcept {
+    return fold(own, partial, [](Value a, Value b) { return larger_of(a, b); });
+  }
+
+ private:
+  template <class Value, class Function>
+  [[nodiscard]] __device__ Value fold(const local<Value>& own, Value (&partial)[Threads / warp_size],
+                                      const Function& f) const noexcept {
+    const Value value = fold_of_warp(own[0], f);
     if (threadIdx.x % warp_size == 0) partial[threadIdx.x / warp_size] = value;
     __syncthreads();
     Value total = partial[0];
-    for (int warp = 1; warp < Threads / warp_size; ++warp) total = total + partial[warp];
+    for (int warp = 1; warp < Threads / warp_size; ++warp) total = f(total, partial[warp]);
     __syncthreads();  // the caller may write to `partial` now
     return total;
   }
@@ -28515,6 +29063,8 @@ struct outer_leaf {
   int squares = 0;     ///< layered: of the first partial square among a sample's
   int square_count = 0;
   norm_method method = norm_method::instantiate;
+  int first = 1;  ///< 0: the block is used before, at the leaf that begins its chain
+  int next = 0;   ///< the block is used again, at the leaf that comes so many after this one; 0: it is not
   [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return view.size(); }
 };
 
@@ -28532,7 +29082,34 @@ struct elementwise_leaf {
   int other_step[axes] = {0, 0, 0};
   int other_stride = 1;
   int parameters = 0;
-  int kept = 0;  ///< of the first element among a sample's kept gradients: these are always kept
+  int kept = 0;   ///< of the first element among a sample's kept gradients: these are always kept
+  int first = 1;  ///< as of an outer leaf
+  int next = 0;
+  [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return count; }
+};
+
+/// G_b[id] = sum over the positions that hold id of delta: rows.hpp.
+struct row_leaf {
+  int node = 0;
+  int layer = 0;
+  int vocabulary = 1;
+  int width = 1;  ///< of a row
+  int positions = 1;
+  int lengths = -1;  ///< of the ids: as of a node
+  int ids = 0;       ///< places
+  int delta = 0;
+  int delta_step = 0;  ///< from position to position; 0: one delta for all of them
+  int delta_stride = 1;
+  int skipped = -1;  ///< an id whose row has no gradient, if any
+  int parameters = 0;
+  int first = 1;  ///< as of an outer leaf
+  int next = 0;
+  // Of the first use:
+  int all_positions = 0;  ///< of all uses
+  int links = 0;          ///< place: one a position
+  int buckets = 1;        ///< of rows: a thread of a sum owns a column of one of them
+  /// Elements of work: buckets, columns.
+  [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return buckets * width; }
 };
 
 /// Window number o of an axis sees first[o] .. last[o] - 1; input i is seen by windows seen_first[i] .. seen_last[i] -
@@ -28560,8 +29137,13 @@ struct op_row {
   int dx2 = 0;
   int dy = 0;
   int saved = 0;
-  int scratch = 0;  ///< general: dx, where it must be added to what is there
+  int written_dx = 0;  ///< general, tiled: where the layer writes dx: a place of its own if that is added to `dx`
+  int written_dx2 = 0;
+  int scratch = 0;       ///< tiled: what is the layer's for the time of its forward
+  int back_scratch = 0;  ///< and of its backward
+  int scratch_size = 0;
   int in_size = 0;
+  int in2_size = 0;
   int out_size = 0;
   int saved_size = 0;
   int backward = 0;
@@ -28571,15 +29153,42 @@ struct op_row {
   int accumulate = 0;  ///< dx has something in it already
   int accumulate2 = 0;
   int parameters = 0;
-  int weights = 0;                      ///< parameters of the layer
-  int bias = -1;                        ///< affine: of the first bias among the parameters, negative without
-  affine_view view;                     ///< affine
-  window_axis windows[axes];            ///< pooling
-  int channels = 0;                     ///< pooling
-  int divisors = 0;                     ///< pooling: of the first divisor among the scalars of the tables
-  shape in_shape;                       ///< general
+  int weights = 0;            ///< parameters of the layer
+  int bias = -1;              ///< affine: of the first bias among the parameters, negative without
+  int adjoint = 0;            ///< affine: y is the view's x, and x its y
+  affine_view view;           ///< affine
+  window_axis windows[axes];  ///< pooling
+  int channels = 0;           ///< pooling
+  int divisors = 0;           ///< pooling: of the first divisor among the scalars of the tables
+  int wants_factors = 0;      ///< the layer's parameters are trained
+  int projected = 0;          ///< tiled: its projections are products of the whole batch
+  int projected_inputs = 0;   ///< bits: those whose gradients are such products
+  shape in_shape;
+  shape in2_shape;
+  shape out_shape;
+  // Of samples with lengths of their own: offsets into the table of integers, which has there, for each length that the
+  // network's input may have, how many positions of the value are there; negative: all of them.
+  int in_lengths = -1;
+  int in2_lengths = -1;
+  int out_lengths = -1;
   int first_outer = 0, last_outer = 0;  ///< leaves of the node
   int first_elementwise = 0, last_elementwise = 0;
+  int first_rows = 0, last_rows = 0;
+};
+
+/// A product over all positions of a layer on tiles, which runs for the whole batch: `gradients/factors.hpp`.
+struct projection_row {
+  int node = 0;
+  bool reads_input = true;  ///< before the layer, its gradient behind the layer's backward
+  affine_view view;
+  int x = 0;  ///< places
+  int y = 0;
+  int dx = 0;
+  int dy = 0;
+  int weights = 0;
+  int bias = -1;
+  bool wants_gradient = true;
+  int accumulate = 0;
 };
 
 /// Sizes and the tables' places on the device.
@@ -28588,10 +29197,12 @@ struct table_view {
   const op_row* ops = nullptr;
   const outer_leaf* outer = nullptr;
   const elementwise_leaf* elementwise = nullptr;
+  const row_leaf* rows = nullptr;
   const int* integers = nullptr;
   const Scalar* scalars = nullptr;
   int outer_count = 0;
   int elementwise_count = 0;
+  int row_count = 0;
   int layers = 0;           ///< with parameters
   int parameter_count = 0;  ///< trained
 };
@@ -28612,11 +29223,15 @@ struct network_facts : network_sizes {
   std::span<const op_row> ops;
   std::span<const outer_leaf> outer;
   std::span<const elementwise_leaf> elementwise;
-  std::span<const std::size_t> groups;  ///< clipping group of each layer with parameters
+  std::span<const row_leaf> rows;
+  std::span<const projection_row> projections;  ///< layered, node after node
+  std::span<const std::size_t> groups;          ///< clipping group of each layer with parameters
   bool layered = false;
   std::size_t parameters = 0;  ///< trained
   std::size_t frozen = 0;
   std::size_t input_size = 0;
+  std::size_t input_positions = 0;  ///< of samples with lengths of their own; 0: all are whole
+  bool draws = false;               ///< layers may ask for random bits
   std::size_t output_size = 0;
 
   [[nodiscard]] constexpr std::size_t layers() const noexcept { return groups.size(); }
@@ -28630,6 +29245,7 @@ struct step_state {
   std::uint32_t last = 1;      ///< it ends here: noise and update
   std::uint32_t unused = 0;
   std::uint64_t noise_step = 0;  ///< of the generator
+  std::uint64_t layer_step = 0;  ///< the same, of the bits inside layers
   double rate = 0;               ///< Adam: rate / (1 - beta1^t); else the learning rate
   double correction = 1;         ///< Adam: 1 / sqrt(1 - beta2^t)
 };
@@ -29252,11 +29868,15 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   return rows >= 128 && columns >= 512 ? gemm_way::large : gemm_way::square;
 }
 
-/// The plan for a product of a node, and of a leaf.
-[[nodiscard]] constexpr gemm_way way_of(gemm_product product, const op_row& row) noexcept {
-  return choose_gemm(product, row.view, (product == gemm_product::forward ? row.in : row.dx) >= 0);
+/// The product of an affine node's way forward, and of its way back: those of an adjoint change places.
+[[nodiscard]] constexpr gemm_product product_of(const op_row& row, bool back) noexcept {
+  return back == (row.adjoint != 0) ? gemm_product::forward : gemm_product::adjoint;
 }
-[[nodiscard]] constexpr gemm_way way_of(gemm_product product, const outer_leaf& leaf) noexcept {
+/// The plan for a product of a node, and of a leaf.
+[[nodiscard]] constexpr gemm_way way_of(const op_row& row, bool back) noexcept {
+  return choose_gemm(product_of(row, back), row.view, back || row.in >= 0);
+}
+[[nodiscard]] constexpr gemm_way way_of(const outer_leaf& leaf, gemm_product product) noexcept {
   return choose_gemm(product, leaf.view, false);
 }
 
@@ -29749,8 +30369,8 @@ static_assert(device<cuda_device>);
 // pergrad/cuda/run/describe.hpp - a network as a table of what a device does with it: who forms which product, how
 // norms are found, and what memory that takes
 
-// pergrad/cuda/plan/build.hpp - from a network's plan to a device's tables: how it is cut into launches, how each
-// block's norm is found, where values lie
+// pergrad/cuda/plan/build.hpp - from a network's plan to a device's tables: how it is cut into launches, what nodes do,
+// where values lie
 
 // pergrad/cuda/kernels/functions.hpp - which layers run on a device, and the list of their functions that a kernel is
 // made with
@@ -29813,30 +30433,12 @@ struct function_of {
   using type = typename decltype(choose())::type;
 };
 
-enum class refusal { none, no_device_code, not_yet };
-
 /// May a layer be part of a network on a device?
 template <class Layer>
-[[nodiscard]] constexpr refusal refusal_of(shape in) {
-  if constexpr (detail::is_tiled<Layer> || detail::has_two_inputs<Layer>) {
-    return detail::is_branch_sum<Layer> ? refusal::none : refusal::not_yet;
-  } else if constexpr (requires { requires Layer::is_transpose; }) {
-    return refusal::not_yet;
-  } else if constexpr (detail::has_affine<Layer>) {
-    return Layer::affine(in).adjoint ? refusal::not_yet : refusal::none;
-  } else if constexpr (detail::is_reshape<Layer>) {
-    return refusal::none;
-  } else {
-    return marked_for_devices<typename function_of<Layer>::type> ? refusal::none : refusal::no_device_code;
-  }
+[[nodiscard]] constexpr bool runs_on_devices() {
+  return detail::has_affine<Layer> || detail::is_reshape<Layer> || detail::is_branch_sum<Layer> ||
+         marked_for_devices<typename function_of<Layer>::type>;
 }
-/// The same for a node: tied blocks, ids and samples of varying length are not on devices yet either.
-template <class Structure, std::size_t Index>
-inline constexpr refusal refusal_of_node = [] {
-  constexpr shape in = Structure::shapes[Structure::inputs[Index]];
-  constexpr bool plain = Structure::owners[Index] == Index && in.ids == 0 && in.varying_axis() == 0;
-  return plain ? refusal_of<typename Structure::template layer_at<Index>>(in) : refusal::not_yet;
-}();
 
 /// What to say of a network that does not run on a device, as a class whose body says so; `char` if it does.
 template <class Network>
@@ -29844,16 +30446,14 @@ struct explanation_of {
   using structure = typename Network::structure;
   static constexpr std::size_t first = [] {
     std::size_t found = structure::size;
-    pergrad::detail::for_each_index<structure::size>([&](auto i) {
-      if (found == structure::size && refusal_of_node<structure, i> != refusal::none) found = i;
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if (!runs_on_devices<Layer>() && i < found) found = i;
     });
     return found;
   }();
   static constexpr auto choose() {
     if constexpr (first == structure::size) {
       return std::type_identity<char>{};
-    } else if constexpr (refusal_of_node<structure, first> == refusal::not_yet) {
-      return std::type_identity<error::layer_is_not_on_devices_yet<typename structure::template layer_at<first>>>{};
     } else {
       return std::type_identity<error::layer_has_no_device_code<typename structure::template layer_at<first>>>{};
     }
@@ -29876,6 +30476,14 @@ struct needs_functions_marked_pergrad_hd {
   template <class Value>
   [[nodiscard]] __device__ static Value derivative(Value x, Value y) {
     return Function::derivative(x, y);
+  }
+  template <class Team>
+  __device__ static void forward(const Team& team) {
+    Function::forward(team);
+  }
+  template <class Team>
+  __device__ static void backward(const Team& team) {
+    Function::backward(team);
   }
   template <class... Views>
   __device__ static void forward(const shape& in, Views... views) {
@@ -29950,29 +30558,10 @@ using functions_of = typename shared_list<typename functions_of_structure<Struct
 
 }  // namespace on_device
 }  // namespace pergrad::inline v0_1
+// pergrad/cuda/plan/leaves.hpp - the factor leaves of a network on a device: a row for each use of each block of
+// parameters, and how the block's norm is found
 
 namespace pergrad::inline v0_1::on_device {
-
-/// `fused`: one block takes a sample through everything, one launch. `layered`: products of affine layers run over the
-/// whole physical batch, each in a launch of its own; what lies between them goes sample by sample.
-enum class plan_kind { fused, layered };
-
-/// Multiply-adds of one sample's forward pass.
-template <class Network>
-inline constexpr std::size_t forward_work = [] {
-  std::size_t work = 0;
-  for (const pergrad::detail::plan_node& node : pergrad::detail::network_plan<typename Network::structure>::nodes) {
-    if (node.kind == node_kind::affine) work += node.map.weight_count() * node.map.positions();
-  }
-  return work;
-}();
-/// A block reads all weights for its sample; where they are many, samples must share them. The bounds are estimates
-/// (weights of 1 MiB, 4 million multiply-adds a sample), not measured.
-template <class Network>
-inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1} << 18U) && forward_work<Network> <=
-                                                                                                (std::size_t{1} << 22U)
-                                         ? plan_kind::fused
-                                         : plan_kind::layered;
 
 /// Blocks of the product that squares a view's gradient.
 [[nodiscard]] constexpr int square_blocks_of(const affine_view& view) noexcept {
@@ -29981,6 +30570,9 @@ inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1}
   });
 }
 
+/// Elements of work that the sum over a table is shared out in: buckets of its rows, and columns. An estimate, not
+/// measured.
+inline constexpr int work_of_tables = 1 << 13;
 /// Elements of a sample's gradient that may be kept from its norm to the sums: those of a batch should stay in the
 /// device's cache.
 inline constexpr int most_kept = 1 << 15;
@@ -30001,6 +30593,178 @@ inline constexpr int positions_worth_keeping = 16;
   if (gram < direct) return norm_method::gram;
   return view.positions() >= positions_worth_keeping ? norm_method::instantiate : norm_method::direct;
 }
+
+template <class Program>
+struct build_leaves {
+  using tables = typename Program::tables;
+  using plan = detail::network_plan<typename Program::structure>;
+
+  /// Adds a leaf to the tables of a `program`, whose places are known. Leaves come node after node.
+  static constexpr void list(tables& t, const detail::plan_factor& each) {
+    const op_row& row = t.ops[each.node];
+    const factor& what = each.what;
+    const bool is_affine = row.kind == node_kind::affine;
+    if (what.sparse) {
+      row_leaf leaf = t.rows[static_cast<std::size_t>(t.row_count)];  // which knows the place of its links
+      leaf.vocabulary = static_cast<int>(what.rows);
+      leaf.width = static_cast<int>(what.columns);
+      leaf.positions = static_cast<int>(what.positions);
+      leaf.lengths = row.in_lengths;
+      leaf.ids = row.in;
+      leaf.delta = place_of(row, what.delta);
+      leaf.delta_step = static_cast<int>(what.delta.position_stride);
+      leaf.delta_stride = static_cast<int>(what.delta.stride);
+      if (what.skipped_id < what.rows) leaf.skipped = static_cast<int>(what.skipped_id);
+      leaf.buckets = std::clamp(work_of_tables / leaf.width, 1, leaf.vocabulary);
+      add(t, each, leaf);
+    } else if (what.outer) {
+      outer_leaf leaf;
+      if (is_affine) {
+        leaf.view = row.view;
+        leaf.x = row.adjoint != 0 ? row.dy : row.in;
+        leaf.delta = row.adjoint != 0 ? row.in : row.dy;
+      } else {
+        leaf.view.channels = static_cast<int>(what.columns);
+        leaf.view.outputs = static_cast<int>(what.rows);
+        leaf.view.in[1] = leaf.view.out[1] = static_cast<int>(what.positions);
+        leaf.view.x_channel = static_cast<int>(what.other.stride);
+        leaf.view.x_step[1] = static_cast<int>(what.other.position_stride);
+        leaf.view.y_output = static_cast<int>(what.delta.stride);
+        leaf.view.y_step[1] = static_cast<int>(what.delta.position_stride);
+        leaf.x = place_of(row, what.other);
+        leaf.delta = place_of(row, what.delta);
+      }
+      add(t, each, leaf);
+    } else {
+      elementwise_leaf leaf;
+      leaf.count = static_cast<int>(what.rows);
+      if (is_affine) {
+        const bool turned = row.adjoint != 0;
+        leaf.delta = row.dy;
+        leaf.delta_stride = turned ? row.view.x_channel : row.view.y_output;
+        for (int axis = 0; axis < axes; ++axis) {
+          leaf.out[axis] = turned ? row.view.in[axis] : row.view.out[axis];
+          leaf.delta_step[axis] = turned ? row.view.x_step[axis] : row.view.y_step[axis];
+        }
+      } else {
+        leaf.out[1] = static_cast<int>(what.positions);
+        leaf.delta = place_of(row, what.delta);
+        leaf.delta_step[1] = static_cast<int>(what.delta.position_stride);
+        leaf.delta_stride = static_cast<int>(what.delta.stride);
+        leaf.ones = what.other.from == source::ones ? 1 : 0;
+        if (leaf.ones == 0) leaf.other = place_of(row, what.other);
+        leaf.other_step[1] = static_cast<int>(what.other.position_stride);
+        leaf.other_stride = static_cast<int>(what.other.stride);
+      }
+      add(t, each, leaf);
+    }
+  }
+
+ private:
+  static constexpr int place_of(const op_row& row, const operand& from) {
+    const int place = from.from == source::activation          ? row.in
+                      : from.from == source::second_activation ? row.in2
+                      : from.from == source::output            ? row.out
+                      : from.from == source::saved             ? row.saved
+                                                               : row.dy;
+    const int offset = static_cast<int>(from.offset);
+    return place < 0 ? place - offset : place + offset;
+  }
+  static constexpr void add(tables& t, const detail::plan_factor& each, outer_leaf leaf) {
+    const bool has_one_use = plan::nodes[each.node].use.first && plan::nodes[each.node].use.last;
+    leaf.method = has_one_use ? cheapest_on_device(leaf.view) : norm_method::instantiate;
+    if (leaf.method == norm_method::instantiate && (Program::layered || t.kept + leaf.size() > most_kept)) {
+      leaf.method = norm_method::direct;
+    }
+    const bool is_first = plan::nodes[each.node].use.first;
+    if (leaf.method == norm_method::instantiate && is_first) {
+      leaf.kept = t.kept;
+      t.kept += leaf.size();
+    }
+    if (Program::layered && has_one_use) {
+      leaf.squares = t.squares;
+      leaf.square_count = leaf.view.groups * square_blocks_of(leaf.view);
+      t.squares += leaf.square_count;
+    }
+    op_row& row = t.ops[each.node];
+    put(t.outer, t.outer_count, row.first_outer, row.last_outer, each, leaf);
+  }
+  static constexpr void add(tables& t, const detail::plan_factor& each, elementwise_leaf leaf) {
+    if (plan::nodes[each.node].use.first) {
+      leaf.kept = t.kept;
+      t.kept += leaf.count;
+    }
+    op_row& row = t.ops[each.node];
+    put(t.elementwise, t.elementwise_count, row.first_elementwise, row.last_elementwise, each, leaf);
+  }
+  static constexpr void add(tables& t, const detail::plan_factor& each, row_leaf leaf) {
+    op_row& row = t.ops[each.node];
+    put(t.rows, t.row_count, row.first_rows, row.last_rows, each, leaf);
+    t.rows[each.first_use].all_positions += leaf.positions;
+  }
+  /// The next leaf of its kind. All uses of a block are a chain.
+  template <class Leaves, class Leaf>
+  static constexpr void put(Leaves& leaves, int& count, int& first, int& last, const detail::plan_factor& each,
+                            Leaf leaf) {
+    leaf.node = static_cast<int>(each.node);
+    leaf.layer = static_cast<int>(plan::nodes[each.node].layer);
+    leaf.parameters = static_cast<int>(each.parameters);
+    const auto here = static_cast<std::size_t>(count);
+    leaves[here] = leaf;
+    if (each.first_use != here) {
+      std::size_t before = each.first_use;
+      while (leaves[before].next != 0) before += static_cast<std::size_t>(leaves[before].next);
+      leaves[before].next = static_cast<int>(here - before);
+      leaves[here].first = 0;
+    }
+    if (first == last) first = count;
+    last = ++count;
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// `fused`: one block takes a sample through everything, one launch. `layered`: products of affine layers run over the
+/// whole physical batch, each in a launch of its own; what lies between them goes sample by sample.
+enum class plan_kind { fused, layered };
+
+/// Multiply-adds of one sample's forward pass.
+template <class Network>
+inline constexpr std::size_t forward_work = [] {
+  std::size_t work = 0;
+  using plan = pergrad::detail::network_plan<typename Network::structure>;
+  for (const pergrad::detail::plan_node& node : plan::nodes) {
+    if (node.kind == node_kind::affine) work += node.map.weight_count() * node.map.positions();
+  }
+  // Of other layers' products those whose matrices are trained.
+  for (const pergrad::detail::plan_factor& each : plan::factors) {
+    const bool of_product = each.what.outer && plan::nodes[each.node].kind != node_kind::affine;
+    if (of_product) work += each.what.size() * each.what.positions;
+  }
+  return work;
+}();
+/// A block reads all weights for its sample; where they are many, samples must share them. The bounds are estimates
+/// (weights of 1 MiB, 4 million multiply-adds a sample), not measured.
+template <class Network>
+inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1} << 18U) && forward_work<Network> <=
+                                                                                                (std::size_t{1} << 22U)
+                                         ? plan_kind::fused
+                                         : plan_kind::layered;
+
+/// Projections of all layers on tiles.
+template <class Structure>
+inline constexpr std::size_t projection_count = [] {
+  using plan = pergrad::detail::network_plan<Structure>;
+  std::size_t count = 0;
+  pergrad::detail::for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+    if constexpr (pergrad::detail::has_projections<Layer>) {
+      count += pergrad::detail::projections_of<Layer>(plan::in_of(i), plan::second_of(i)).size();
+    }
+  });
+  return count;
+}();
 
 /// Places values of different lifetimes into one stretch: each at the first gap where nothing lives that it would
 /// overlap.
@@ -30050,11 +30814,22 @@ struct build_tables {
     const lifetimes live;
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       t.ops[i].function = Program::functions::template index_of<typename function_of<Layer>::type>;
+      t.ops[i].scratch_size = static_cast<int>(detail::scratch_count_of<Layer>(plan::in_of(i), plan::second_of(i)));
     });
     for (std::size_t i = 0; i < size; ++i) describe_node(t, i);
+    describe_lengths(t);
     connect(t, live);
     place_values(t, live);
-    for (const detail::plan_factor& each : plan::factors) list_leaf(t, each);
+    for (const detail::plan_factor& each : plan::factors) build_leaves<Program>::list(t, each);
+    if constexpr (Program::layered) {
+      detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+        if constexpr (detail::has_projections<Layer>) {
+          for (const position_projection& each : detail::projections_of<Layer>(plan::in_of(i), plan::second_of(i))) {
+            list_projection(t, t.ops[i], each);
+          }
+        }
+      });
+    }
     return t;
   }
 
@@ -30096,21 +30871,39 @@ struct build_tables {
     const detail::plan_node& node = plan::nodes[i];
     row.kind = node.kind;
     row.node = static_cast<int>(i);
-    row.in_size = static_cast<int>(plan::in_of(i).size());
-    row.out_size = static_cast<int>(structure::shapes[i + 1].size());
+    row.in_shape = plan::in_of(i);
+    row.in2_shape = node.two_inputs ? plan::second_of(i) : shape{};
+    row.out_shape = structure::shapes[i + 1];
+    row.in_size = static_cast<int>(row.in_shape.size());
+    row.in2_size = static_cast<int>(row.in2_shape.size());
+    row.out_size = static_cast<int>(row.out_shape.size());
     row.parameters = static_cast<int>(structure::parameter_offsets[i]);
     row.weights = static_cast<int>(structure::parameter_counts[i]);
     row.input_gradient = node.input_gradient ? 1 : 0;
     row.input2_gradient = node.input2_gradient ? 1 : 0;
     row.backward = node.backward ? 1 : 0;
+    row.wants_factors = structure::trained_counts[i] > 0 ? 1 : 0;
+    row.saved_size = static_cast<int>(node.saved_count);
     if (row.kind == node_kind::affine) {
       row.view = view_of(node.map, node.channels_first);
+      row.adjoint = node.map.adjoint ? 1 : 0;
       if (node.map.bias) row.bias = row.parameters + row.view.size();
     } else if (row.kind == node_kind::pooling) {
-      describe_pool(t, row, plan::in_of(i), structure::shapes[i + 1]);
-    } else if (row.kind == node_kind::general) {
-      row.in_shape = plan::in_of(i);
-      row.saved_size = static_cast<int>(node.saved_count);
+      describe_pool(t, row, row.in_shape, row.out_shape);
+    }
+  }
+  /// A table of lengths for every value that has some.
+  static constexpr void describe_lengths(tables& t) {
+    std::array<int, size + 1> lengths{};
+    for (std::size_t s = 0; s <= size; ++s) {
+      lengths[s] = structure::shapes[s].varying_axis() == 0 ? -1 : t.integers;
+      if (lengths[s] >= 0) t.integers += static_cast<int>(structure::shapes[0].e0) + 1;
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      op_row& row = t.ops[i];
+      row.in_lengths = lengths[structure::inputs[i]];
+      row.in2_lengths = plan::nodes[i].two_inputs ? lengths[structure::inputs2[i]] : -1;
+      row.out_lengths = lengths[i + 1];
     }
   }
   static constexpr void describe_pool(tables& t, op_row& row, shape in, shape out) {
@@ -30137,12 +30930,15 @@ struct build_tables {
     t.scalars += out_axes[0] * out_axes[1] * out_axes[2];
   }
 
+  /// Is the output the input under another shape?
+  static constexpr bool is_view(const lifetimes& live, std::size_t node) { return live.root[node + 1] != node + 1; }
+
   static constexpr void connect(tables& t, const lifetimes& live) {
     detail::gradient_writers<size + 1> writers{live.root, size};
     for (std::size_t i = size; i-- > 0;) {
       op_row& row = t.ops[i];
       row.handed_on = live.root[i + 1] != live.root[size] ? 1 : 0;
-      if (row.kind == node_kind::reshape) continue;
+      if (is_view(live, i)) continue;
       row.accumulate = row.input_gradient != 0 && writers.adds(structure::inputs[i]) ? 1 : 0;
       row.accumulate2 = row.input2_gradient != 0 && writers.adds(structure::inputs2[i]) ? 1 : 0;
     }
@@ -30151,20 +30947,25 @@ struct build_tables {
   static constexpr void place_values(tables& t, const lifetimes& live) {
     constexpr int n = static_cast<int>(size);
     constexpr int end = lifetimes::end;
-    packer<4 * size + 4> workspace;
+    packer<7 * size + 2 + plan::most_sparse> workspace;
     std::array<int, size + 1> values{};
     std::array<int, size + 1> gradients{};
-    std::array<int, size + 1> saved{};
     values[0] = in_input(0);
     for (std::size_t s = 1; s <= size; ++s) {
       if (live.root[s] == s) {
         values[s] = workspace.place(t.ops[s - 1].out_size, t.ops[s - 1].node, live.value_death[s]);
       }
-      const op_row& row = t.ops[s - 1];
-      if (row.saved_size > 0) saved[s - 1] = workspace.place(row.saved_size, row.node, end);
-      if (row.kind == node_kind::general && row.accumulate != 0) {
-        t.ops[s - 1].scratch = workspace.place(row.in_size, 2 * n - row.node, 2 * n - row.node);
-      }
+      op_row& row = t.ops[s - 1];
+      const int back = 2 * n - row.node;
+      const auto place = [&](int& where, int count, int birth, int death, bool wanted) {
+        if (wanted && count > 0) where = workspace.place(count, birth, death);
+      };
+      const bool writes = row.kind == node_kind::general || row.kind == node_kind::tiled;
+      place(row.saved, row.saved_size, row.node, end, true);
+      place(row.scratch, row.scratch_size, row.node, row.node, true);
+      place(row.back_scratch, row.scratch_size, back, back, row.backward != 0);
+      place(row.written_dx, row.in_size, back, back, writes && writes_beside(row));
+      place(row.written_dx2, row.in2_size, back, back, writes && row.accumulate2 != 0);
     }
     for (std::size_t s = size + 1; s-- > 0;) {
       if (live.root[s] != s || live.gradient_birth[s] == end) continue;
@@ -30172,7 +30973,6 @@ struct build_tables {
       const int count = s == 0 ? t.ops[0].in_size : t.ops[s - 1].out_size;
       gradients[s] = workspace.place(count, live.gradient_birth[s], death);
     }
-    t.workspace = workspace.size();
     t.output = values[live.root[size]];
     t.output_gradient = gradients[live.root[size]];
     for (std::size_t i = 0; i < size; ++i) {
@@ -30183,99 +30983,65 @@ struct build_tables {
       row.dx = gradients[live.root[structure::inputs[i]]];
       row.dx2 = gradients[live.root[structure::inputs2[i]]];
       row.dy = gradients[live.root[i + 1]];
-      row.saved = saved[i];
-      if (row.kind == node_kind::reshape) row.out_size = 0;  // nothing to do
-    }
-  }
-
-  static constexpr void list_leaf(tables& t, const detail::plan_factor& each) {
-    const op_row& row = t.ops[each.node];
-    const factor& what = each.what;
-    const bool is_affine = row.kind == node_kind::affine;
-    if (what.outer) {
-      outer_leaf leaf;
-      if (is_affine) {
-        leaf.view = row.view;
-        leaf.x = row.in;
-        leaf.delta = row.dy;
-      } else {
-        leaf.view.channels = static_cast<int>(what.columns);
-        leaf.view.outputs = static_cast<int>(what.rows);
-        leaf.view.in[1] = leaf.view.out[1] = static_cast<int>(what.positions);
-        leaf.view.x_channel = static_cast<int>(what.other.stride);
-        leaf.view.x_step[1] = static_cast<int>(what.other.position_stride);
-        leaf.view.y_output = static_cast<int>(what.delta.stride);
-        leaf.view.y_step[1] = static_cast<int>(what.delta.position_stride);
-        leaf.x = place_of(row, what.other);
-        leaf.delta = place_of(row, what.delta);
+      if (!writes_beside(row)) row.written_dx = row.dx;
+      if (row.accumulate2 == 0) row.written_dx2 = row.dx2;
+      if (is_view(live, i)) {  // nothing to do
+        row.out_size = 0;
+        row.out_lengths = -1;
       }
-      add(t, each, leaf);
+    }
+    for (const detail::plan_factor& each : plan::factors) {
+      if (each.what.sparse && plan::nodes[each.node].use.first) {
+        t.rows[each.first_use].links = workspace.place(positions_of_uses(each.first_use), n, end);
+      }
+    }
+    t.workspace = workspace.size();
+  }
+  static constexpr void list_projection(tables& t, op_row& row, const position_projection& from) {
+    const bool second = from.x.from == source::second_activation;
+    const auto place = [](int of, const operand& what) {
+      const int offset = static_cast<int>(what.offset);
+      return of < 0 ? of - offset : of + offset;
+    };
+    projection_row to;
+    to.node = row.node;
+    to.reads_input = from.reads_input();
+    to.view.channels = static_cast<int>(from.weights.columns);
+    to.view.outputs = static_cast<int>(from.weights.rows);
+    to.view.in[1] = to.view.out[1] = static_cast<int>(from.positions);
+    to.view.x_channel = to.view.y_output = 1;
+    to.view.x_step[1] = static_cast<int>(from.x.position_stride);
+    to.view.y_step[1] = static_cast<int>(from.y.position_stride);
+    to.x = place(!to.reads_input ? row.saved : second ? row.in2 : row.in, from.x);
+    to.y = place(from.y.from == source::output ? row.out : row.saved, from.y);
+    to.dy = place(from.delta.from == source::backprop ? row.dy : row.saved, from.delta);
+    to.weights = row.parameters + static_cast<int>(from.weights.offset);
+    if (from.bias != ~std::size_t{0}) to.bias = row.parameters + static_cast<int>(from.bias);
+    if (to.reads_input) {
+      const int bit = second ? 2 : 1;
+      to.dx = place(second ? row.dx2 : row.dx, from.x);
+      to.wants_gradient = (second ? row.input2_gradient : row.input_gradient) != 0;
+      // The first of several that read the same input finds there what other layers have written.
+      to.accumulate = (row.projected_inputs & bit) != 0 ? 1 : second ? row.accumulate2 : row.accumulate;
+      row.projected_inputs |= bit;
     } else {
-      elementwise_leaf leaf;
-      leaf.count = static_cast<int>(what.rows);
-      if (is_affine) {
-        leaf.delta = row.dy;
-        leaf.delta_stride = row.view.y_output;
-        for (int axis = 0; axis < axes; ++axis) {
-          leaf.out[axis] = row.view.out[axis];
-          leaf.delta_step[axis] = row.view.y_step[axis];
-        }
-      } else {
-        leaf.out[1] = static_cast<int>(what.positions);
-        leaf.delta = place_of(row, what.delta);
-        leaf.delta_step[1] = static_cast<int>(what.delta.position_stride);
-        leaf.delta_stride = static_cast<int>(what.delta.stride);
-        leaf.ones = what.other.from == source::ones ? 1 : 0;
-        if (leaf.ones == 0) leaf.other = place_of(row, what.other);
-        leaf.other_step[1] = static_cast<int>(what.other.position_stride);
-        leaf.other_stride = static_cast<int>(what.other.stride);
-      }
-      add(t, each, leaf);
+      to.dx = row.back_scratch + static_cast<int>(from.gradient);
+      to.wants_gradient = row.backward != 0;
     }
+    row.projected = 1;
+    t.projections[static_cast<std::size_t>(t.projections_used++)] = to;
   }
-  static constexpr int place_of(const op_row& row, const operand& from) {
-    const int place = from.from == source::activation ? row.in
-                      : from.from == source::output   ? row.out
-                      : from.from == source::saved    ? row.saved
-                                                      : row.dy;
-    const int offset = static_cast<int>(from.offset);
-    return place < 0 ? place - offset : place + offset;
+  /// Is the input's gradient written to a place of its own? A general layer writes it even where nobody wants it.
+  static constexpr bool writes_beside(const op_row& row) {
+    return row.accumulate != 0 || (row.kind == node_kind::general && row.input_gradient == 0);
   }
-  static constexpr void add(tables& t, const detail::plan_factor& each, outer_leaf leaf) {
-    describe_leaf(each, leaf);
-    leaf.method = cheapest_on_device(leaf.view);
-    if (leaf.method == norm_method::instantiate && (Program::layered || t.kept + leaf.size() > most_kept)) {
-      leaf.method = norm_method::direct;
+  /// Of all uses of a table.
+  static constexpr int positions_of_uses(std::size_t first_use) {
+    std::size_t count = 0;
+    for (const detail::plan_factor& each : plan::factors) {
+      if (each.what.sparse && each.first_use == first_use) count += each.what.positions;
     }
-    if (leaf.method == norm_method::instantiate) {
-      leaf.kept = t.kept;
-      t.kept += leaf.size();
-    }
-    if (Program::layered) {
-      leaf.squares = t.squares;
-      leaf.square_count = leaf.view.groups * square_blocks_of(leaf.view);
-      t.squares += leaf.square_count;
-    }
-    op_row& row = t.ops[each.node];
-    t.outer[next(row.first_outer, row.last_outer, t.outer_count)] = leaf;
-  }
-  static constexpr void add(tables& t, const detail::plan_factor& each, elementwise_leaf leaf) {
-    describe_leaf(each, leaf);
-    leaf.kept = t.kept;
-    t.kept += leaf.count;
-    op_row& row = t.ops[each.node];
-    t.elementwise[next(row.first_elementwise, row.last_elementwise, t.elementwise_count)] = leaf;
-  }
-  static constexpr void describe_leaf(const detail::plan_factor& each, auto& leaf) {
-    leaf.node = static_cast<int>(each.node);
-    leaf.layer = static_cast<int>(plan::nodes[each.node].layer);
-    leaf.parameters = static_cast<int>(each.parameters);
-  }
-  /// The place of a node's next leaf.
-  static constexpr std::size_t next(int& first, int& last, int& count) {
-    if (first == last) first = count;
-    last = count + 1;
-    return static_cast<std::size_t>(count++);
+    return static_cast<int>(count);
   }
 };
 
@@ -30283,528 +31049,6 @@ struct build_tables {
 // pergrad/cuda/plan/layout.hpp - all memory of one network on a device: one allocation, every offset a constant
 // expression
 
-// pergrad/cuda/plan/program.hpp - a network as a device runs it: rows of nodes and leaves, and a sample's workspace
-//
-// Values of a sample lie in PyTorch's order; two of them share memory if the one is dead before the other is born.
-// Backward of node i runs at time 2n - i, and what norms and sums read lives to the end.
-
-namespace pergrad::inline v0_1::on_device {
-
-/// Rows and columns that the windows of a pooling layer see, and what their means divide by.
-template <class Layer, class Scalar>
-void fill_windows(shape in, const op_row& row, int* integers, Scalar* scalars) {
-  constexpr bool has_planes = requires { Layer::planes(in, std::size_t{0}); };
-  for (int axis = 0; axis < axes; ++axis) {
-    const window_axis& windows = row.windows[axis];
-    for (int o = 0; o < windows.out; ++o) {
-      const auto number = static_cast<std::size_t>(o);
-      window_range range{0, 1};
-      if constexpr (has_planes) {
-        if (axis == 0) range = Layer::planes(in, number);
-      }
-      if (axis == 1) range = Layer::rows(in, number);
-      if (axis == 2) range = Layer::columns(in, number);
-      integers[windows.first + o] = static_cast<int>(range.begin);
-      integers[windows.last + o] = static_cast<int>(range.end);
-    }
-    for (int i = 0; i < windows.in; ++i) {
-      int first = windows.out;
-      int last = 0;
-      for (int o = 0; o < windows.out; ++o) {
-        if (integers[windows.first + o] > i || integers[windows.last + o] <= i) continue;
-        first = std::min(first, o);
-        last = std::max(last, o + 1);
-      }
-      integers[windows.seen_first + i] = first;
-      integers[windows.seen_last + i] = last;
-    }
-  }
-  int at = row.divisors;
-  for (int d = 0; d < row.windows[0].out; ++d) {
-    for (int i = 0; i < row.windows[1].out; ++i) {
-      for (int j = 0; j < row.windows[2].out; ++j, ++at) {
-        if constexpr (has_planes) {
-          scalars[at] = static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(d), static_cast<std::size_t>(i),
-                                                           static_cast<std::size_t>(j)));
-        } else {
-          scalars[at] =
-              static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
-        }
-      }
-    }
-  }
-}
-
-/// The tables that need a layer's functions, filled when a tape is made.
-template <class Scalar>
-struct window_tables {
-  std::vector<int> integers;
-  std::vector<Scalar> scalars;
-};
-
-/// The tables of a network.
-template <class Network>
-struct program {
-  using structure = typename Network::structure;
-  using scalar = typename Network::scalar;
-  using functions = functions_of<structure>;
-  static constexpr int size = static_cast<int>(structure::size);
-  static_assert(sizeof(typename explanation_of<Network>::type) != 0);
-  static constexpr bool layered = plan_of<Network> == plan_kind::layered;
-
-  struct tables : network_sizes {
-    std::array<op_row, structure::size> ops{};
-    std::array<outer_leaf, detail::network_plan<structure>::most_outer> outer{};
-    std::array<elementwise_leaf, detail::network_plan<structure>::most_elementwise> elementwise{};
-    int outer_count = 0;
-    int elementwise_count = 0;
-  };
-
-  static constexpr tables table = build_tables<program>::make();
-
-  [[nodiscard]] static window_tables<scalar> windows() {
-    window_tables<scalar> result;
-    result.integers.resize(static_cast<std::size_t>(table.integers));
-    result.scalars.resize(static_cast<std::size_t>(table.scalars));
-    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      if constexpr (detail::has_windows<Layer>) {
-        fill_windows<Layer>(structure::shapes[structure::inputs[i]], table.ops[i], result.integers.data(),
-                            result.scalars.data());
-      }
-    });
-    return result;
-  }
-};
-
-/// 1 for layered networks, 0 for fused ones: an argument of templates that either kind shares.
-template <class Network>
-inline constexpr int layered_of = program<Network>::layered ? 1 : 0;
-
-template <class Network>
-[[nodiscard]] constexpr network_facts find_facts() {
-  constexpr const auto& table = program<Network>::table;
-  network_facts facts;
-  static_cast<network_sizes&>(facts) = table;
-  facts.ops = table.ops;
-  facts.outer = std::span{table.outer}.first(static_cast<std::size_t>(table.outer_count));
-  facts.elementwise = std::span{table.elementwise}.first(static_cast<std::size_t>(table.elementwise_count));
-  facts.groups = pergrad::detail::group_of_layer<Network>;
-  facts.layered = program<Network>::layered;
-  facts.parameters = Network::parameter_count;
-  facts.frozen = Network::frozen_parameter_count;
-  facts.input_size = Network::input_shape.size();
-  facts.output_size = Network::output_shape.size();
-  return facts;
-}
-/// A network's tables as numbers.
-template <class Network>
-inline constexpr network_facts facts_of = find_facts<Network>();
-
-}  // namespace pergrad::inline v0_1::on_device
-
-namespace pergrad::inline v0_1::on_device {
-
-/// Accumulators of a network's sums: as many as keep a device busy with a small network and cost little memory with a
-/// large one. A constant of the network, so that no bit depends on the device or on the batch.
-[[nodiscard]] constexpr int accumulator_count(const network_facts& net) noexcept {
-  constexpr std::size_t most = std::size_t{1} << 20U;  // elements of all accumulators
-  int accumulators = 32;
-  while (accumulators > 1 && static_cast<std::size_t>(accumulators) * net.parameters > most) accumulators /= 2;
-  return std::max(accumulators, 2);
-}
-
-/// Threads of the block that takes a sample through the network.
-template <class Network>
-inline constexpr int sample_threads = [] {
-  int most = 0;
-  for (const op_row& row : facts_of<Network>.ops) most = std::max({most, row.out_size, row.in_size});
-  for (const outer_leaf& leaf : facts_of<Network>.outer) most = std::max(most, leaf.size());
-  return most <= 256 ? 64 : most <= 2048 ? 128 : 256;
-}();
-inline constexpr int sum_threads = 128;
-
-/// Blocks that hold every element of every outer leaf.
-[[nodiscard]] constexpr int outer_blocks(const network_facts& net) noexcept {
-  int blocks = 0;
-  for (const outer_leaf& leaf : net.outer) blocks += blocks_for(leaf.size(), sum_threads);
-  return blocks;
-}
-/// Blocks that hold every element of every leaf, the outer ones first.
-[[nodiscard]] constexpr int leaf_blocks(const network_facts& net) noexcept {
-  int blocks = outer_blocks(net);
-  for (const elementwise_leaf& leaf : net.elementwise) blocks += blocks_for(leaf.count, sum_threads);
-  return blocks;
-}
-
-/// Samples of the largest batch: what kernels count of it (positions, pixels, blocks of products) are ints.
-template <class Network>
-inline constexpr std::size_t most_batch = [] {
-  constexpr const auto& table = program<Network>::table;
-  std::int64_t each = 1;  // of a sample
-  const auto count = [&](std::int64_t number) { each = std::max(each, number); };
-  const auto blocks = [](const affine_view& view, int rows, int columns) {
-    return std::int64_t{view.groups} * blocks_for(rows, narrow_block::rows) *
-           blocks_for(columns, square_block::columns);
-  };
-  for (const op_row& row : table.ops) {
-    count(row.view.positions());
-    count(row.view.pixels());
-    count(blocks(row.view, row.view.outputs, row.view.positions()));
-    count(blocks(row.view, row.view.channels, row.view.pixels()));
-  }
-  for (int k = 0; k < table.outer_count; ++k) count(table.outer[static_cast<std::size_t>(k)].square_count);
-  constexpr std::int64_t margin = 1 << 16;  // counts are rounded up to whole blocks and slices
-  return static_cast<std::size_t>((std::numeric_limits<int>::max() - margin) / each);
-}();
-
-/// Where everything lies, in bytes from the beginning.
-struct arena_layout {
-  std::size_t state = 0;  ///< a step_state, and behind it the record numbers: one upload
-  std::size_t records = 0;
-  std::size_t ops = 0;
-  std::size_t outer = 0;
-  std::size_t elementwise = 0;
-  std::size_t integers = 0;
-  std::size_t scalars = 0;
-  std::size_t groups = 0;  ///< clipping group of each layer
-  std::size_t bounds = 0;  ///< clip bound of each group
-  std::size_t parameters = 0;
-  std::size_t workspaces = 0;
-  std::size_t kept = 0;
-  std::size_t losses = 0;
-  std::size_t norms = 0;
-  std::size_t squares = 0;  ///< layered: parts of norms
-  std::size_t weights = 0;  ///< [layer][sample]
-  std::size_t outputs = 0;
-  std::size_t inputs = 0;  ///< of evaluations whose samples come from the host
-  std::size_t targets = 0;
-  std::size_t projections = 0;
-  std::size_t rows = 0;
-  std::size_t sums = 0;  ///< accumulators
-  std::size_t released = 0;
-  std::size_t is_open = 0;  ///< one a pair of the noise
-  std::size_t first_moment = 0;
-  std::size_t second_moment = 0;
-  std::size_t bytes = 0;
-};
-
-/// Materialised gradients that are formed at a time.
-[[nodiscard]] constexpr std::size_t rows_at_a_time(const network_facts& net, std::size_t max_batch) noexcept {
-  constexpr std::size_t most = std::size_t{1} << 20U;  // elements
-  return std::min(max_batch, std::max<std::size_t>(1, most / std::max<std::size_t>(1, net.parameters)));
-}
-/// Room for one value of a sample's targets, whatever the loss. There is room for as many as the network has outputs.
-inline constexpr std::size_t target_bytes = 8;
-
-[[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes,
-                                             std::size_t max_batch) noexcept {
-  constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
-  const std::size_t layers = std::max<std::size_t>(1, net.layers());
-  const std::size_t most_workspaces =
-      net.layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
-  arena_layout a;
-  const auto place = [&](std::size_t& where, std::size_t bytes) {
-    constexpr std::size_t line = 256;
-    where = a.bytes;
-    a.bytes += (bytes + line - 1) / line * line;
-  };
-  place(a.state, sizeof(step_state) + max_batch * sizeof(std::uint32_t));
-  a.records = a.state + sizeof(step_state);
-  place(a.ops, net.ops.size_bytes());
-  place(a.outer, net.outer.size_bytes());
-  place(a.elementwise, net.elementwise.size_bytes());
-  place(a.integers, count(net.integers) * sizeof(int));
-  place(a.scalars, count(net.scalars) * scalar_bytes);
-  place(a.groups, layers * sizeof(int));
-  place(a.bounds, layers * sizeof(double));
-  place(a.parameters, (net.parameters + net.frozen) * scalar_bytes);
-  place(a.workspaces, most_workspaces * count(net.workspace) * scalar_bytes);
-  place(a.kept, max_batch * count(net.kept) * scalar_bytes);
-  place(a.losses, max_batch * sizeof(double));
-  place(a.norms, max_batch * layers * sizeof(norm_bound));
-  place(a.squares, max_batch * count(net.squares) * sizeof(double));
-  place(a.weights, max_batch * layers * scalar_bytes);
-  place(a.outputs, max_batch * net.output_size * scalar_bytes);
-  place(a.inputs, max_batch * net.input_size * scalar_bytes);
-  place(a.targets, max_batch * net.output_size * target_bytes);
-  place(a.projections, max_batch * sizeof(double));
-  place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
-  place(a.sums, count(accumulator_count(net)) * net.parameters * sizeof(std::int64_t));  // or as many scalars
-  place(a.released, net.parameters * scalar_bytes);
-  place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_block);
-  place(a.first_moment, net.parameters * scalar_bytes);
-  place(a.second_moment, net.parameters * scalar_bytes);
-  return a;
-}
-
-}  // namespace pergrad::inline v0_1::on_device
-
-namespace pergrad::inline v0_1::detail {
-
-/// `static_network::device_bytes` asks this.
-template <class Network>
-struct device_memory {
-  template <std::size_t MaxBatch>
-  static constexpr std::size_t bytes =
-      on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), MaxBatch).bytes;
-};
-
-}  // namespace pergrad::inline v0_1::detail
-// pergrad/cuda/run/executor.hpp - the executor of a device: what a program names in the place of `pergrad::host`
-
-// pergrad/cuda/run/engine.hpp - carries out one evaluation on a device
-//
-// The samples' facts (losses, outputs, norms) come back to the host, where the expressions that asked for them are;
-// weights go to the device again, which forms the sums. So every expression runs that runs on the host, in the same
-// words. The trainer's step (trainer.hpp) does not come back.
-
-// pergrad/cuda/kernels/release.hpp - the release gate on a device (privacy/release.hpp): accumulators of integer sums,
-// noise, update, in one sweep over the parameters
-//
-//   Q = lane_0 + lane_1 + ...;  r = grid (Q + k);  parameters <- rule(r)
-//
-// Noise is never stored: a block of threads makes one block of 512 integers (privacy/noise/rounded_gaussian.hpp says
-// from which words) and uses them. 64 threads make its ChaCha20 blocks while the others read the accumulators; then
-// each of 256 threads turns four words into two integers. Where a rounding is not proven at once, the thread leaves its
-// two elements alone and says so; `settle_kernel` draws more bits for those. So the integers are the host's, and the
-// update's bits those of the host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
-
-namespace pergrad::inline v0_1::on_device {
-
-/// ChaCha20's state for a key and a nonce, with block counter 0. Whoever reads it knows the key.
-struct random_stream {
-  std::uint32_t words[16];
-};
-
-/// What hands the words of the noise to a device: streams of a secret key are in the hands of a run only.
-struct stream_upload {
-  using stream_type = pergrad::detail::secret_stream<pergrad::detail::randomness::noise>;
-  /// With step 0: steps are told to each kernel.
-  [[nodiscard]] static random_stream words(const stream_type& stream) noexcept {
-    const chacha_nonce nonce = make_nonce(stream_type::purpose, 0);
-    random_stream result{};
-    for (std::size_t i = 0; i < 4; ++i) result.words[i] = pergrad::detail::chacha_constants[i];
-    for (std::size_t i = 0; i < 8; ++i) result.words[4 + i] = stream.key().words[i];
-    for (std::size_t i = 0; i < 3; ++i) result.words[13 + i] = nonce.words[i];
-    return result;
-  }
-  [[nodiscard]] static std::uint64_t step(const stream_type& stream) noexcept { return stream.step_; }
-};
-
-/// The same key and purpose at another step.
-[[nodiscard]] PERGRAD_HD inline random_stream at_step(random_stream stream, std::uint64_t step) noexcept {
-  stream.words[14] = static_cast<std::uint32_t>(step & 0xffff'ffffU);
-  stream.words[15] = static_cast<std::uint32_t>(step >> 32U);
-  return stream;
-}
-/// Block `counter` of a stream: RFC 8439 section 2.3.
-PERGRAD_HD inline void make_random_block(const random_stream& stream, std::uint32_t counter,
-                                         std::uint32_t (&block)[16]) noexcept {
-  for (int i = 0; i < 16; ++i) block[i] = stream.words[i];
-  block[12] += counter;
-  pergrad::detail::chacha_rounds(block);
-  for (int i = 0; i < 16; ++i) block[i] += stream.words[i];
-  block[12] += counter;
-}
-
-/// Which rule of optim/rules.hpp `release_kernel` applies.
-namespace update {
-inline constexpr int sgd = 1;
-inline constexpr int momentum = 2;
-inline constexpr int adam = 3;
-}  // namespace update
-
-/// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and the learning
-/// rate and correction that optim/rules.hpp speaks of.
-template <class Scalar>
-struct release_settings {
-  random_stream noise{};  ///< of the purpose gradient_noise and step 0
-  double sigma = 0;       ///< of the noise, in steps of the grid; 0: none
-  pergrad::detail::release_scale grid{};
-  double scale = 1;  ///< the gradient's public factor
-  Scalar momentum = 0;
-  double beta1 = 0;
-  double beta2 = 0;
-  double stability = 0;
-};
-
-/// What both kernels of a release read and write.
-template <class Scalar>
-struct release_work {
-  const step_state* state;  ///< a state that is not the last of its batch: the kernels do nothing
-  release_settings<Scalar> settings;
-  const std::int64_t* accumulators;  ///< steps of the grid; accumulator l of element e at [l * accumulator_stride + e]
-  int accumulator_count;             ///< at least 1
-  std::int64_t accumulator_stride;   ///< at least `count`
-  std::int64_t count;                ///< elements, at most `gaussians_per_step`
-  Scalar* parameters;
-  Scalar* first;           ///< velocity or first moment
-  Scalar* second;          ///< second moment
-  Scalar* released;        ///< gets the released values
-  unsigned char* is_open;  ///< one a pair: its rounding is not proven
-  int rule;                ///< one of `update::`
-
-  [[nodiscard]] PERGRAD_HD std::int64_t sum_of_lanes(std::int64_t element) const noexcept {
-    if (element >= count) return 0;
-    std::int64_t sum = accumulators[element];
-    for (int accumulator = 1; accumulator < accumulator_count; ++accumulator)
-      sum += accumulators[accumulator * accumulator_stride + element];
-    return sum;
-  }
-  /// Releases one element and takes the step with it. `sum` and `noise` count steps of the grid.
-  PERGRAD_HD void release(std::int64_t element, std::int64_t sum, double noise) const noexcept {
-    if (element >= count) return;
-    constexpr auto most = static_cast<std::int64_t>(pergrad::detail::most_on_grid);
-    const std::int64_t place = smaller_of(larger_of(sum, -most), most);
-    const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
-    released[element] = value;
-    switch (rule) {
-      case update::sgd: {
-        const auto step = static_cast<Scalar>(multiply(state->rate, settings.scale));
-        return rules::sgd_rule<Scalar>{step}(value, parameters[element]);
-      }
-      case update::momentum:
-        return rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
-                                            settings.momentum}(value, parameters[element], first[element]);
-      case update::adam:
-        return rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2,
-                                        settings.stability,
-                                        settings.scale)(value, parameters[element], first[element], second[element]);
-      default:
-        return;
-    }
-  }
-};
-
-inline constexpr int release_threads = 256;
-inline constexpr int release_elements = static_cast<int>(pergrad::detail::gaussian_block);
-static_assert(release_elements == 2 * release_threads);
-
-/// The kernel at the head of this file; `blocks()` of them. The rule is a number and not a template argument: what
-/// makes the noise is compiled once a program.
-template <class Scalar>
-struct release_kernel {
-  static constexpr int threads = release_threads;
-  static constexpr int chacha_blocks = 64;
-  struct shared_type {
-    std::uint32_t words[16][chacha_blocks];
-  };
-
-  release_work<Scalar> work;
-
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_elements); }
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    if (work.state->last == 0) return;
-    auto& shared = block.template shared<shared_type>();
-    typename Block::template local<registers<std::int64_t, 2>> sums;
-    const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_elements;
-    const bool is_noised = work.settings.sigma > 0;
-    block.each([&](int t) {
-      for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of_lanes(begin + half * threads + t);
-      if (is_noised && t < chacha_blocks) {
-        std::uint32_t words[16];
-        make_random_block(at_step(work.settings.noise, work.state->noise_step),
-                          static_cast<std::uint32_t>(chacha_blocks * block.index() + t), words);
-        PERGRAD_UNROLL
-        for (int row = 0; row < 16; ++row) shared.words[row][t] = words[row];
-      }
-    });
-    block.each([&](int t) {
-      double k[2] = {0, 0};
-      bool is_open = false;
-      if (is_noised) {
-        const int row = t / chacha_blocks * 4;
-        const int column = t % chacha_blocks;
-        const auto words = pergrad::detail::widened<0, 1>(shared.words[row][column], shared.words[row + 1][column],
-                                                          shared.words[row + 2][column], shared.words[row + 3][column]);
-        const auto pair = pergrad::detail::round_gaussians<1>(words, 2 * work.settings.sigma * work.settings.sigma);
-        k[0] = pair.along_cosine;
-        k[1] = pair.along_sine;
-        is_open = pergrad::detail::is_open(pair.margin);
-      }
-      work.is_open[static_cast<std::int64_t>(block.index()) * threads + t] = is_open ? 1 : 0;
-      if (is_open) return;
-      for (int half = 0; half < 2; ++half) work.release(begin + half * threads + t, sums[t][half], k[half]);
-    });
-  }
-};
-
-/// Releases the elements that a `release_kernel` has left alone; `blocks()` of them.
-template <class Scalar>
-struct settle_kernel {
-  static constexpr int threads = release_threads;
-  struct shared_type {};
-
-  release_work<Scalar> work;
-
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_elements); }
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    if (work.state->last == 0) return;
-    block.each([&](int t) {
-      const std::int64_t pair = static_cast<std::int64_t>(block.index()) * threads + t;
-      if (work.is_open[pair] == 0) return;
-      const random_stream stream = at_step(work.settings.noise, work.state->noise_step);
-      std::uint32_t words[16];
-      pergrad::detail::gaussian_bits bits{};
-      make_random_block(stream, static_cast<std::uint32_t>(64 * block.index() + t % 64), words);
-      for (int i = 0; i < 2; ++i) {
-        bits.u[i] = words[t / 64 * 4 + i];
-        bits.v[i] = words[t / 64 * 4 + 2 + i];
-      }
-      random_stream more = stream;
-      more.words[13] = continued_purpose(more.words[13], static_cast<std::uint32_t>(pair >> 32));
-      make_random_block(more, static_cast<std::uint32_t>(pair), words);
-      for (int i = 0; i < 8; ++i) {
-        bits.u[2 + i] = words[i];
-        bits.v[2 + i] = words[8 + i];
-      }
-      std::int64_t k[2];
-      pergrad::detail::exact_pair(bits, work.settings.sigma, k);
-      const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_elements;
-      for (int half = 0; half < 2; ++half) {
-        const std::int64_t element = begin + half * threads + t;
-        work.release(element, work.sum_of_lanes(element), static_cast<double>(k[half]));
-      }
-    });
-  }
-};
-
-/// out[e] = ((lane_0 + lane_1) + lane_2) + ..., in order; of a sum that is not released. `blocks()` of them.
-template <class Sum>
-struct fold_kernel {
-  static constexpr int threads = 256;
-  struct shared_type {};
-
-  const Sum* accumulators;  ///< accumulator l of element e at [l * count + e]
-  int accumulator_count;
-  std::int64_t count;
-  Sum* out;  ///< may be accumulator 0
-
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(count, threads); }
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    block.each([&](int t) {
-      const std::int64_t element = static_cast<std::int64_t>(block.index()) * threads + t;
-      if (element >= count) return;
-      Sum sum = accumulators[element];
-      for (int accumulator = 1; accumulator < accumulator_count; ++accumulator) {
-        if constexpr (std::is_integral_v<Sum>) {
-          sum += accumulators[accumulator * count + element];
-        } else {
-          sum = add(sum, accumulators[accumulator * count + element]);
-        }
-      }
-      out[element] = sum;
-    });
-  }
-};
-
-}  // namespace pergrad::inline v0_1::on_device
 // pergrad/cuda/kernels/sums.hpp - weighted sums over samples, materialised gradients and projections
 //
 // A sum has a fixed number of accumulators: the sample at position p of the logical batch belongs to accumulator p mod
@@ -30821,6 +31065,19 @@ struct fold_kernel {
 //   direct       the squares of the elements of G, formed again, bit for bit, by the sum: exact
 //   instantiate  the same, with the elements kept for the sum
 
+// pergrad/cuda/kernels/rows.hpp - the gradient of a table of which a sample uses few rows
+//
+//   G_b[id] = sum over t with id_{b,t} = id of delta_{b,t}
+//
+// Positions that hold the same id must be added up before the norm is taken. So every sample has a list of *links*: the
+// first position that holds an id leads to the next one that does, and so on; a row is the chain of additions along it,
+// the same bits for whoever asks. A table that is used at several places has one list for the positions of all of them.
+//
+// Nothing here is sorted: links take positions² comparisons a sample, by all threads of a block, and in a sum every
+// thread, which owns a column of a bucket of rows, looks at all positions of all samples. With a radix sort of a
+// batch's (id, sample, position), CUB's for example, links would be neighbours and a row's thread would see its own
+// positions only. That pays for long texts and wide tables; what is released would be the same integers.
+
 // pergrad/cuda/kernels/sample_values.hpp - where things lie: a sample's values, the taps of a view, one element of a
 // gradient
 
@@ -30831,10 +31088,23 @@ template <class Scalar>
 struct sample_values {
   Scalar* workspace = nullptr;
   const Scalar* input = nullptr;
+  const int* integers = nullptr;  ///< of the tables
+  int length = 0;                 ///< of the input, where lengths vary
   [[nodiscard]] PERGRAD_HD const Scalar* at(int place) const noexcept {
     return place >= 0 ? workspace + place : input + (-1 - place);
   }
   [[nodiscard]] PERGRAD_HD Scalar* to(int place) const noexcept { return workspace + place; }
+  /// Ids lie in the place of as many values.
+  [[nodiscard]] PERGRAD_HD const std::int32_t* integers_at(int place) const noexcept {
+    return static_cast<const std::int32_t*>(static_cast<const void*>(at(place)));
+  }
+  [[nodiscard]] PERGRAD_HD std::int32_t* integers_to(int place) const noexcept {
+    return static_cast<std::int32_t*>(static_cast<void*>(to(place)));
+  }
+  /// Positions that are there of a value with such a table of lengths, of `all`.
+  [[nodiscard]] PERGRAD_HD int positions(int lengths, int all) const noexcept {
+    return lengths < 0 ? all : integers[lengths + length];
+  }
 };
 
 /// The samples of a physical batch: their inputs and targets lie in a data set, in the records that a list names.
@@ -30845,14 +31115,20 @@ struct batch_view {
   const Scalar* inputs = nullptr;
   const Target* targets = nullptr;
   const std::uint32_t* records = nullptr;
-  int workspace = 0;  ///< elements a sample
+  const std::uint32_t* numbers =
+      nullptr;  ///< of the samples in the data set of who evaluates: randomness asks for them
+  const std::uint32_t* lengths = nullptr;  ///< of the records; nullptr: all are whole
+  const int* integers = nullptr;           ///< of the tables
+  int workspace = 0;                       ///< elements a sample
   int kept_size = 0;
   int input_size = 0;
   int target_count = 0;
 
   [[nodiscard]] PERGRAD_HD sample_values<Scalar> values(int sample) const noexcept {
+    const std::uint32_t record = records[sample];
     return {workspaces + static_cast<std::size_t>(sample) * static_cast<std::size_t>(workspace),
-            inputs + static_cast<std::size_t>(records[sample]) * static_cast<std::size_t>(input_size)};
+            inputs + static_cast<std::size_t>(record) * static_cast<std::size_t>(input_size), integers,
+            lengths == nullptr ? 0 : static_cast<int>(lengths[record])};
   }
   [[nodiscard]] PERGRAD_HD const Target* targets_of(int sample) const noexcept {
     return targets + static_cast<std::size_t>(records[sample]) * static_cast<std::size_t>(target_count);
@@ -30930,11 +31206,10 @@ struct weight_index {
   return {row / view.outputs, row % view.outputs, e / taps % view.channels, e % taps};
 }
 
-/// Element e of G = sum_t delta_t (x) view_t(x): one chain of fused multiply-adds over the positions, in order. Norms
-/// and sums call this, so they see the same bits.
+/// sum + element e of one use of a block.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD Scalar gradient_element(const outer_leaf& leaf, const sample_values<Scalar>& values,
-                                                 int e) noexcept {
+[[nodiscard]] PERGRAD_HD Scalar add_element(const outer_leaf& leaf, const sample_values<Scalar>& values, int e,
+                                            Scalar sum) noexcept {
   const affine_view& view = leaf.view;
   const weight_index at = weight_at(view, e);
   const Scalar* x = values.at(leaf.x) + at.group * view.x_group + at.channel * view.x_channel;
@@ -30945,7 +31220,6 @@ template <class Scalar>
   const span_of_taps columns = positions_of(view, 2, kw);
   const int x_step = view.stride[2] * view.x_step[2];
   const int first_column = (kw * view.dilation[2] - view.padding[2]) * view.x_step[2];
-  Scalar sum = 0;
   for (int od = planes.begin; od < planes.end; ++od) {
     const int x_plane = (od * view.stride[0] - view.padding[0] + kd * view.dilation[0]) * view.x_step[0];
     for (int oh = rows.begin; oh < rows.end; ++oh) {
@@ -30956,6 +31230,18 @@ template <class Scalar>
         sum = fma(delta_row[ow * view.y_step[2]], x[x_start + ow * x_step], sum);
       }
     }
+  }
+  return sum;
+}
+/// Element e of G = sum_t delta_t (x) view_t(x): one chain of fused multiply-adds over the positions, in order, of the
+/// block's first use and all others. Norms and sums call this, so they see the same bits.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD Scalar gradient_element(const outer_leaf& leaf, const sample_values<Scalar>& values,
+                                                 int e) noexcept {
+  Scalar sum = add_element(leaf, values, e, Scalar{0});
+  for (const outer_leaf* use = &leaf; use->next != 0;) {
+    use += use->next;
+    sum = add_element(*use, values, e, sum);
   }
   return sum;
 }
@@ -30983,14 +31269,13 @@ template <class Scalar>
   return {x[offset], delta};
 }
 
-/// Element i of g = sum_t delta_t (.) u_t over positions `part`, `part + parts`, ...
+/// sum + element i of one use of a block.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD Scalar gradient_element(const elementwise_leaf& leaf, const sample_values<Scalar>& values,
-                                                 int i, int part, int parts) noexcept {
+[[nodiscard]] PERGRAD_HD Scalar add_element(const elementwise_leaf& leaf, const sample_values<Scalar>& values, int i,
+                                            int part, int parts, Scalar sum) noexcept {
   const Scalar* delta = values.at(leaf.delta) + i * leaf.delta_stride;
   const Scalar* other = leaf.ones != 0 ? delta : values.at(leaf.other) + i * leaf.other_stride;
   const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
-  Scalar sum = 0;
   for (int t = part; t < positions; t += parts) {
     const auto [d, h, w] = index_in(leaf.out, t);
     const Scalar value = delta[d * leaf.delta_step[0] + h * leaf.delta_step[1] + w * leaf.delta_step[2]];
@@ -30999,6 +31284,101 @@ template <class Scalar>
               : fma(value, other[d * leaf.other_step[0] + h * leaf.other_step[1] + w * leaf.other_step[2]], sum);
   }
   return sum;
+}
+/// Element i of g = sum_t delta_t (.) u_t over positions `part`, `part + parts`, ... of all uses of the block.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD Scalar gradient_element(const elementwise_leaf& leaf, const sample_values<Scalar>& values,
+                                                 int i, int part, int parts) noexcept {
+  Scalar sum = add_element(leaf, values, i, part, parts, Scalar{0});
+  for (const elementwise_leaf* use = &leaf; use->next != 0;) {
+    use += use->next;
+    sum = add_element(*use, values, i, part, parts, sum);
+  }
+  return sum;
+}
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// The table of a leaf, the first use of it, for one sample.
+template <class Scalar>
+class table_rows {
+ public:
+  PERGRAD_HD table_rows(const row_leaf& leaf, const sample_values<Scalar>& values) noexcept
+      : leaf_{&leaf}, values_{values}, links_{values.integers_at(leaf.links)} {}
+
+  /// Positions of all uses, one behind the other.
+  [[nodiscard]] PERGRAD_HD int positions() const noexcept { return leaf_->all_positions; }
+  /// The id that a position holds; -1 where there is none, or one without a gradient.
+  [[nodiscard]] PERGRAD_HD int id_at(int position) const noexcept {
+    const row_leaf& use = use_of(position);
+    if (position >= values_.positions(use.lengths, use.positions)) return -1;
+    const int id = values_.integers_at(use.ids)[position];
+    return id == use.skipped ? -1 : id;
+  }
+
+  /// Writes the link of a position: the next one that holds its id, or `positions()`; negated in bits where it is not
+  /// the first one or holds no id.
+  PERGRAD_HD void link(int position) const noexcept {
+    const int id = id_at(position);
+    int next = position + 1;
+    bool is_first = id >= 0;
+    if (is_first) {
+      while (next < positions() && id_at(next) != id) ++next;
+      for (int before = 0; is_first && before < position; ++before) is_first = id_at(before) != id;
+    } else {
+      next = positions();
+    }
+    values_.integers_to(leaf_->links)[position] = is_first ? next : ~next;
+  }
+  /// Behind a barrier: is this the first position that holds its id?
+  [[nodiscard]] PERGRAD_HD bool begins_row(int position) const noexcept { return links_[position] >= 0; }
+  /// A column of the row that begins at a position.
+  [[nodiscard]] PERGRAD_HD Scalar row_element(int position, int column) const noexcept {
+    Scalar sum = 0;
+    while (position < positions()) {
+      int at = position;
+      const row_leaf& use = use_of(at);
+      sum += values_.at(use.delta)[at * use.delta_step + column * use.delta_stride];
+      const int link = links_[position];
+      position = link < 0 ? ~link : link;
+    }
+    return sum;
+  }
+  /// Calls f(id, the row's element) for the rows of the bucket and column that are element e of the leaf's work.
+  template <class Function>
+  PERGRAD_HD void for_each_row(int e, Function&& f) const {
+    const int bucket = e / leaf_->width;
+    const int column = e % leaf_->width;
+    for (int position = 0; position < positions(); ++position) {
+      if (!begins_row(position)) continue;
+      const int id = id_at(position);
+      if (id % leaf_->buckets == bucket) f(id, row_element(position, column));
+    }
+  }
+
+ private:
+  /// The use that a position belongs to; the position is counted from its beginning then.
+  [[nodiscard]] PERGRAD_HD const row_leaf& use_of(int& position) const noexcept {
+    const row_leaf* use = leaf_;
+    while (position >= use->positions) {
+      position -= use->positions;
+      use += use->next;
+    }
+    return *use;
+  }
+
+  const row_leaf* leaf_;
+  sample_values<Scalar> values_;
+  const int* links_;
+};
+
+/// Sets what element e of the leaf's work owns of a table to zero.
+template <class Value>
+PERGRAD_HD void clear_rows(const row_leaf& leaf, int e, Value* table) noexcept {
+  const int column = e % leaf.width;
+  for (int id = e / leaf.width; id < leaf.vocabulary; id += leaf.buckets) table[id * leaf.width + column] = 0;
 }
 
 }  // namespace pergrad::inline v0_1::on_device
@@ -31015,6 +31395,8 @@ struct method_choice {
     const bool chosen = nodes == ~std::uint64_t{0} || (leaf.node < 64 && (nodes >> leaf.node & 1U) != 0);
     if (method == norm_method::automatic || !chosen) return leaf.method;
     if (method == norm_method::product && leaf.view.positions() != 1) return leaf.method;
+    const bool of_one_use = method == norm_method::product || method == norm_method::gram;
+    if (of_one_use && leaf.next != 0) return leaf.method;
     return method == norm_method::instantiate && leaf.kept < 0 ? norm_method::direct : method;
   }
 };
@@ -31045,6 +31427,7 @@ struct norm_worker {
   /// ‖G‖² that affine_squares left, of any method but product and gram.
   PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
                                    norm_bound& part) const {
+    if (leaf.next != 0) return by_elements(leaf, nullptr, part);  // the sum forms the same elements
     if (method == norm_method::product) return by_product(leaf, part);
     if (method != norm_method::gram) {
       sums own;
@@ -31081,6 +31464,26 @@ struct norm_worker {
         to[i] = value;
         squares[t] = fma(static_cast<double>(value), static_cast<double>(value), squares[t]);
       }
+    });
+    add_squares(squares, part);
+  }
+
+  /// `norms`: 0 if nobody asks for them but sums need the table's links.
+  PERGRAD_HD void add(const row_leaf& leaf, int norms, norm_bound& part) const {
+    const table_rows<Scalar> rows{leaf, values};
+    block.each([&](int t) {
+      for (int position = t; position < rows.positions(); position += Threads) rows.link(position);
+    });
+    if (norms == 0) return;
+    sums squares;
+    block.each([&](int t) {
+      double sum = 0;
+      for (int e = t; e < rows.positions() * leaf.width; e += Threads) {
+        if (!rows.begins_row(e / leaf.width)) continue;
+        const auto value = static_cast<double>(rows.row_element(e / leaf.width, e % leaf.width));
+        sum = fma(value, value, sum);
+      }
+      squares[t] = sum;
     });
     add_squares(squares, part);
   }
@@ -31300,9 +31703,20 @@ PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer
 
 namespace pergrad::inline v0_1::on_device {
 
+/// Elements of work on a leaf: none where another leaf is the first use of the same block.
+template <class Leaf>
+[[nodiscard]] PERGRAD_HD constexpr int work_of(const Leaf& leaf) noexcept {
+  return leaf.first != 0 ? leaf.size() : 0;
+}
+/// Is the sum of an outer leaf one that products form (gemm_affine.hpp)? Of a layered network; of one use.
+[[nodiscard]] PERGRAD_HD constexpr bool is_one_product(const outer_leaf& leaf) noexcept {
+  return leaf.first != 0 && leaf.next == 0;
+}
+
 /// What a block of threads works on: elements of one leaf.
 struct leaf_share {
   const outer_leaf* outer = nullptr;  ///< of an elementwise leaf none: its gradients are always kept
+  const row_leaf* rows = nullptr;     ///< of a table: elements are buckets and columns
   norm_method method = norm_method::instantiate;
   int layer = 0;
   int parameters = 0;
@@ -31311,19 +31725,31 @@ struct leaf_share {
   int first = 0;  ///< element
 
   [[nodiscard]] PERGRAD_HD static leaf_share whole(const outer_leaf& leaf, const method_choice& choice) noexcept {
-    return {&leaf, choice.of(leaf), leaf.layer, leaf.parameters, leaf.kept, leaf.size()};
+    return {&leaf, nullptr, choice.of(leaf), leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
   }
   [[nodiscard]] PERGRAD_HD static leaf_share whole(const elementwise_leaf& leaf) noexcept {
-    return {nullptr, norm_method::instantiate, leaf.layer, leaf.parameters, leaf.kept, leaf.count};
+    return {nullptr, nullptr, norm_method::instantiate, leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
   }
-  /// That of block `number`: all leaves in turn, outer ones first, each in whole blocks.
+  [[nodiscard]] PERGRAD_HD static leaf_share whole(const row_leaf& leaf) noexcept {
+    return {nullptr, &leaf, norm_method::elementwise, leaf.layer, leaf.parameters, 0, work_of(leaf)};
+  }
+  /// Number k of all leaves: outer ones, elementwise ones, tables.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static leaf_share number(const table_view<Scalar>& tables, const method_choice& choice,
+                                                    int k) noexcept {
+    if (k < tables.outer_count) return whole(tables.outer[k], choice);
+    k -= tables.outer_count;
+    return k < tables.elementwise_count ? whole(tables.elementwise[k])
+                                        : whole(tables.rows[k - tables.elementwise_count]);
+  }
+  /// That of block `number`: all leaves in turn, each in whole blocks. `by_products`: without those that products form.
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD static leaf_share of(const table_view<Scalar>& tables, const method_choice& choice,
-                                                int number, int threads) noexcept {
+                                                int number, int threads, int by_products = 0) noexcept {
     leaf_share share;
-    for (int k = 0; k < tables.outer_count + tables.elementwise_count; ++k) {
-      const int elementwise = k - tables.outer_count;
-      share = elementwise < 0 ? whole(tables.outer[k], choice) : whole(tables.elementwise[elementwise]);
+    for (int k = 0; k < tables.outer_count + tables.elementwise_count + tables.row_count; ++k) {
+      share = leaf_share::number(tables, choice, k);
+      if (by_products != 0 && share.outer != nullptr && is_one_product(*share.outer)) share.size = 0;
       const int blocks = blocks_for(share.size, threads);
       share.first = number * threads;
       if (number < blocks) break;
@@ -31365,18 +31791,20 @@ struct sum_kernel {
   int layer_stride = 0;             ///< 0: one weight for all layers
   int squares = 0;                  ///< of g_b², element by element
   int accumulators = 0;
-  int first_block = 0;  ///< of those that leaf_share counts: outer leaves come first
+  int by_products = 0;  ///< the sums of outer leaves of one use are formed elsewhere
   Scalar to_grid = 1;   ///< of sums of integers: steps of a unit
   Sum* sums = nullptr;  ///< [accumulator][parameter]
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     const int accumulator = block.index() % accumulators;
-    const leaf_share share = leaf_share::of(tables, method, first_block + block.index() / accumulators, Threads);
+    const leaf_share share = leaf_share::of(tables, method, block.index() / accumulators, Threads, by_products);
     Sum* out = sums + static_cast<std::size_t>(accumulator) * static_cast<std::size_t>(tables.parameter_count);
     block.each([&](int t) {
       const int e = share.first + t;
-      if (e < share.size) add(share, accumulator, e, out + share.parameters + e);
+      if (e >= share.size) return;
+      if (share.rows != nullptr) return add_rows(share, accumulator, e, out + share.parameters);
+      add(share, accumulator, e, out + share.parameters + e);
     });
   }
 
@@ -31406,6 +31834,19 @@ struct sum_kernel {
     }
     *to = sum;
   }
+  /// Of the rows of a bucket, sample after sample.
+  PERGRAD_HD void add_rows(const leaf_share& share, int accumulator, int e, Sum* table) const noexcept {
+    const auto count = static_cast<int>(state->count);
+    const int width = share.rows->width;
+    if (state->first != 0) clear_rows(*share.rows, e, table);
+    for (int b = first_of(accumulator); b < count; b += accumulators) {
+      const Scalar weight = weight_of(b, share.layer);
+      if (weight == 0) continue;
+      table_rows<Scalar>{*share.rows, samples.values(b)}.for_each_row(e, [&](int id, Scalar value) {
+        add_share(table[id * width + e % width], squares != 0 ? multiply(weight, value) : weight, value, to_grid);
+      });
+    }
+  }
 };
 
 /// rows[r] = w_b g_b for samples b = first_sample + r, in PyTorch's order. Blocks: rows times leaf blocks.
@@ -31434,6 +31875,13 @@ struct row_kernel {
     block.each([&](int t) {
       const int e = share.first + t;
       if (e >= share.size) return;
+      if (share.rows != nullptr) {
+        Scalar* table = out + share.parameters;
+        const int width = share.rows->width;
+        clear_rows(*share.rows, e, table);
+        return table_rows<Scalar>{*share.rows, values}.for_each_row(
+            e, [&](int id, Scalar value) { table[id * width + e % width] = weighted(sample, share.layer, value); });
+      }
       out[share.parameters + e] = weighted(sample, share.layer, share.element(values, kept, e));
     });
   }
@@ -31471,18 +31919,632 @@ struct projection_kernel {
     typename Block::template local<double> sums;
     block.each([&](int t) {
       double sum = 0;
-      const auto add = [&](const leaf_share& share) {
-        for (int e = t; e < share.size; e += Threads) {
-          sum = fma(static_cast<double>(share.element(values, kept, e)),
-                    static_cast<double>(direction[share.parameters + e]), sum);
-        }
+      const auto add = [&](Scalar value, int parameter) {
+        sum = fma(static_cast<double>(value), static_cast<double>(direction[parameter]), sum);
       };
-      for (int k = 0; k < tables.outer_count; ++k) add(leaf_share::whole(tables.outer[k], method));
-      for (int k = 0; k < tables.elementwise_count; ++k) add(leaf_share::whole(tables.elementwise[k]));
+      for (int k = 0; k < tables.outer_count + tables.elementwise_count + tables.row_count; ++k) {
+        const leaf_share share = leaf_share::number(tables, method, k);
+        for (int e = t; e < share.size; e += Threads) {
+          if (share.rows == nullptr) {
+            add(share.element(values, kept, e), share.parameters + e);
+            continue;
+          }
+          const int width = share.rows->width;
+          table_rows<Scalar>{*share.rows, values}.for_each_row(
+              e, [&](int id, Scalar value) { add(value, share.parameters + id * width + e % width); });
+        }
+      }
       sums[t] = sum;
     });
     const double total = block.sum(sums, shared.partial);
     block.once([&] { projections[sample] = total; });
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+// pergrad/cuda/plan/program.hpp - a network as a device runs it: rows of nodes and leaves, and a sample's workspace
+//
+// Values of a sample lie in PyTorch's order; two of them share memory if the one is dead before the other is born.
+// Backward of node i runs at time 2n - i, and what norms and sums read lives to the end.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Rows and columns that the windows of a pooling layer see, and what their means divide by.
+template <class Layer, class Scalar>
+void fill_windows(shape in, const op_row& row, int* integers, Scalar* scalars) {
+  constexpr bool has_planes = requires { Layer::planes(in, std::size_t{0}); };
+  for (int axis = 0; axis < axes; ++axis) {
+    const window_axis& windows = row.windows[axis];
+    for (int o = 0; o < windows.out; ++o) {
+      const auto number = static_cast<std::size_t>(o);
+      window_range range{0, 1};
+      if constexpr (has_planes) {
+        if (axis == 0) range = Layer::planes(in, number);
+      }
+      if (axis == 1) range = Layer::rows(in, number);
+      if (axis == 2) range = Layer::columns(in, number);
+      integers[windows.first + o] = static_cast<int>(range.begin);
+      integers[windows.last + o] = static_cast<int>(range.end);
+    }
+    for (int i = 0; i < windows.in; ++i) {
+      int first = windows.out;
+      int last = 0;
+      for (int o = 0; o < windows.out; ++o) {
+        if (integers[windows.first + o] > i || integers[windows.last + o] <= i) continue;
+        first = std::min(first, o);
+        last = std::max(last, o + 1);
+      }
+      integers[windows.seen_first + i] = first;
+      integers[windows.seen_last + i] = last;
+    }
+  }
+  int at = row.divisors;
+  for (int d = 0; d < row.windows[0].out; ++d) {
+    for (int i = 0; i < row.windows[1].out; ++i) {
+      for (int j = 0; j < row.windows[2].out; ++j, ++at) {
+        if constexpr (has_planes) {
+          scalars[at] = static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(d), static_cast<std::size_t>(i),
+                                                           static_cast<std::size_t>(j)));
+        } else {
+          scalars[at] =
+              static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
+        }
+      }
+    }
+  }
+}
+
+/// For each length of the network's input, how many positions of each value are there.
+template <class Structure>
+void fill_lengths(std::span<const op_row> ops, int* integers) {
+  for (std::size_t length = 0; length <= Structure::shapes[0].e0; ++length) {
+    std::array<std::size_t, Structure::size + 1> lengths{length};
+    const auto put = [&](int table, std::size_t slot) {
+      if (table >= 0) integers[static_cast<std::size_t>(table) + length] = static_cast<int>(lengths[slot]);
+    };
+    detail::for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      const std::size_t in = Structure::inputs[i];
+      lengths[i + 1] = detail::output_length_of<Layer>(Structure::shapes[in], lengths[in]);
+      put(ops[i].in_lengths, in);
+      put(ops[i].in2_lengths, Structure::inputs2[i]);
+      put(ops[i].out_lengths, i + 1);
+    });
+  }
+}
+
+/// The tables that need a layer's functions, filled when a tape is made.
+template <class Scalar>
+struct function_tables {
+  std::vector<int> integers;
+  std::vector<Scalar> scalars;
+};
+
+/// The tables of a network.
+template <class Network>
+struct program {
+  using structure = typename Network::structure;
+  using scalar = typename Network::scalar;
+  using functions = functions_of<structure>;
+  static constexpr int size = static_cast<int>(structure::size);
+  static_assert(sizeof(typename explanation_of<Network>::type) != 0);
+  static constexpr bool layered = plan_of<Network> == plan_kind::layered;
+
+  struct tables : network_sizes {
+    std::array<op_row, structure::size> ops{};
+    std::array<outer_leaf, detail::network_plan<structure>::most_outer> outer{};
+    std::array<elementwise_leaf, detail::network_plan<structure>::most_elementwise> elementwise{};
+    std::array<row_leaf, detail::network_plan<structure>::most_sparse> rows{};
+    std::array<projection_row, std::max<std::size_t>(1, projection_count<structure>)> projections{};
+    int outer_count = 0;
+    int elementwise_count = 0;
+    int row_count = 0;
+    int projections_used = 0;
+  };
+
+  static constexpr tables table = build_tables<program>::make();
+
+  [[nodiscard]] static function_tables<scalar> of_functions() {
+    function_tables<scalar> result;
+    result.integers.resize(static_cast<std::size_t>(table.integers));
+    result.scalars.resize(static_cast<std::size_t>(table.scalars));
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (detail::has_windows<Layer>) {
+        fill_windows<Layer>(structure::shapes[structure::inputs[i]], table.ops[i], result.integers.data(),
+                            result.scalars.data());
+      }
+    });
+    if constexpr (structure::shapes[0].varying_axis() != 0) fill_lengths<structure>(table.ops, result.integers.data());
+    return result;
+  }
+};
+
+/// 1 for layered networks, 0 for fused ones: an argument of templates that either kind shares.
+template <class Network>
+inline constexpr int layered_of = program<Network>::layered ? 1 : 0;
+
+template <class Network>
+[[nodiscard]] constexpr network_facts find_facts() {
+  constexpr const auto& table = program<Network>::table;
+  network_facts facts;
+  static_cast<network_sizes&>(facts) = table;
+  facts.ops = table.ops;
+  facts.outer = std::span{table.outer}.first(static_cast<std::size_t>(table.outer_count));
+  facts.elementwise = std::span{table.elementwise}.first(static_cast<std::size_t>(table.elementwise_count));
+  facts.rows = std::span{table.rows}.first(static_cast<std::size_t>(table.row_count));
+  facts.projections = std::span{table.projections}.first(static_cast<std::size_t>(table.projections_used));
+  facts.groups = pergrad::detail::group_of_layer<Network>;
+  facts.layered = program<Network>::layered;
+  facts.parameters = Network::parameter_count;
+  facts.frozen = Network::frozen_parameter_count;
+  facts.input_size = Network::input_shape.size();
+  if (Network::input_shape.varying_axis() != 0) facts.input_positions = Network::input_shape.e0;
+  for (const op_row& row : table.ops) facts.draws = facts.draws || row.kind == node_kind::tiled;
+  facts.output_size = Network::output_shape.size();
+  return facts;
+}
+/// A network's tables as numbers.
+template <class Network>
+inline constexpr network_facts facts_of = find_facts<Network>();
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Accumulators of a network's sums: as many as keep a device busy with a small network and cost little memory with a
+/// large one. A constant of the network, so that no bit depends on the device or on the batch.
+[[nodiscard]] constexpr int accumulator_count(const network_facts& net) noexcept {
+  constexpr std::size_t most = std::size_t{1} << 20U;  // elements of all accumulators
+  int accumulators = 32;
+  while (accumulators > 1 && static_cast<std::size_t>(accumulators) * net.parameters > most) accumulators /= 2;
+  return std::max(accumulators, 2);
+}
+
+/// Threads of the block that takes a sample through the network.
+template <class Network>
+inline constexpr int sample_threads = [] {
+  int most = 0;
+  for (const op_row& row : facts_of<Network>.ops) most = std::max({most, row.out_size, row.in_size});
+  for (const outer_leaf& leaf : facts_of<Network>.outer) most = std::max(most, leaf.size());
+  return most <= 256 ? 64 : most <= 2048 ? 128 : 256;
+}();
+inline constexpr int sum_threads = 128;
+
+/// Blocks that hold the work on every leaf, or on every one whose sum no product forms.
+[[nodiscard]] constexpr int leaf_blocks(const network_facts& net, bool by_products = false) noexcept {
+  int blocks = 0;
+  const auto count = [&](const auto& leaf) { blocks += blocks_for(work_of(leaf), sum_threads); };
+  for (const outer_leaf& leaf : net.outer) {
+    if (!by_products || !is_one_product(leaf)) count(leaf);
+  }
+  for (const elementwise_leaf& leaf : net.elementwise) count(leaf);
+  for (const row_leaf& leaf : net.rows) count(leaf);
+  return blocks;
+}
+
+/// Samples of the largest batch: what kernels count of it (positions, pixels, blocks of products) are ints.
+template <class Network>
+inline constexpr std::size_t most_batch = [] {
+  constexpr const auto& table = program<Network>::table;
+  std::int64_t each = 1;  // of a sample
+  const auto count = [&](std::int64_t number) { each = std::max(each, number); };
+  const auto blocks = [](const affine_view& view, int rows, int columns) {
+    return std::int64_t{view.groups} * blocks_for(rows, narrow_block::rows) *
+           blocks_for(columns, square_block::columns);
+  };
+  for (const op_row& row : table.ops) {
+    count(row.view.positions());
+    count(row.view.pixels());
+    count(blocks(row.view, row.view.outputs, row.view.positions()));
+    count(blocks(row.view, row.view.channels, row.view.pixels()));
+  }
+  for (int k = 0; k < table.outer_count; ++k) count(table.outer[static_cast<std::size_t>(k)].square_count);
+  constexpr std::int64_t margin = 1 << 16;  // counts are rounded up to whole blocks and slices
+  return static_cast<std::size_t>((std::numeric_limits<int>::max() - margin) / each);
+}();
+
+/// Where everything lies, in bytes from the beginning.
+struct arena_layout {
+  std::size_t state = 0;  ///< a step_state, and behind it the record numbers: one upload
+  std::size_t records = 0;
+  std::size_t numbers = 0;  ///< of samples that come from the host, in its data set
+  std::size_t lengths = 0;
+  std::size_t ops = 0;
+  std::size_t outer = 0;
+  std::size_t elementwise = 0;
+  std::size_t row_leaves = 0;
+  std::size_t integers = 0;
+  std::size_t scalars = 0;
+  std::size_t groups = 0;  ///< clipping group of each layer
+  std::size_t bounds = 0;  ///< clip bound of each group
+  std::size_t parameters = 0;
+  std::size_t workspaces = 0;
+  std::size_t kept = 0;
+  std::size_t losses = 0;
+  std::size_t norms = 0;
+  std::size_t squares = 0;  ///< layered: parts of norms
+  std::size_t weights = 0;  ///< [layer][sample]
+  std::size_t outputs = 0;
+  std::size_t inputs = 0;  ///< of evaluations whose samples come from the host
+  std::size_t targets = 0;
+  std::size_t projections = 0;
+  std::size_t rows = 0;
+  std::size_t sums = 0;  ///< accumulators
+  std::size_t released = 0;
+  std::size_t is_open = 0;  ///< one a pair of the noise
+  std::size_t first_moment = 0;
+  std::size_t second_moment = 0;
+  std::size_t bytes = 0;
+};
+
+/// Materialised gradients that are formed at a time.
+[[nodiscard]] constexpr std::size_t rows_at_a_time(const network_facts& net, std::size_t max_batch) noexcept {
+  constexpr std::size_t most = std::size_t{1} << 20U;  // elements
+  return std::min(max_batch, std::max<std::size_t>(1, most / std::max<std::size_t>(1, net.parameters)));
+}
+/// Room for one value of a sample's targets, whatever the loss. There is room for as many as the network has outputs.
+inline constexpr std::size_t target_bytes = 8;
+
+[[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes,
+                                             std::size_t max_batch) noexcept {
+  constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
+  const std::size_t layers = std::max<std::size_t>(1, net.layers());
+  const std::size_t most_workspaces =
+      net.layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
+  arena_layout a;
+  const auto place = [&](std::size_t& where, std::size_t bytes) {
+    constexpr std::size_t line = 256;
+    where = a.bytes;
+    a.bytes += (bytes + line - 1) / line * line;
+  };
+  place(a.state, sizeof(step_state) + max_batch * sizeof(std::uint32_t));
+  a.records = a.state + sizeof(step_state);
+  place(a.numbers, net.draws ? max_batch * sizeof(std::uint32_t) : 0);
+  place(a.lengths, net.input_positions > 0 ? max_batch * sizeof(std::uint32_t) : 0);
+  place(a.ops, net.ops.size_bytes());
+  place(a.outer, net.outer.size_bytes());
+  place(a.elementwise, net.elementwise.size_bytes());
+  place(a.row_leaves, net.rows.size_bytes());
+  place(a.integers, count(net.integers) * sizeof(int));
+  place(a.scalars, count(net.scalars) * scalar_bytes);
+  place(a.groups, layers * sizeof(int));
+  place(a.bounds, layers * sizeof(double));
+  place(a.parameters, (net.parameters + net.frozen) * scalar_bytes);
+  place(a.workspaces, most_workspaces * count(net.workspace) * scalar_bytes);
+  place(a.kept, max_batch * count(net.kept) * scalar_bytes);
+  place(a.losses, max_batch * sizeof(double));
+  place(a.norms, max_batch * layers * sizeof(norm_bound));
+  place(a.squares, max_batch * count(net.squares) * sizeof(double));
+  place(a.weights, max_batch * layers * scalar_bytes);
+  place(a.outputs, max_batch * net.output_size * scalar_bytes);
+  place(a.inputs, max_batch * net.input_size * scalar_bytes);
+  place(a.targets, max_batch * net.output_size * target_bytes);
+  place(a.projections, max_batch * sizeof(double));
+  place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
+  place(a.sums, count(accumulator_count(net)) * net.parameters * sizeof(std::int64_t));  // or as many scalars
+  place(a.released, net.parameters * scalar_bytes);
+  place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_block);
+  place(a.first_moment, net.parameters * scalar_bytes);
+  place(a.second_moment, net.parameters * scalar_bytes);
+  return a;
+}
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::detail {
+
+/// `static_network::device_bytes` asks this.
+template <class Network>
+struct device_memory {
+  template <std::size_t MaxBatch>
+  static constexpr std::size_t bytes =
+      on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), MaxBatch).bytes;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/cuda/run/executor.hpp - the executor of a device: what a program names in the place of `pergrad::host`
+
+// pergrad/cuda/run/engine.hpp - carries out one evaluation on a device
+//
+// The samples' facts (losses, outputs, norms) come back to the host, where the expressions that asked for them are;
+// weights go to the device again, which forms the sums. So every expression runs that runs on the host, in the same
+// words. The trainer's step (trainer.hpp) does not come back.
+
+// pergrad/cuda/kernels/random.hpp - ChaCha20 in kernels: of the noise, and of the bits inside layers
+
+namespace pergrad::inline v0_1::on_device {
+
+/// ChaCha20's state for a key and a nonce, with block counter 0. Whoever reads it knows the key.
+struct random_stream {
+  std::uint32_t words[16];
+};
+
+/// What hands the words of a stream to a device: streams of a secret key are in the hands of a run only.
+struct stream_upload {
+  template <pergrad::detail::randomness Kind>
+  using stream_of = pergrad::detail::secret_stream<Kind>;
+  using noise_stream = stream_of<pergrad::detail::randomness::noise>;
+  using layers_stream = stream_of<pergrad::detail::randomness::layers>;
+
+  /// With step 0: steps are told to each kernel.
+  template <pergrad::detail::randomness Kind>
+  [[nodiscard]] static random_stream words(const stream_of<Kind>& stream) noexcept {
+    const chacha_nonce nonce = make_nonce(stream_of<Kind>::purpose, 0);
+    random_stream result{};
+    for (std::size_t i = 0; i < 4; ++i) result.words[i] = pergrad::detail::chacha_constants[i];
+    for (std::size_t i = 0; i < 8; ++i) result.words[4 + i] = stream.key().words[i];
+    for (std::size_t i = 0; i < 3; ++i) result.words[13 + i] = nonce.words[i];
+    return result;
+  }
+  template <pergrad::detail::randomness Kind>
+  [[nodiscard]] static std::uint64_t step(const stream_of<Kind>& stream) noexcept {
+    return stream.step_;
+  }
+  [[nodiscard]] static const layers_stream& stream(const layer_randomness& randomness) noexcept {
+    return randomness.stream_;
+  }
+};
+
+/// A stream on the host, wiped when it goes.
+struct held_stream {
+  random_stream stream{};
+  ~held_stream() { pergrad::detail::wipe(&stream, sizeof stream); }
+};
+
+/// The same key and purpose at another step.
+[[nodiscard]] PERGRAD_HD inline random_stream at_step(random_stream stream, std::uint64_t step) noexcept {
+  stream.words[14] = static_cast<std::uint32_t>(step & 0xffff'ffffU);
+  stream.words[15] = static_cast<std::uint32_t>(step >> 32U);
+  return stream;
+}
+/// Block `counter` of a stream: RFC 8439 section 2.3.
+PERGRAD_HD inline void make_random_block(const random_stream& stream, std::uint32_t counter,
+                                         std::uint32_t (&block)[16]) noexcept {
+  for (int i = 0; i < 16; ++i) block[i] = stream.words[i];
+  block[12] += counter;
+  pergrad::detail::chacha_rounds(block);
+  for (int i = 0; i < 16; ++i) block[i] += stream.words[i];
+  block[12] += counter;
+}
+
+/// Random bits inside the layers of one sample: those of `layer_randomness::bits`.
+struct layer_bits {
+  const random_stream* layers = nullptr;  ///< of the purpose dropout and any step; nullptr: layers are as in evaluation
+  std::uint64_t step = 0;
+  std::uint32_t record = 0;  ///< of the sample
+
+  [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return layers != nullptr; }
+  /// What a layer of the network draws from: element e has word e % 16 of block e / 16 (`make_random_block`).
+  /// Precondition: is_random().
+  [[nodiscard]] PERGRAD_HD random_stream of_layer(std::uint32_t layer) const noexcept {
+    std::uint32_t seed[16];
+    make_random_block(at_step(*layers, step), record, seed);
+    random_stream own = *layers;
+    for (int i = 0; i < 8; ++i) own.words[4 + i] = seed[i];
+    return at_step(own, layer);
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+// pergrad/cuda/kernels/release.hpp - the release gate on a device (privacy/release.hpp): accumulators of integer sums,
+// noise, update, in one sweep over the parameters
+//
+//   Q = lane_0 + lane_1 + ...;  r = grid (Q + k);  parameters <- rule(r)
+//
+// Noise is never stored: a block of threads makes one block of 512 integers (privacy/noise/rounded_gaussian.hpp says
+// from which words) and uses them. 64 threads make its ChaCha20 blocks while the others read the accumulators; then
+// each of 256 threads turns four words into two integers. Where a rounding is not proven at once, the thread leaves its
+// two elements alone and says so; `settle_kernel` draws more bits for those. So the integers are the host's, and the
+// update's bits those of the host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Which rule of optim/rules.hpp `release_kernel` applies.
+namespace update {
+inline constexpr int sgd = 1;
+inline constexpr int momentum = 2;
+inline constexpr int adam = 3;
+}  // namespace update
+
+/// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and the learning
+/// rate and correction that optim/rules.hpp speaks of.
+template <class Scalar>
+struct release_settings {
+  random_stream noise{};  ///< of the purpose gradient_noise and step 0
+  double sigma = 0;       ///< of the noise, in steps of the grid; 0: none
+  pergrad::detail::release_scale grid{};
+  double scale = 1;  ///< the gradient's public factor
+  Scalar momentum = 0;
+  double beta1 = 0;
+  double beta2 = 0;
+  double stability = 0;
+};
+
+/// What both kernels of a release read and write.
+template <class Scalar>
+struct release_work {
+  const step_state* state;  ///< a state that is not the last of its batch: the kernels do nothing
+  release_settings<Scalar> settings;
+  const std::int64_t* accumulators;  ///< steps of the grid; accumulator l of element e at [l * accumulator_stride + e]
+  int accumulator_count;             ///< at least 1
+  std::int64_t accumulator_stride;   ///< at least `count`
+  std::int64_t count;                ///< elements, at most `gaussians_per_step`
+  Scalar* parameters;
+  Scalar* first;           ///< velocity or first moment
+  Scalar* second;          ///< second moment
+  Scalar* released;        ///< gets the released values
+  unsigned char* is_open;  ///< one a pair: its rounding is not proven
+  int rule;                ///< one of `update::`
+  const row_leaf* tables = nullptr;
+  int table_count = 0;
+
+  /// Does no step move it? So it is with the row of a padding id (optim/held.hpp).
+  [[nodiscard]] PERGRAD_HD bool is_held(std::int64_t element) const noexcept {
+    PERGRAD_ROLLED
+    for (int k = 0; k < table_count; ++k) {
+      const row_leaf& table = tables[k];
+      const std::int64_t place = element - table.parameters - std::int64_t{table.skipped} * table.width;
+      if (table.first != 0 && table.skipped >= 0 && place >= 0 && place < table.width) return true;
+    }
+    return false;
+  }
+  [[nodiscard]] PERGRAD_HD std::int64_t sum_of_lanes(std::int64_t element) const noexcept {
+    if (element >= count) return 0;
+    std::int64_t sum = accumulators[element];
+    for (int accumulator = 1; accumulator < accumulator_count; ++accumulator)
+      sum += accumulators[accumulator * accumulator_stride + element];
+    return sum;
+  }
+  /// Releases one element and takes the step with it. `sum` and `noise` count steps of the grid.
+  PERGRAD_HD void release(std::int64_t element, std::int64_t sum, double noise) const noexcept {
+    if (element >= count) return;
+    constexpr auto most = static_cast<std::int64_t>(pergrad::detail::most_on_grid);
+    const std::int64_t place = smaller_of(larger_of(sum, -most), most);
+    const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
+    released[element] = value;
+    if (is_held(element)) return;
+    switch (rule) {
+      case update::sgd: {
+        const auto step = static_cast<Scalar>(multiply(state->rate, settings.scale));
+        return rules::sgd_rule<Scalar>{step}(value, parameters[element]);
+      }
+      case update::momentum:
+        return rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
+                                            settings.momentum}(value, parameters[element], first[element]);
+      case update::adam:
+        return rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2,
+                                        settings.stability,
+                                        settings.scale)(value, parameters[element], first[element], second[element]);
+      default:
+        return;
+    }
+  }
+};
+
+inline constexpr int release_threads = 256;
+inline constexpr int release_elements = static_cast<int>(pergrad::detail::gaussian_block);
+static_assert(release_elements == 2 * release_threads);
+
+/// The kernel at the head of this file; `blocks()` of them. The rule is a number and not a template argument: what
+/// makes the noise is compiled once a program.
+template <class Scalar>
+struct release_kernel {
+  static constexpr int threads = release_threads;
+  static constexpr int chacha_blocks = 64;
+  struct shared_type {
+    std::uint32_t words[16][chacha_blocks];
+  };
+
+  release_work<Scalar> work;
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_elements); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    if (work.state->last == 0) return;
+    auto& shared = block.template shared<shared_type>();
+    typename Block::template local<registers<std::int64_t, 2>> sums;
+    const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_elements;
+    const bool is_noised = work.settings.sigma > 0;
+    block.each([&](int t) {
+      for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of_lanes(begin + half * threads + t);
+      if (is_noised && t < chacha_blocks) {
+        std::uint32_t words[16];
+        make_random_block(at_step(work.settings.noise, work.state->noise_step),
+                          static_cast<std::uint32_t>(chacha_blocks * block.index() + t), words);
+        PERGRAD_UNROLL
+        for (int row = 0; row < 16; ++row) shared.words[row][t] = words[row];
+      }
+    });
+    block.each([&](int t) {
+      double k[2] = {0, 0};
+      bool is_open = false;
+      if (is_noised) {
+        const int row = t / chacha_blocks * 4;
+        const int column = t % chacha_blocks;
+        const auto words = pergrad::detail::widened<0, 1>(shared.words[row][column], shared.words[row + 1][column],
+                                                          shared.words[row + 2][column], shared.words[row + 3][column]);
+        const auto pair = pergrad::detail::round_gaussians<1>(words, 2 * work.settings.sigma * work.settings.sigma);
+        k[0] = pair.along_cosine;
+        k[1] = pair.along_sine;
+        is_open = pergrad::detail::is_open(pair.margin);
+      }
+      work.is_open[static_cast<std::int64_t>(block.index()) * threads + t] = is_open ? 1 : 0;
+      if (is_open) return;
+      for (int half = 0; half < 2; ++half) work.release(begin + half * threads + t, sums[t][half], k[half]);
+    });
+  }
+};
+
+/// Releases the elements that a `release_kernel` has left alone; `blocks()` of them.
+template <class Scalar>
+struct settle_kernel {
+  static constexpr int threads = release_threads;
+  struct shared_type {};
+
+  release_work<Scalar> work;
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_elements); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    if (work.state->last == 0) return;
+    block.each([&](int t) {
+      const std::int64_t pair = static_cast<std::int64_t>(block.index()) * threads + t;
+      if (work.is_open[pair] == 0) return;
+      const random_stream stream = at_step(work.settings.noise, work.state->noise_step);
+      std::uint32_t words[16];
+      pergrad::detail::gaussian_bits bits{};
+      make_random_block(stream, static_cast<std::uint32_t>(64 * block.index() + t % 64), words);
+      for (int i = 0; i < 2; ++i) {
+        bits.u[i] = words[t / 64 * 4 + i];
+        bits.v[i] = words[t / 64 * 4 + 2 + i];
+      }
+      random_stream more = stream;
+      more.words[13] = continued_purpose(more.words[13], static_cast<std::uint32_t>(pair >> 32));
+      make_random_block(more, static_cast<std::uint32_t>(pair), words);
+      for (int i = 0; i < 8; ++i) {
+        bits.u[2 + i] = words[i];
+        bits.v[2 + i] = words[8 + i];
+      }
+      std::int64_t k[2];
+      pergrad::detail::exact_pair(bits, work.settings.sigma, k);
+      const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_elements;
+      for (int half = 0; half < 2; ++half) {
+        const std::int64_t element = begin + half * threads + t;
+        work.release(element, work.sum_of_lanes(element), static_cast<double>(k[half]));
+      }
+    });
+  }
+};
+
+/// out[e] = ((lane_0 + lane_1) + lane_2) + ..., in order; of a sum that is not released. `blocks()` of them.
+template <class Sum>
+struct fold_kernel {
+  static constexpr int threads = 256;
+  struct shared_type {};
+
+  const Sum* accumulators;  ///< accumulator l of element e at [l * count + e]
+  int accumulator_count;
+  std::int64_t count;
+  Sum* out;  ///< may be accumulator 0
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(count, threads); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    block.each([&](int t) {
+      const std::int64_t element = static_cast<std::int64_t>(block.index()) * threads + t;
+      if (element >= count) return;
+      Sum sum = accumulators[element];
+      for (int accumulator = 1; accumulator < accumulator_count; ++accumulator) {
+        if constexpr (std::is_integral_v<Sum>) {
+          sum += accumulators[accumulator * count + element];
+        } else {
+          sum = add(sum, accumulators[accumulator * count + element]);
+        }
+      }
+      out[element] = sum;
+    });
   }
 };
 
@@ -31504,6 +32566,332 @@ struct projection_kernel {
 // An element of the result is one thread's; only where a layer has far fewer outputs than the block has threads do
 // several threads share a sum. What a thread adds up, it adds up in a fixed order.
 
+// pergrad/cuda/kernels/team.hpp - a block of threads as a team: one sample, an element a thread
+//
+// The words are those of pergrad/team.hpp. Rows that have nothing to do with each other are for the warps, each of
+// which is a team of its own.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// One element, as a layer's functions see it.
+template <class Scalar>
+struct element_at {
+  int i;
+  [[nodiscard]] PERGRAD_HD Scalar operator()(const Scalar* from) const noexcept { return from[i]; }
+  PERGRAD_HD void put(Scalar* to, Scalar value) const noexcept { to[i] = value; }
+  [[nodiscard]] PERGRAD_HD static Scalar zero() noexcept { return 0; }
+};
+/// The same, read as a double to be summed up.
+struct wide_element_at {
+  int i;
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD double operator()(const Scalar* from) const noexcept {
+    return static_cast<double>(from[i]);
+  }
+};
+
+/// What all teams do that only need threads and barriers.
+template <class Block, class Scalar>
+struct thread_team {
+  using scalar = Scalar;
+  static constexpr int threads = Block::threads;
+  static constexpr int warps = threads / warp_size;
+
+  const Block& block;
+  double (&partial)[static_cast<std::size_t>(warps)];
+
+  template <class Function>
+  PERGRAD_HD void map(std::ptrdiff_t count, const Function& f) const {
+    each(count, [&](int i) { f(element_at<Scalar>{i}); });
+  }
+  template <class Function>
+  PERGRAD_HD void map(std::ptrdiff_t rows, std::ptrdiff_t count, const Function& f) const {
+    const auto width = static_cast<int>(count);
+    each(rows * count, [&](int i) { f(static_cast<std::ptrdiff_t>(i / width), element_at<Scalar>{i % width}); });
+  }
+  template <class Function>
+  PERGRAD_HD void each(std::ptrdiff_t count, const Function& f) const {
+    const auto end = static_cast<int>(count);
+    block.each([&](int t) {
+      PERGRAD_ROLLED
+      for (int i = t; i < end; i += threads) f(i);
+    });
+  }
+  PERGRAD_HD void fill(std::ptrdiff_t count, Scalar* to, Scalar value) const {
+    if (count > 0) each(count, [&](int i) { to[i] = value; });
+  }
+  PERGRAD_HD void copy(std::ptrdiff_t count, const Scalar* from, Scalar* to) const {
+    if (count > 0) each(count, [&](int i) { to[i] = from[i]; });
+  }
+
+  template <int Sums, class Function>
+  [[nodiscard]] PERGRAD_HD values_of<double, Sums> reduce(std::ptrdiff_t count, const Function& f) const {
+    const auto end = static_cast<int>(count);
+    typename Block::template local<values_of<double, Sums>> own;
+    block.each([&](int t) {
+      values_of<double, Sums> sums{};
+      PERGRAD_ROLLED
+      for (int i = t; i < end; i += threads) {
+        const auto terms = f(wide_element_at{i});
+        for (int s = 0; s < Sums; ++s) sums[s] += terms[s];
+      }
+      own[t] = sums;
+    });
+    return totals_of(own);
+  }
+  /// Terms are the scalar's; they are added up in double.
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD Scalar sum(std::ptrdiff_t count, const Function& f) const {
+    const auto end = static_cast<int>(count);
+    typename Block::template local<double> own;
+    block.each([&](int t) {
+      double sum = 0;
+      PERGRAD_ROLLED
+      for (int i = t; i < end; i += threads) sum += static_cast<double>(f(element_at<Scalar>{i}));
+      own[t] = sum;
+    });
+    return static_cast<Scalar>(block.sum(own, partial));
+  }
+  [[nodiscard]] PERGRAD_HD Scalar largest(std::ptrdiff_t count, const Scalar* from) const {
+    const auto end = static_cast<int>(count);
+    typename Block::template local<double> own;
+    block.each([&](int t) {
+      auto most = static_cast<double>(from[0]);
+      PERGRAD_ROLLED
+      for (int i = t; i < end; i += threads) most = larger_of(most, static_cast<double>(from[i]));
+      own[t] = most;
+    });
+    return static_cast<Scalar>(block.largest(own, partial));
+  }
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD std::ptrdiff_t count(std::ptrdiff_t count, const Function& f) const {
+    return static_cast<std::ptrdiff_t>(
+        reduce<1>(count, [&](const wide_element_at& at) { return values(f(at.i) ? 1.0 : 0.0); })[0]);
+  }
+
+  PERGRAD_HD void multiply(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                           Scalar* out) const {
+    product(sizes, left, right, [&](int place, int /*column*/, Scalar sum) { out[place] = sum; });
+  }
+  PERGRAD_HD void multiply_add(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                               Scalar* out) const {
+    product(sizes, left, right, [&](int place, int /*column*/, Scalar sum) { out[place] += sum; });
+  }
+  PERGRAD_HD void multiply_bias(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                                Scalar* out, const Scalar* bias) const {
+    product(sizes, left, right, [&](int place, int column, Scalar sum) { out[place] = sum + bias[column]; });
+  }
+  /// Where it is: elements are read wherever they lie.
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> turned(const matrix_view<Scalar>& from, std::ptrdiff_t /*rows*/,
+                                                      std::ptrdiff_t /*columns*/, Scalar* /*to*/,
+                                                      std::ptrdiff_t /*step*/) const noexcept {
+    return {from.first, from.column, from.row};
+  }
+
+ protected:
+  template <int Sums>
+  [[nodiscard]] PERGRAD_HD values_of<double, Sums> totals_of(
+      const typename Block::template local<values_of<double, Sums>>& own) const {
+    values_of<double, Sums> totals{};
+    for (int s = 0; s < Sums; ++s) {
+      typename Block::template local<double> one;
+      block.each([&](int t) { one[t] = own[t][s]; });
+      totals[s] = block.sum(one, partial);
+    }
+    return totals;
+  }
+
+ private:
+  template <class Finish>
+  PERGRAD_HD void product(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                          const Finish& finish) const {
+    const auto columns = static_cast<int>(sizes.columns);
+    const auto rows = static_cast<int>(sizes.rows.count);
+    const auto depth = static_cast<int>(sizes.depth);
+    each(sizes.outer.count * sizes.rows.count * sizes.columns, [&](int e) {
+      const int column = e % columns;
+      const int row = e / columns % rows;
+      const int outer = e / columns / rows;
+      const Scalar* from = left + outer * sizes.outer.left + row * sizes.rows.left;
+      const Scalar* with = right.first + column * right.column;
+      Scalar total = 0;
+      for (int d = 0; d < depth; ++d) total = fma(from[d * sizes.left], with[d * right.row], total);
+      finish(static_cast<int>(outer * sizes.outer.out + row * sizes.rows.out) + column, column, total);
+    });
+  }
+};
+
+/// Of a channel and one of its pixels, in PyTorch's order: dense and stored images are the same.
+template <class Value>
+struct channel_at {
+  std::ptrdiff_t channel;
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD Value per_channel(const Function& f) const noexcept {
+    return static_cast<Value>(f(channel));
+  }
+};
+template <class Value>
+struct channel_pixel_at {
+  int i;
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value first(const Scalar* image) const noexcept {
+    return static_cast<Value>(image[i]);
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value second(const Scalar* image) const noexcept {
+    return static_cast<Value>(image[i]);
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value dense(const Scalar* image) const noexcept {
+    return static_cast<Value>(image[i]);
+  }
+  template <class Scalar>
+  PERGRAD_HD void put_second(Scalar* image, Value value) const noexcept {
+    image[i] = value;
+  }
+  template <class Scalar>
+  PERGRAD_HD void put_dense(Scalar* image, Value value) const noexcept {
+    image[i] = value;
+  }
+};
+/// One value of the group at hand.
+template <class Value>
+struct of_group {
+  Value of;
+  [[nodiscard]] PERGRAD_HD const Value& operator()(std::ptrdiff_t /*channel*/) const noexcept { return of; }
+};
+/// Images have one layout here.
+struct any_layout {
+  static constexpr std::ptrdiff_t start = 0;
+};
+
+/// One group of channels of a sample, by a team of threads.
+template <class Team>
+struct channel_group {
+  using scalar = typename Team::scalar;
+  const Team& team;
+  int group;
+  int group_size;  ///< channels
+  int pixels;
+
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD auto each(const Function& f) const {
+    return of_group<decltype(f(std::ptrdiff_t{}))>{f(static_cast<std::ptrdiff_t>(group))};
+  }
+  template <class Function>
+  PERGRAD_HD void keep(scalar* to, const Function& f) const {
+    team.fill(1, to + group, f(static_cast<std::ptrdiff_t>(group) * group_size));
+  }
+  template <int Sums, class Function, class Result>
+  [[nodiscard]] PERGRAD_HD auto reduce(any_layout /*a*/, any_layout /*b*/, const values_of<scalar*, Sums>& to,
+                                       const Function& f, const Result& g) const {
+    of_group<decltype(g(std::ptrdiff_t{}, values_of<double, Sums>{}))> total{};
+    for (int c = group * group_size; c < (group + 1) * group_size; ++c) {
+      const auto sums = team.template reduce<Sums>(pixels, [&](const wide_element_at& at) {
+        return f(channel_at<double>{c})(channel_pixel_at<double>{c * pixels + at.i});
+      });
+      for (int s = 0; s < Sums; ++s) {
+        if (to[s] != nullptr) team.fill(1, to[s] + c, static_cast<scalar>(sums[s]));
+      }
+      const auto share = g(static_cast<std::ptrdiff_t>(c), sums);
+      for (int s = 0; s < static_cast<int>(sizeof share / sizeof(double)); ++s) total.of[s] += share[s];
+    }
+    return total;
+  }
+  template <class Function>
+  PERGRAD_HD void map(any_layout /*a*/, any_layout /*b*/, const Function& f) const {
+    const int first = group * group_size * pixels;
+    team.each(group_size * pixels,
+              [&](int i) { f(channel_at<scalar>{(first + i) / pixels})(channel_pixel_at<scalar>{first + i}); });
+  }
+};
+
+/// The team of one sample and one layer.
+template <class Block, class Scalar>
+struct block_team : thread_team<Block, Scalar> {
+  using base = thread_team<Block, Scalar>;
+  using base::block;
+
+  static constexpr std::ptrdiff_t samples = 1;
+  shape in{};
+  shape in2{};
+  shape out{};
+  sample_arrays<const Scalar> x{};
+  sample_arrays<const Scalar> x2{};
+  sample_arrays<Scalar> y{};
+  sample_arrays<const Scalar> dy{};
+  sample_arrays<Scalar> dx{};
+  sample_arrays<Scalar> dx2{};
+  sample_arrays<Scalar> saved{};
+  sample_arrays<Scalar> scratch{};
+  bool wants_factors = true;
+  bool wants_dx = false;
+  bool wants_dx2 = false;
+  any_layout x_layout{};
+  any_layout y_layout{};
+  any_layout dx_layout{};
+  any_layout dy_layout{};
+
+  bool projected = false;
+  const Scalar* parameters = nullptr;
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(std::ptrdiff_t offset, std::ptrdiff_t /*rows*/,
+                                                      std::ptrdiff_t columns) const noexcept {
+    return {parameters + offset, columns, 1};
+  }
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t /*k*/, std::ptrdiff_t offset,
+                                                          std::ptrdiff_t /*rows*/,
+                                                          std::ptrdiff_t columns) const noexcept {
+    return {parameters + offset, 1, columns};
+  }
+
+  std::uint32_t own_lengths[2] = {};  ///< positions of the inputs that are there
+  bool varies = false;
+  bool varies2 = false;
+  [[nodiscard]] PERGRAD_HD std::ptrdiff_t length(std::ptrdiff_t /*sample*/) const noexcept { return own_lengths[0]; }
+  [[nodiscard]] PERGRAD_HD std::ptrdiff_t length2(std::ptrdiff_t /*sample*/) const noexcept { return own_lengths[1]; }
+  [[nodiscard]] PERGRAD_HD bool lengths_vary() const noexcept { return varies; }
+  [[nodiscard]] PERGRAD_HD bool lengths2_vary() const noexcept { return varies2; }
+  [[nodiscard]] PERGRAD_HD const std::int32_t* ids(std::ptrdiff_t /*sample*/) const noexcept {
+    return static_cast<const std::int32_t*>(static_cast<const void*>(x.first));
+  }
+
+  layer_bits bits{};
+  std::uint32_t layer_number = 0;
+  [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return bits.is_random(); }
+  template <class Function>
+  PERGRAD_HD void draw(std::ptrdiff_t /*sample*/, std::ptrdiff_t first, std::ptrdiff_t count, const Function& f) const {
+    const random_stream stream = bits.of_layer(layer_number);
+    const auto end = static_cast<int>(count);
+    const auto first_block = static_cast<std::uint32_t>(first / 16);
+    base::each((count + 15) / 16, [&](int group) {
+      std::uint32_t words[16];
+      make_random_block(stream, first_block + static_cast<std::uint32_t>(group), words);
+      for (int i = 0; i < 16 && group * 16 + i < end; ++i) f(group * 16 + i, words[i]);
+    });
+  }
+
+  template <class Function>
+  PERGRAD_HD void for_each_row(std::ptrdiff_t rows, const Function& f) const {
+    const auto end = static_cast<int>(rows);
+    block.warps([&](const auto& warp) {
+      using warp_type = std::remove_cvref_t<decltype(warp)>;
+      double none[1];
+      const thread_team<warp_type, Scalar> team{warp, none};
+      for (int r = warp.index(); r < end; r += base::warps) f(static_cast<std::ptrdiff_t>(r), team);
+    });
+  }
+  template <class Function>
+  PERGRAD_HD void for_each_group(std::ptrdiff_t channels, std::ptrdiff_t group_size, const Function& f) const {
+    const auto size = static_cast<int>(group_size);
+    const auto pixels = static_cast<int>(static_cast<std::ptrdiff_t>(in.size()) / channels);
+    for (int group = 0; group < static_cast<int>(channels) / size; ++group) {
+      f(channel_group<base>{*this, group, size, pixels});
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+
 namespace pergrad::inline v0_1::on_device {
 
 /// A block at work on one sample.
@@ -31513,13 +32901,35 @@ struct node_worker {
   const table_view<Scalar>& tables;
   sample_values<Scalar> values;
   const Scalar* parameters;
-  Scalar (&scratch)[static_cast<std::size_t>(Threads)];  ///< shared by the block
+  Scalar (&scratch)[static_cast<std::size_t>(Threads)];              ///< shared by the block
+  double (&partial)[static_cast<std::size_t>(Threads / warp_size)];  ///< as well
+  layer_bits bits;                                                   ///< of the sample
+
+  /// Sets a node's output, or its gradient, to zero behind the sample's length: values as soon as they are written,
+  /// gradients before they are read.
+  PERGRAD_HD void trim(const op_row& row, int place) const {
+    if (row.out_lengths < 0) return;
+    const int length = values.positions(row.out_lengths, 0);
+    Scalar* at = values.to(place);
+    const bool outermost = (row.out_shape.lengths & 3U) == 1;  // the axis of positions
+    const int all = static_cast<int>(outermost ? row.out_shape.e0 : row.out_shape.e1);
+    const int inner = outermost ? row.out_size / all : 1;
+    for_each(row.out_size, [&](int i) {
+      if (i / inner % all >= length) at[i] = 0;
+    });
+  }
 
   PERGRAD_HD void forward(const op_row& row) const {
     if (row.out_size == 0) return;
     switch (row.kind) {
-      case node_kind::affine:
-        return affine_forward(row);
+      case node_kind::affine: {
+        const Scalar* bias = row.bias < 0 ? nullptr : parameters + row.bias;
+        const Scalar* x = values.at(row.in);
+        Scalar* y = values.to(row.out);
+        return row.adjoint != 0 ? through_adjoint(row, x, y, bias, false) : through_view(row, x, y, bias, false);
+      }
+      case node_kind::reshape:
+        return turn(values.at(row.in), static_cast<int>(row.in_shape.e0), row.out_size, values.to(row.out), false);
       case node_kind::branch_sum: {
         const Scalar* first = values.at(row.in);
         const Scalar* second = values.at(row.in2);
@@ -31535,9 +32945,18 @@ struct node_worker {
   PERGRAD_HD void backward(const op_row& row) const {
     if (row.out_size == 0) return;
     switch (row.kind) {
-      case node_kind::affine:
-        if (row.input_gradient != 0) affine_backward(row);
-        return;
+      case node_kind::affine: {
+        if (row.input_gradient == 0) return;
+        const Scalar* dy = values.at(row.dy);
+        Scalar* dx = values.to(row.dx);
+        const bool onto = row.accumulate != 0;
+        return row.adjoint != 0 ? through_view(row, dy, dx, nullptr, onto)
+                                : through_adjoint(row, dy, dx, nullptr, onto);
+      }
+      case node_kind::reshape:
+        if (row.input_gradient == 0) return;
+        return turn(values.at(row.dy), static_cast<int>(row.in_shape.e1), row.out_size, values.to(row.dx),
+                    row.accumulate != 0);
       case node_kind::branch_sum: {
         const Scalar* dy = values.at(row.dy);
         Scalar* dx = values.to(row.dx);
@@ -31570,13 +32989,20 @@ struct node_worker {
     return parts;
   }
 
-  /// y[i] = bias + sum over the taps and channels of the position, channel after channel.
-  PERGRAD_HD void affine_forward(const op_row& row) const {
+  /// A matrix of `rows` rows turned into its transpose. `onto`: added to what is there.
+  PERGRAD_HD void turn(const Scalar* from, int rows, int count, Scalar* to, bool onto) const {
+    const int columns = count / rows;
+    for_each(count, [&](int i) {
+      const Scalar value = from[i % rows * columns + i / rows];
+      to[i] = onto ? to[i] + value : value;
+    });
+  }
+
+  /// y[i] = bias + sum over the taps and channels of the position, channel after channel. `onto`: in the place of the
+  /// bias, what is there.
+  PERGRAD_HD void through_view(const op_row& row, const Scalar* x, Scalar* y, const Scalar* bias, bool onto) const {
     const affine_view& view = row.view;
-    const Scalar* x = values.at(row.in);
-    Scalar* y = values.to(row.out);
     const Scalar* weights = parameters + row.parameters;
-    const Scalar* bias = row.bias < 0 ? nullptr : parameters + row.bias;
     const int positions = view.positions();
     const int channels = view.groups * view.outputs;
     const int count = channels * positions;
@@ -31609,7 +33035,8 @@ struct node_worker {
         const int position = inner ? i / channels : i % positions;
         return channel * view.y_output + position_in_y(view, position);
       };
-      const auto bias_of = [&](int i) {
+      const auto start_of = [&](int i) {
+        if (onto) return y[place(i)];
         return bias == nullptr ? Scalar{0} : bias[inner ? i % channels : i / positions];
       };
       block.each([&](int t) {
@@ -31617,7 +33044,7 @@ struct node_worker {
           const int i = parts == 1 ? k : k / parts;
           const Scalar sum = sum_of(i, k - i * parts);
           if (parts == 1) {
-            y[place(i)] = sum + bias_of(i);
+            y[place(i)] = sum + start_of(i);
           } else {
             scratch[k] = sum;
           }
@@ -31626,7 +33053,7 @@ struct node_worker {
       if (parts == 1) return;
       block.each([&](int t) {
         if (t >= count) return;
-        Scalar sum = bias_of(t);
+        Scalar sum = start_of(t);
         for (int part = 0; part < parts; ++part) sum += scratch[t * parts + part];
         y[place(t)] = sum;
       });
@@ -31638,21 +33065,20 @@ struct node_worker {
       const int group = channel / view.outputs;
       const Scalar* from = x + group * view.x_group;
       const Scalar* weight = weights + channel * width;
-      Scalar sum = bias == nullptr ? Scalar{0} : bias[channel];
+      Scalar& to = y[channel * view.y_output + position_in_y(view, position)];
+      Scalar sum = onto ? to : bias == nullptr ? Scalar{0} : bias[channel];
       for (int c = 0; c < view.channels; ++c) {
         for_each_tap(view, position, [&](int tap, int pixel) { sum = fma(weight[tap], from[pixel], sum); });
         from += view.x_channel;
         weight += view.taps();
       }
-      y[channel * view.y_output + position_in_y(view, position)] = sum;
+      to = sum;
     });
   }
 
-  /// dx[i] = sum over the positions that see input i, and over their outputs.
-  PERGRAD_HD void affine_backward(const op_row& row) const {
+  /// x[i] = bias + sum over the positions that see input i, and over their outputs. `onto`: added to what is there.
+  PERGRAD_HD void through_adjoint(const op_row& row, const Scalar* y, Scalar* x, const Scalar* bias, bool onto) const {
     const affine_view& view = row.view;
-    const Scalar* dy = values.at(row.dy);
-    Scalar* dx = values.to(row.dx);
     const Scalar* weights = parameters + row.parameters;
     const int pixels = view.pixels();
     const int channels = view.groups * view.channels;
@@ -31665,7 +33091,7 @@ struct node_worker {
       const int group = channel / view.channels;
       const auto [pd, ph, pw] = index_in(view.in, pixel);
       const Scalar* weight = weights + group * view.outputs * width + channel % view.channels * taps;
-      const Scalar* from = dy + group * view.y_group;
+      const Scalar* from = y + group * view.y_group;
       Scalar sum = 0;
       for (int kd = 0; kd < view.kernel[0]; ++kd) {
         const int od = position_seeing(view, 0, pd, kd);
@@ -31682,8 +33108,9 @@ struct node_worker {
           }
         }
       }
-      const int place = channel * view.x_channel + pd * view.x_step[0] + ph * view.x_step[1] + pw * view.x_step[2];
-      dx[place] = row.accumulate != 0 ? dx[place] + sum : sum;
+      Scalar& to = x[channel * view.x_channel + pd * view.x_step[0] + ph * view.x_step[1] + pw * view.x_step[2]];
+      if (bias != nullptr) sum += bias[channel];
+      to = onto ? to + sum : sum;
     });
   }
   /// The position whose tap k is input i, or -1.
@@ -31698,7 +33125,9 @@ struct node_worker {
   PERGRAD_HD void function_forward(const op_row& row) const {
     const Scalar* x = values.at(row.in);
     Scalar* y = values.to(row.out);
-    if constexpr (detail::has_value<Function>) {
+    if constexpr (detail::is_tiled<Function>) {
+      device_code_of<Function>::forward(team_of(row, false));
+    } else if constexpr (detail::has_value<Function>) {
       for_each(row.out_size, [&](int i) { y[i] = device_code_of<Function>::value(x[i]); });
     } else if constexpr (detail::has_general_forward<Function>) {
       block.once([&] {
@@ -31722,7 +33151,10 @@ struct node_worker {
     const Scalar* y = values.at(row.out);
     const Scalar* dy = values.at(row.dy);
     Scalar* dx = values.to(row.dx);
-    if constexpr (detail::has_value<Function>) {
+    if constexpr (detail::is_tiled<Function>) {
+      device_code_of<Function>::backward(team_of(row, true));
+      add_written(row);
+    } else if constexpr (detail::has_value<Function>) {
       if (row.input_gradient == 0) return;
       for_each(row.out_size, [&](int i) {
         const Scalar part = dy[i] * device_code_of<Function>::derivative(x[i], y[i]);
@@ -31733,19 +33165,58 @@ struct node_worker {
         const view<const Scalar> weights{parameters + row.parameters, static_cast<std::size_t>(row.weights)};
         const view<const Scalar> from{x, static_cast<std::size_t>(row.in_size)};
         const view<const Scalar> backprop{dy, static_cast<std::size_t>(row.out_size)};
-        Scalar* target = row.accumulate != 0 ? values.to(row.scratch) : dx;
-        const view<Scalar> to{target, static_cast<std::size_t>(row.in_size)};
+        const view<Scalar> to{values.to(row.written_dx), static_cast<std::size_t>(row.in_size)};
         const view<Scalar> saved{values.to(row.saved), static_cast<std::size_t>(row.saved_size)};
         if constexpr (detail::has_saving_backward<Function>) {
           device_code_of<Function>::backward(row.in_shape, weights, from, backprop, to, saved);
         } else {
           device_code_of<Function>::backward(row.in_shape, weights, from, backprop, to);
         }
-        for (int i = 0; row.accumulate != 0 && i < row.in_size; ++i) dx[i] += target[i];
       });
+      add_written(row);
     } else if constexpr (is_window_rule<Function>) {
       if (row.input_gradient != 0) pool_backward<Function>(row, x, y, dy, dx);
     }
+  }
+
+  /// The block as the team of a layer on tiles.
+  [[nodiscard]] PERGRAD_HD block_team<Block, Scalar> team_of(const op_row& row, bool backward) const {
+    block_team<Block, Scalar> team{{block, partial}};
+    team.in = row.in_shape;
+    team.in2 = row.in2_shape;
+    team.out = row.out_shape;
+    team.x = {values.at(row.in)};
+    team.x2 = {values.at(row.in2)};
+    team.y = {values.to(row.out)};
+    team.saved = {values.to(row.saved)};
+    team.scratch = {values.to(backward ? row.back_scratch : row.scratch)};
+    if (backward) {
+      team.dy = {values.at(row.dy)};
+      team.dx = {values.to(row.written_dx)};
+      team.dx2 = {values.to(row.written_dx2)};
+      team.wants_factors = row.wants_factors != 0;
+      team.wants_dx = row.input_gradient != 0;
+      team.wants_dx2 = row.input2_gradient != 0;
+    }
+    team.projected = row.projected != 0;
+    team.parameters = parameters + row.parameters;
+    team.own_lengths[0] =
+        static_cast<std::uint32_t>(values.positions(row.in_lengths, static_cast<int>(row.in_shape.e0)));
+    team.own_lengths[1] =
+        static_cast<std::uint32_t>(values.positions(row.in2_lengths, static_cast<int>(row.in2_shape.e0)));
+    team.bits = bits;
+    team.layer_number = static_cast<std::uint32_t>(row.node);
+    team.varies = row.in_lengths >= 0;
+    team.varies2 = row.in2_lengths >= 0;
+    return team;
+  }
+  /// Adds what a layer has written in the place of gradients to them.
+  PERGRAD_HD void add_written(const op_row& row) const {
+    const auto add = [&](int to, int from, int count) {
+      for_each(count, [&](int i) { values.to(to)[i] += values.at(from)[i]; });
+    };
+    if (row.accumulate != 0 && (row.projected_inputs & 1) == 0) add(row.dx, row.written_dx, row.in_size);
+    if (row.accumulate2 != 0 && (row.projected_inputs & 2) == 0) add(row.dx2, row.written_dx2, row.in2_size);
   }
 
   /// What a window of a pool covers.
@@ -31854,6 +33325,7 @@ inline constexpr int backward = 4;         ///< nodes first .. last - 1, the las
 inline constexpr int leaves = 8;           ///< with `backward`: norms of each node's leaves as soon as they are whole
 inline constexpr int layered_leaves = 16;  ///< norms of all leaves, from the squares that products have left
 inline constexpr int weigh = 32;
+inline constexpr int trim = 64;  ///< with `forward` or `backward`: no more than the zeros behind samples' lengths
 inline constexpr int fused = forward | loss | backward | leaves | weigh;
 }  // namespace stage
 
@@ -31867,6 +33339,8 @@ struct sample_work {
   sample_results<Scalar> results;
   clip_rule rule;
   method_choice method;
+  random_stream layers;  ///< of the bits inside layers, at any step, if `random`
+  int random = 0;
   int output = 0;  ///< places
   int output_gradient = 0;
   int output_size = 0;
@@ -31888,22 +33362,27 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     double partial[static_cast<std::size_t>(Threads / warp_size)];
   };
   using work_type::first, work_type::last, work_type::stages, work_type::method, work_type::rule, work_type::norms;
+  using work_type::layers, work_type::random;
   using work_type::output, work_type::output_gradient, work_type::output_size, work_type::tf32;
   using work_type::state, work_type::tables, work_type::samples, work_type::parameters, work_type::results;
 
   template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
+  [[gnu::always_inline]] PERGRAD_HD void operator()(const Block& block) const {  // a call would need local memory
     const int sample = block.index();
     if (static_cast<std::uint32_t>(sample) >= state->count) return;
     auto& shared = block.template shared<shared_type>();
     const sample_values<Scalar> values = samples.values(sample);
-    const node_worker<Block, Scalar, Functions, Threads> nodes{block, tables, values, parameters, shared.scratch};
+    layer_bits bits;
+    if (random != 0) bits = {&layers, state->layer_step, samples.numbers[sample]};
+    const node_worker<Block, Scalar, Functions, Threads> nodes{block,          tables,         values, parameters,
+                                                               shared.scratch, shared.partial, bits};
     const norm_worker<Block, Scalar, Threads> worker{block, values, samples.kept_of(sample), shared.partial};
     norm_bound* parts = results.norms + static_cast<std::size_t>(sample) * static_cast<std::size_t>(tables.layers);
     if ((stages & stage::forward) != 0) {
       for (int i = first; i < last; ++i) {
         const op_row& row = tables.ops[i];
-        nodes.forward(row);
+        if (!is_product(row) && (stages & stage::trim) == 0) nodes.forward(row);
+        nodes.trim(row, row.out);
         if (row.handed_on != 0) store_rounded(block, values.to(row.out), row.out_size);
       }
     }
@@ -31918,7 +33397,10 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
       for (int i = last; i-- > first;) {
         const op_row& row = tables.ops[i];
         if (row.backward == 0) continue;
-        const bool leaves_factors = row.kind == node_kind::general;  // its backward may write what its factors read
+        nodes.trim(row, row.dy);
+        if (is_product(row) || (stages & stage::trim) != 0) continue;
+        // Its backward may write what its factors read.
+        const bool leaves_factors = row.kind == node_kind::general || row.kind == node_kind::tiled;
         if (leaves_factors) {
           nodes.backward(row);
           store_rounded(block, values.to(row.saved), row.saved_size);
@@ -31926,14 +33408,16 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
         if (Layered == 0 && (stages & stage::leaves) != 0) {
           for (int k = row.first_outer; k < row.last_outer; ++k) {
             const outer_leaf& leaf = tables.outer[k];
+            if (leaf.first == 0) continue;
             const norm_method chosen = method.of(leaf);
             if (norms != 0 || chosen == norm_method::instantiate) worker.add(leaf, chosen, parts[leaf.layer]);
           }
           add_elementwise(worker, shared, row.first_elementwise, row.last_elementwise, parts);
+          add_rows(worker, row.first_rows, row.last_rows, parts);
         }
         if (!leaves_factors) nodes.backward(row);
         if (row.input_gradient != 0 && row.out_size > 0) store_rounded(block, values.to(row.dx), row.in_size);
-        if (row.input2_gradient != 0) store_rounded(block, values.to(row.dx2), row.out_size);
+        if (row.input2_gradient != 0) store_rounded(block, values.to(row.dx2), row.in2_size);
       }
     }
     if (Layered != 0 && (stages & stage::layered_leaves) != 0) {
@@ -31941,9 +33425,11 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
           results.squares + static_cast<std::size_t>(sample) * static_cast<std::size_t>(results.square_stride);
       for (int k = 0; norms != 0 && k < tables.outer_count; ++k) {
         const outer_leaf& leaf = tables.outer[k];
+        if (leaf.first == 0) continue;
         worker.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
       }
       add_elementwise(worker, shared, 0, tables.elementwise_count, parts);
+      add_rows(worker, 0, tables.row_count, parts);
     }
     if ((stages & stage::weigh) == 0 || rule.kind == clip_rule::kind_type::none) return;
     block.once([&] {
@@ -31952,6 +33438,10 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   }
 
  private:
+  /// Is the node a product of the whole batch, of which nothing is left here but to trim it?
+  [[nodiscard]] PERGRAD_HD static constexpr bool is_product(const op_row& row) noexcept {
+    return Layered != 0 && row.kind == node_kind::affine;
+  }
   /// What norms and sums read is rounded here, once, where it lies: so both see the same numbers.
   template <class Block>
   PERGRAD_HD void store_rounded(const Block& block, Scalar* at, int count) const {
@@ -31981,7 +33471,15 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   PERGRAD_HD void add_elementwise(const Worker& worker, shared_type& shared, int begin, int end,
                                   norm_bound* parts) const {
     for (int k = begin; k < end; ++k) {
-      worker.add(tables.elementwise[k], shared.scratch, parts[tables.elementwise[k].layer]);
+      const elementwise_leaf& leaf = tables.elementwise[k];
+      if (leaf.first != 0) worker.add(leaf, shared.scratch, parts[leaf.layer]);
+    }
+  }
+  template <class Worker>
+  PERGRAD_HD void add_rows(const Worker& worker, int begin, int end, norm_bound* parts) const {
+    for (int k = begin; k < end; ++k) {
+      const row_leaf& leaf = tables.rows[k];
+      if (leaf.first != 0) worker.add(leaf, norms, parts[leaf.layer]);
     }
   }
 };
@@ -32003,7 +33501,7 @@ template <class Scalar, class Device>
 class network_memory {
  public:
   network_memory(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options,
-                 const network_facts& net, const window_tables<Scalar>& windows)
+                 const network_facts& net, const function_tables<Scalar>& functions)
       : device_{std::move(device)},
         max_batch_{max_batch},
         options_{options},
@@ -32015,8 +33513,9 @@ class network_memory {
     put(places_.ops, net.ops.data(), net.ops.size());
     put(places_.outer, net.outer.data(), net.outer.size());
     put(places_.elementwise, net.elementwise.data(), net.elementwise.size());
-    put(places_.integers, windows.integers.data(), windows.integers.size());
-    put(places_.scalars, windows.scalars.data(), windows.scalars.size());
+    put(places_.row_leaves, net.rows.data(), net.rows.size());
+    put(places_.integers, functions.integers.data(), functions.integers.size());
+    put(places_.scalars, functions.scalars.data(), functions.scalars.size());
     put(places_.groups, groups.data(), groups.size());
   }
 
@@ -32057,22 +33556,43 @@ class network_memory {
     return {.ops = at<const op_row>(places_.ops),
             .outer = at<const outer_leaf>(places_.outer),
             .elementwise = at<const elementwise_leaf>(places_.elementwise),
+            .rows = at<const row_leaf>(places_.row_leaves),
             .integers = at<const int>(places_.integers),
             .scalars = at<const Scalar>(places_.scalars),
             .outer_count = static_cast<int>(net_->outer.size()),
             .elementwise_count = static_cast<int>(net_->elementwise.size()),
+            .row_count = static_cast<int>(net_->rows.size()),
             .layers = static_cast<int>(net_->layers()),
             .parameter_count = static_cast<int>(net_->parameters)};
   }
-  /// The samples that `announce` names, out of these records.
+  /// A record as it lies on the device: zeros behind its length, ids in the place of as many values, TF32 if asked for.
+  template <class Value>
+  void pack(const Value* input, std::uint32_t length, Scalar* to) const {
+    const std::size_t all = net_->input_size;
+    const std::size_t there = net_->input_positions == 0 ? all : length * (all / net_->input_positions);
+    std::fill_n(to, all, Scalar{0});
+    if constexpr (std::is_same_v<Value, Scalar>) {
+      for (std::size_t i = 0; i < there; ++i) to[i] = tf32() ? round_to_tf32(input[i]) : input[i];
+    } else {
+      static_assert(sizeof(Value) <= sizeof(Scalar));
+      std::memcpy(static_cast<void*>(to), input, there * sizeof(Value));
+    }
+  }
+
+  /// The samples that `announce` names, out of these records. `lengths`: of the records, if they vary; `numbers`: of
+  /// the samples in their data set.
   template <class Target>
   [[nodiscard]] batch_view<Scalar, Target> samples(const Scalar* inputs, const Target* targets,
-                                                   std::size_t target_count) const noexcept {
+                                                   std::size_t target_count, const std::uint32_t* lengths,
+                                                   const std::uint32_t* numbers) const noexcept {
     return {.workspaces = at<Scalar>(places_.workspaces),
             .kept = at<Scalar>(places_.kept),
             .inputs = inputs,
             .targets = targets,
             .records = at<const std::uint32_t>(places_.records),
+            .numbers = numbers,
+            .lengths = net_->input_positions > 0 ? lengths : nullptr,
+            .integers = at<const int>(places_.integers),
             .workspace = net_->workspace,
             .kept_size = net_->kept,
             .input_size = static_cast<int>(net_->input_size),
@@ -32098,6 +33618,7 @@ template <class Scalar>
 struct sample_launch {
   clip_rule rule{};
   method_choice method{};
+  const random_stream* layers = nullptr;  ///< of the bits inside layers; nullptr: none
   bool backward = true;
   bool norms = true;
   Scalar* outputs = nullptr;
@@ -32110,7 +33631,8 @@ struct sum_launch {
   const Scalar* weights = nullptr;  ///< [layer][sample]; nullptr: all are 1
   bool per_layer = false;
   bool squares = false;
-  int grid_steps = -1;  ///< not negative: a sum of integers, of which a unit has 2^grid_steps steps
+  bool gradients = false;  ///< formed of every sample's gradient, not as one product
+  int grid_steps = -1;     ///< not negative: a sum of integers, of which a unit has 2^grid_steps steps
   int samples = 0;
 };
 
@@ -32173,6 +33695,7 @@ class launcher {
 
   [[nodiscard]] sample_work<Scalar, Target> make_work(const sample_launch<Scalar>& wanted) const {
     const arena_layout& places = memory_->places();
+    const bool random = wanted.layers != nullptr && net_->draws;
     return {.state = memory_->state(),
             .tables = memory_->tables(),
             .samples = view_,
@@ -32186,6 +33709,8 @@ class launcher {
                         .outputs = wanted.outputs},
             .rule = wanted.rule,
             .method = wanted.method,
+            .layers = random ? *wanted.layers : random_stream{},
+            .random = random ? 1 : 0,
             .output = net_->output,
             .output_gradient = net_->output_gradient,
             .output_size = static_cast<int>(net_->output_size),
@@ -32209,6 +33734,10 @@ class launcher {
             .y = y,
             .most_samples = samples};
   }
+  /// Of a node, with `in` and `out` its values or its gradients: an adjoint's input is the view's y.
+  [[nodiscard]] affine_operands<Scalar> operands(const op_row& row, int in, int out, int samples) const {
+    return row.adjoint != 0 ? operands(row.view, out, in, samples) : operands(row.view, in, out, samples);
+  }
   [[nodiscard]] static constexpr bool is_product(const op_row& row) {
     return row.kind == node_kind::affine && row.out_size > 0;
   }
@@ -32216,36 +33745,88 @@ class launcher {
   template <class Run>
   void forward(const sample_launch<Scalar>& wanted, const Run& run) const {
     int waiting = 0;  // nodes from here on have not been launched
+    const auto catch_up = [&](int end) {
+      if (does_something(waiting, end)) run(waiting, end, stage::forward);
+      waiting = end;
+    };
     for (int i = 0; i < node_count(); ++i) {
       const op_row& row = net_->ops[static_cast<std::size_t>(i)];
+      if (row.projected != 0) {
+        catch_up(i);
+        project(row, true, wanted.samples);
+        if (!has_projections_behind(row)) continue;
+        catch_up(i + 1);
+        project(row, false, wanted.samples);
+        if (row.out_lengths >= 0) run(i, i + 1, stage::forward | stage::trim);
+        continue;
+      }
       if (!is_product(row)) continue;
-      if (does_something(waiting, i)) run(waiting, i, stage::forward);
-      auto on = operands(row.view, row.in, row.out, wanted.samples);
+      catch_up(i);
+      auto on = operands(row, row.in, row.out, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
       on.tf32 = memory_->tf32() ? 1 : 0;
       on.tf32_result = on.tf32 * row.handed_on;
       on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
-      launch_product(device(), gemm_product::forward, way_of(gemm_product::forward, row), on);
-      waiting = i + 1;
+      launch_product(device(), product_of(row, false), way_of(row, false), on);
+      waiting = row.out_lengths < 0 ? i + 1 : i;
     }
     run(waiting, node_count(), stage::forward | stage::loss);
   }
   template <class Run>
   void backward(const sample_launch<Scalar>& wanted, const Run& run) const {
     int waiting = node_count();
+    const auto catch_up = [&](int begin) {
+      if (does_something(begin, waiting)) run(begin, waiting, stage::backward);
+      waiting = begin;
+    };
     for (int i = node_count(); i-- > 0;) {
       const op_row& row = net_->ops[static_cast<std::size_t>(i)];
+      if (row.projected != 0 && row.backward != 0) {
+        if (has_projections_behind(row)) {
+          catch_up(i + 1);
+          if (row.out_lengths >= 0) run(i, i + 1, stage::backward | stage::trim);
+          project_back(row, false, wanted.samples);
+        }
+        catch_up(i);
+        project_back(row, true, wanted.samples);
+        continue;
+      }
       if (!is_product(row)) continue;
-      if (does_something(i + 1, waiting)) run(i + 1, waiting, stage::backward);
+      catch_up(row.out_lengths < 0 ? i + 1 : i);
       waiting = i;
       if (row.input_gradient == 0) continue;
-      auto on = operands(row.view, row.dx, row.dy, wanted.samples);
+      auto on = operands(row, row.dx, row.dy, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
       on.accumulate = row.accumulate;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
-      launch_product(device(), gemm_product::adjoint, way_of(gemm_product::adjoint, row), on);
+      launch_product(device(), product_of(row, true), way_of(row, true), on);
     }
-    if (does_something(0, waiting)) run(0, waiting, stage::backward);
+    catch_up(0);
+  }
+  [[nodiscard]] bool has_projections_behind(const op_row& row) const {
+    return std::ranges::any_of(net_->projections,
+                               [&](const projection_row& each) { return each.node == row.node && !each.reads_input; });
+  }
+  /// Those of a layer on tiles that read its input, or its saved values.
+  void project(const op_row& row, bool reads_input, int samples) const {
+    for (const projection_row& each : net_->projections) {
+      if (each.node != row.node || each.reads_input != reads_input) continue;
+      auto on = operands(each.view, each.x, each.y, samples);
+      on.weights = memory_->parameters() + each.weights;
+      on.bias = each.bias < 0 ? nullptr : memory_->parameters() + each.bias;
+      on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      launch_product(device(), gemm_product::forward, choose_gemm(gemm_product::forward, each.view, each.x >= 0), on);
+    }
+  }
+  void project_back(const op_row& row, bool reads_input, int samples) const {
+    for (const projection_row& each : net_->projections) {
+      if (each.node != row.node || each.reads_input != reads_input || !each.wants_gradient) continue;
+      auto on = operands(each.view, each.dx, each.dy, samples);
+      on.weights = memory_->parameters() + each.weights;
+      on.accumulate = each.accumulate;
+      on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      launch_product(device(), gemm_product::adjoint, choose_gemm(gemm_product::adjoint, each.view, true), on);
+    }
   }
   [[nodiscard]] bool does_something(int first, int last) const {
     for (int i = first; i < last; ++i) {
@@ -32255,6 +33836,7 @@ class launcher {
   }
   void squares(const sample_launch<Scalar>& wanted) const {
     for (const outer_leaf& leaf : net_->outer) {
+      if (!is_one_product(leaf)) continue;
       const norm_method chosen = wanted.method.of(leaf);
       if (chosen == norm_method::product || chosen == norm_method::gram) continue;
       affine_squares<Scalar> problem;
@@ -32262,7 +33844,7 @@ class launcher {
       problem.partial = memory_->template at<double>(memory_->places().squares) + leaf.squares;
       problem.partial_stride = net_->squares;
       problem.blocks = leaf.square_count / leaf.view.groups;
-      launch_gemm<Scalar>(device(), way_of(gemm_product::squares, leaf), problem);
+      launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::squares), problem);
     }
   }
   template <class Sum>
@@ -32278,16 +33860,18 @@ class launcher {
         .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
         .squares = wanted.squares ? 1 : 0,
         .accumulators = accumulator_count(*net_),
-        .first_block = 0,
+        .by_products = 0,
         .to_grid = to_grid,
         .sums = memory_->template at<Sum>(places.sums)};
     if constexpr (Layered != 0) {
-      if (!wanted.squares && wanted.weights != nullptr) {
-        for (const outer_leaf& leaf : net_->outer) product_sum<Sum>(wanted, leaf, to_grid);
-        kernel.first_block = outer_blocks(*net_);
+      if (!wanted.squares && !wanted.gradients && wanted.weights != nullptr) {
+        for (const outer_leaf& leaf : net_->outer) {
+          if (is_one_product(leaf)) product_sum<Sum>(wanted, leaf, to_grid);
+        }
+        kernel.by_products = 1;
       }
     }
-    device().launch(kernel, (leaf_blocks(*net_) - kernel.first_block) * kernel.accumulators);
+    device().launch(kernel, leaf_blocks(*net_, kernel.by_products != 0) * kernel.accumulators);
   }
   template <class Sum>
   void product_sum(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
@@ -32299,7 +33883,7 @@ class launcher {
       problem.accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
       problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
       problem.accumulator_count = accumulator_count(*net_);
-      launch_gemm<Scalar>(device(), way_of(gemm_product::sums, leaf), problem);
+      launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::sums), problem);
     };
     if (leaf.view.positions() > 1) {
       launch(affine_sums<Scalar, Sum, 1>{});
@@ -32325,11 +33909,13 @@ class engine {
   using request_type = detail::run_request<Scalar>;
 
   engine(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options, const network_facts& net,
-         const window_tables<Scalar>& windows)
-      : memory_{std::move(device), max_batch, options, net, windows},
+         const function_tables<Scalar>& functions)
+      : memory_{std::move(device), max_batch, options, net, functions},
         inputs_(max_batch * net.input_size),
         targets_(max_batch * net.output_size * target_bytes),
         records_(max_batch),
+        numbers_(net.draws ? max_batch : 0),
+        lengths_(net.input_positions > 0 ? max_batch : 0),
         losses_(max_batch),
         outputs_(max_batch * net.output_size),
         norms_(max_batch * net.layers()),
@@ -32341,11 +33927,13 @@ class engine {
   [[nodiscard]] network_memory<Scalar, Device>& memory() noexcept { return memory_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
 
-  /// Takes over sample `b` of the next evaluation.
-  template <class Target>
-  void take(std::size_t b, const Scalar* input, std::span<const Target> targets) {
-    Scalar* const to = inputs_.data() + b * net().input_size;
-    for (std::size_t i = 0; i < net().input_size; ++i) to[i] = memory_.tf32() ? round_to_tf32(input[i]) : input[i];
+  /// Takes over sample `b` of the next evaluation, which has this number in its data set.
+  template <class Value, class Target>
+  void take(std::size_t b, std::size_t number, const Value* input, std::uint32_t length,
+            std::span<const Target> targets) {
+    memory_.pack(input, length, inputs_.data() + b * net().input_size);
+    if (!numbers_.empty()) numbers_[b] = static_cast<std::uint32_t>(number);
+    if (!lengths_.empty()) lengths_[b] = length;
     std::memcpy(targets_.data() + b * targets.size_bytes(), targets.data(), targets.size_bytes());
   }
   /// Evaluates them; `launch_samples`: the kernel that they go through. `Backward`: whether any expression may ask for
@@ -32354,34 +33942,35 @@ class engine {
   void run(std::span<const Scalar> parameters, std::size_t target_count,
            sample_launcher<Device, Scalar, Target> launch_samples, const request_type& request) {
     const arena_layout& places = memory_.places();
-    Device& device = memory_.device();
     memory_.put(places.parameters, parameters.data(), parameters.size());
     memory_.put(places.inputs, inputs_.data(), request.count * net().input_size);
     memory_.put(places.targets, targets_.data(), request.count * target_count * sizeof(Target));
-    memory_.announce({.count = static_cast<std::uint32_t>(request.count)}, records_.data());
-
-    const auto view = memory_.samples(memory_.template at<const Scalar>(places.inputs),
-                                      memory_.template at<const Target>(places.targets), target_count);
-    const method_choice method{request.method, request.method_layers};
-    const launcher<Device, Scalar, Target, Layered> launch{memory_, view, launch_samples};
-    launch.samples({.rule = {},
-                    .method = method,
-                    .backward = request.backward,
-                    .norms = request.needs_facts(),
-                    .outputs = memory_.template at<Scalar>(places.outputs),
-                    .samples = static_cast<int>(request.count)});
-
+    if (!numbers_.empty()) memory_.put(places.numbers, numbers_.data(), request.count);
+    if (!lengths_.empty()) memory_.put(places.lengths, lengths_.data(), request.count);
+    evaluation<Layered, Target> it{request, way_of(request), launch_samples, make_view<Target>(target_count)};
+    if (net().draws && request.randomness.is_random()) {
+      const auto& stream = stream_upload::stream(request.randomness);
+      it.layers.stream = stream_upload::words(stream);
+      it.layer_step = stream_upload::step(stream);
+      it.is_random = true;
+    }
     const bool facts_wanted = Backward && request.backward && request.needs_facts();
     if constexpr (Backward) {
-      if (request.direction != nullptr) {
-        memory_.put(places.released, request.direction, net().parameters);
-        device.launch(projection_kernel<Scalar, Target, sum_threads>{memory_.state(), memory_.tables(), view, method,
-                                                                     memory_.template at<const Scalar>(places.released),
-                                                                     memory_.template at<double>(places.projections)},
-                      static_cast<int>(request.count));
-      }
+      if (request.direction != nullptr) memory_.put(places.released, request.direction, net().parameters);
     }
-    if (facts_wanted || request.observer_count > 0) fetch_facts(request, facts_wanted);
+    it.for_each_part([&](std::size_t first, std::size_t count) {
+      evaluate(it, first, count, request.needs_facts());
+      if constexpr (Backward) {
+        if (request.direction != nullptr) {
+          memory_.device().launch(
+              projection_kernel<Scalar, Target, sum_threads>{memory_.state(), memory_.tables(), it.view, it.way.method,
+                                                             memory_.template at<const Scalar>(places.released),
+                                                             memory_.template at<double>(places.projections)},
+              static_cast<int>(count));
+        }
+      }
+      if (facts_wanted || request.observer_count > 0) fetch_facts(request, first, count, facts_wanted);
+    });
     for (std::size_t b = 0; b < request.count; ++b) {
       for (std::size_t k = 0; k < request.observer_count; ++k) {
         request.observers[k].observe(request.observers[k].context, facts_of(request, b, facts_wanted));
@@ -32389,21 +33978,87 @@ class engine {
     }
     if constexpr (Backward) {
       if (!request.backward) return;
-      for (std::size_t k = 0; k < request.sum_count; ++k) form_sum(request, request.sums[k], launch, method);
-      if (request.rows != nullptr) write_rows(request, view, method);
+      for (std::size_t k = 0; k < request.sum_count; ++k) form_sum(it, request.sums[k]);
+      if (request.rows != nullptr) write_rows(it);
     }
   }
 
  private:
   [[nodiscard]] const network_facts& net() const noexcept { return memory_.net(); }
 
-  void fetch_facts(const request_type& request, bool facts_wanted) {
+  /// How a strategy arranges the work. Every one gives the same numbers to rounding.
+  struct way_of_work {
+    method_choice method;
+    std::size_t together = 1;  ///< samples that are evaluated at a time
+    bool again = false;        ///< they are evaluated again for each sum
+    bool gradients = false;    ///< sums are formed of every sample's gradient, not of factors
+  };
+  [[nodiscard]] static way_of_work way_of(const request_type& request) {
+    using detail::strategy_kind;
+    way_of_work way{{request.method, request.method_layers}, std::max<std::size_t>(1, request.count)};
+    way.again = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::ghost;
+    way.gradients = request.strategy != strategy_kind::book_keeping && request.strategy != strategy_kind::ghost;
+    if (request.strategy == strategy_kind::naive) way.together = 1;
+    if (way.gradients && request.method == norm_method::automatic) way.method.method = norm_method::instantiate;
+    return way;
+  }
+  /// What one call of `run` is about.
+  template <int Layered, class Target>
+  struct evaluation {
+    const request_type& request;
+    way_of_work way;
+    sample_launcher<Device, Scalar, Target> launch_samples;
+    batch_view<Scalar, Target> view;
+    held_stream layers{};
+    std::uint64_t layer_step = 0;
+    bool is_random = false;
+
+    /// Calls f(first sample, how many), once for an empty batch.
+    template <class Function>
+    void for_each_part(Function&& f) const {
+      std::size_t first = 0;
+      do {
+        f(first, std::min(way.together, request.count - first));
+        first += way.together;
+      } while (first < request.count);
+    }
+  };
+
+  template <class Target>
+  [[nodiscard]] batch_view<Scalar, Target> make_view(std::size_t target_count) const {
     const arena_layout& places = memory_.places();
-    memory_.get(losses_.data(), places.losses, request.count);
-    memory_.get(outputs_.data(), places.outputs, request.count * net().output_size);
+    return memory_.samples(memory_.template at<const Scalar>(places.inputs),
+                           memory_.template at<const Target>(places.targets), target_count,
+                           memory_.template at<const std::uint32_t>(places.lengths), nullptr);
+  }
+  template <int Layered, class Target>
+  [[nodiscard]] launcher<Device, Scalar, Target, Layered> launches_of(const evaluation<Layered, Target>& it) {
+    return {memory_, it.view, it.launch_samples};
+  }
+  /// Takes samples through the network, back if that is asked for, and to their norms.
+  template <int Layered, class Target>
+  void evaluate(evaluation<Layered, Target>& it, std::size_t first, std::size_t count, bool norms) {
+    memory_.announce({.position = first,
+                      .count = static_cast<std::uint32_t>(count),
+                      .first = first == 0 ? 1U : 0U,
+                      .layer_step = it.layer_step},
+                     records_.data() + first);
+    it.view.numbers = memory_.template at<const std::uint32_t>(memory_.places().numbers) + first;
+    launches_of(it).samples({.rule = {},
+                             .method = it.way.method,
+                             .layers = it.is_random ? &it.layers.stream : nullptr,
+                             .backward = it.request.backward,
+                             .norms = norms,
+                             .outputs = memory_.template at<Scalar>(memory_.places().outputs),
+                             .samples = static_cast<int>(count)});
+  }
+  void fetch_facts(const request_type& request, std::size_t first, std::size_t count, bool facts_wanted) {
+    const arena_layout& places = memory_.places();
+    memory_.get(losses_.data() + first, places.losses, count);
+    memory_.get(outputs_.data() + first * net().output_size, places.outputs, count * net().output_size);
     if (!facts_wanted) return;
-    memory_.get(norms_.data(), places.norms, request.count * net().layers());
-    if (request.direction != nullptr) memory_.get(projections_.data(), places.projections, request.count);
+    memory_.get(norms_.data() + first * net().layers(), places.norms, count * net().layers());
+    if (request.direction != nullptr) memory_.get(projections_.data() + first, places.projections, count);
   }
   [[nodiscard]] detail::sample_facts<Scalar> facts_of(const request_type& request, std::size_t b,
                                                       bool facts_wanted) const {
@@ -32429,17 +34084,23 @@ class engine {
     }
     memory_.put(memory_.places().weights, weights_.data(), count * memory_.max_batch());
   }
-  template <class Launcher>
-  void form_sum(const request_type& request, const detail::sum_request<Scalar>& sum, const Launcher& launch,
-                const method_choice& method) {
-    const arena_layout& places = memory_.places();
-    if (!sum.is_plain) send_weights(request, sum);
-    launch.sum({.method = method,
-                .weights = sum.is_plain ? nullptr : memory_.template at<const Scalar>(places.weights),
-                .per_layer = sum.per_layer,
-                .squares = sum.squares,
-                .grid_steps = sum.integers == nullptr ? -1 : sum.grid_steps,
-                .samples = static_cast<int>(request.count)});
+  /// Weights of the samples from `first` on.
+  [[nodiscard]] const Scalar* weights_at(std::size_t first) const {
+    return memory_.template at<const Scalar>(memory_.places().weights) + first;
+  }
+  template <int Layered, class Target>
+  void form_sum(evaluation<Layered, Target>& it, const detail::sum_request<Scalar>& sum) {
+    if (!sum.is_plain) send_weights(it.request, sum);
+    it.for_each_part([&](std::size_t first, std::size_t count) {
+      if (it.way.again) evaluate(it, first, count, false);
+      launches_of(it).sum({.method = it.way.method,
+                           .weights = sum.is_plain ? nullptr : weights_at(first),
+                           .per_layer = sum.per_layer,
+                           .squares = sum.squares,
+                           .gradients = it.way.gradients,
+                           .grid_steps = sum.integers == nullptr ? -1 : sum.grid_steps,
+                           .samples = static_cast<int>(count)});
+    });
     if (sum.integers != nullptr) {
       fold(integers_);
       for (std::size_t i = 0; i < net().parameters; ++i) {
@@ -32463,34 +34124,41 @@ class engine {
                                               static_cast<std::int64_t>(net().parameters), accumulators});
     memory_.get(to.data(), memory_.places().sums, net().parameters);
   }
-  template <class Target>
-  void write_rows(const request_type& request, const batch_view<Scalar, Target>& view, const method_choice& method) {
+  template <int Layered, class Target>
+  void write_rows(evaluation<Layered, Target>& it) {
+    const request_type& request = it.request;
     const arena_layout& places = memory_.places();
     const bool weighted = request.row_weights != nullptr;
     const bool per_layer = weighted && request.row_weights->per_layer;
     if (weighted) send_weights(request, *request.row_weights);
     row_kernel<Scalar, Target, sum_threads> kernel{
         .tables = memory_.tables(),
-        .samples = view,
-        .method = method,
-        .weights = weighted ? memory_.template at<const Scalar>(places.weights) : nullptr,
+        .samples = it.view,
+        .method = it.way.method,
+        .weights = nullptr,
         .layer_stride = per_layer ? static_cast<int>(memory_.max_batch()) : 0,
         .first_sample = 0,
         .leaf_blocks = leaf_blocks(net()),
         .rows = memory_.template at<Scalar>(places.rows)};
     const std::size_t together = rows_at_a_time(net(), memory_.max_batch());
-    for (std::size_t first = 0; first < request.count; first += together) {
-      const std::size_t count = std::min(together, request.count - first);
-      kernel.first_sample = static_cast<int>(first);
-      memory_.device().launch(kernel, static_cast<int>(count) * leaf_blocks(net()));
-      memory_.get(request.rows + first * net().parameters, places.rows, count * net().parameters);
-    }
+    it.for_each_part([&](std::size_t part, std::size_t size) {
+      if (it.way.again) evaluate(it, part, size, false);
+      if (weighted) kernel.weights = weights_at(part);
+      for (std::size_t first = 0; first < size; first += together) {
+        const std::size_t count = std::min(together, size - first);
+        kernel.first_sample = static_cast<int>(first);
+        memory_.device().launch(kernel, static_cast<int>(count) * leaf_blocks(net()));
+        memory_.get(request.rows + (part + first) * net().parameters, places.rows, count * net().parameters);
+      }
+    });
   }
 
   network_memory<Scalar, Device> memory_;
   std::vector<Scalar> inputs_;
   std::vector<std::byte> targets_;
   std::vector<std::uint32_t> records_;
+  std::vector<std::uint32_t> numbers_;
+  std::vector<std::uint32_t> lengths_;
   std::vector<double> losses_;
   std::vector<Scalar> outputs_;
   std::vector<norm_bound> norms_;
@@ -32518,7 +34186,6 @@ template <on_device::device Device>
 class basic_device_executor {
  public:
   static constexpr bool is_executor = true;
-  static constexpr bool has_random_layers = false;
 
   /// Throws what the device throws where there is none.
   explicit basic_device_executor(const device_options& options = {})
@@ -32564,7 +34231,7 @@ class basic_device_executor {
     }
     // Clipped sums are sums of integers here: no way in floating point is short enough.
     return {std::make_unique<engine>(device_, max_batch, options_, on_device::facts_of<Network>,
-                                     on_device::program<Network>::windows()),
+                                     on_device::program<Network>::of_functions()),
             {summation::most_additions + 1, 0}};
   }
   /// The library's own: an evaluation. Throws std::invalid_argument for a tape of another executor's.
@@ -32573,18 +34240,13 @@ class basic_device_executor {
            const detail::run_request<typename Network::scalar>& request) const {
     using scalar = typename Network::scalar;
     using target = target_of<Loss, scalar>;
-    if (request.strategy != detail::strategy_kind::book_keeping) {
-      throw std::invalid_argument("pergrad: a device evaluates with the strategy book_keeping, not with another one");
-    }
-    if (request.randomness.is_random()) {
-      throw std::invalid_argument("pergrad: no layer on a device is random: evaluate without with_randomness there");
-    }
     constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
     static_assert(sizeof(target) <= on_device::target_bytes && target_count <= Network::output_shape.size(),
                   "pergrad: a loss on a device takes at most one target of up to 8 bytes an output");
     auto& engine = engine_of(tape);
     for (std::size_t b = 0; b < request.count; ++b) {
-      engine.take(b, samples.input(request.first + b), samples.targets(request.first + b));
+      const std::size_t sample = request.first + b;
+      engine.take(b, samples.record(sample), samples.input(sample), samples.length(sample), samples.targets(sample));
     }
     engine.template run<Needs.backward, on_device::layered_of<Network>>(
         network.all_parameters(), target_count, on_device::sample_launcher_of<Device, Network, Loss>, request);
@@ -32619,7 +34281,8 @@ struct device_description {
   shape in;
   shape out;
   std::size_t parameters = 0;
-  /// Who forms y: `sample kernel`, a blocked kernel for the whole batch, or cuBLAS; `-` where nothing is to do.
+  /// Who forms y: `sample kernel`, a blocked kernel for the whole batch, or cuBLAS, or for a layer on tiles products of
+  /// the whole batch and the sample kernel; `-` where nothing is to do.
   std::string_view forward = "-";
   std::string_view backward = "-";  ///< the same for the gradient of x
   std::string_view norm = "-";      ///< how the norm of the block is found; `frozen` blocks have none
@@ -32634,8 +34297,8 @@ template <class Network, on_device::device Device>
   using detail::node_kind;
   constexpr const auto& table = program::table;
   using on_device::gemm_product;
-  const auto way = [](gemm_product product, const auto& of) {
-    const on_device::gemm_way planned = on_device::way_of(product, of);
+  const auto way = [](const auto& of, auto which) {
+    const on_device::gemm_way planned = on_device::way_of(of, which);
     return std::string_view{on_device::name_of(on_device::way_on<Device, typename Network::scalar>(planned))};
   };
   std::array<device_description, structure::size> rows;
@@ -32650,8 +34313,9 @@ template <class Network, on_device::device Device>
       const bool is_product = program::layered && row.kind == node_kind::affine;
       const bool has_gradient =
           row.input_gradient != 0 || row.input2_gradient != 0 || (row.kind == node_kind::general && row.backward != 0);
-      to.forward = is_product ? way(gemm_product::forward, row) : "sample kernel";
-      if (has_gradient) to.backward = is_product ? way(gemm_product::adjoint, row) : "sample kernel";
+      const std::string_view by_sample = row.projected != 0 ? "products and sample kernel" : "sample kernel";
+      to.forward = is_product ? way(row, false) : by_sample;
+      if (has_gradient) to.backward = is_product ? way(row, true) : by_sample;
     }
     if (to.parameters == 0) return;
     to.norm = structure::trained_counts[i] == 0 ? "frozen" : name_of(norm_method::elementwise);
@@ -32659,7 +34323,7 @@ template <class Network, on_device::device Device>
     for (int k = row.first_outer; k < row.last_outer; ++k) {
       const on_device::outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
       to.norm = name_of(leaf.method);
-      if (program::layered) to.sum = way(gemm_product::sums, leaf);
+      if (program::layered) to.sum = way(leaf, gemm_product::sums);
     }
   });
   return rows;
@@ -32720,15 +34384,14 @@ struct trained_network {
 };
 
 /// A trainer of any network. `Layered`: as of the launcher.
-template <class Scalar, class Target, int Layered, class Device>
+template <class Scalar, class Value, class Target, int Layered, class Device>
 class network_trainer {
  public:
-  using records_type = dataset<Scalar, Target>;
+  using records_type = dataset<Value, Target>;
   using launch_type = sample_launcher<Device, Scalar, Target>;
-  using noise_stream = stream_upload::stream_type;
+  using noise_stream = stream_upload::noise_stream;
   /// Records are copied to the device when a step sees them first.
   static constexpr bool trains_on_a_copy = true;
-  static constexpr bool can_be_saved = false;
 
   network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
                   network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
@@ -32760,6 +34423,7 @@ class network_trainer {
   network_trainer(const network_trainer&) = delete;
   network_trainer& operator=(const network_trainer&) = delete;
   ~network_trainer() {
+    pergrad::detail::wipe(&settings_, sizeof settings_);
     if (network_.remote->context != this) return;
     try {
       static_cast<void>(host_parameters());
@@ -32794,9 +34458,15 @@ class network_trainer {
 
   /// Brings what a step reads to the device: parameters that the host may have changed, records that are not there
   /// yet. A data set is copied when it is first seen, if another lies at another place or has another size, and after
-  /// `forget_records`. `noise`: of the step; all steps of a trainer have the same key.
-  void prepare(const records_type& records, const noise_stream& noise) {
+  /// `forget_records`. `noise`, `randomness`: of the step, and inside layers; all steps of a trainer have the same
+  /// keys.
+  void prepare(const records_type& records, const noise_stream& noise, const layer_randomness& randomness) {
     settings_.noise = stream_upload::words(noise);
+    is_random_ = net().draws && randomness.is_random();
+    if (is_random_) {
+      layers_.stream = stream_upload::words(stream_upload::stream(randomness));
+      layer_step_ = stream_upload::step(stream_upload::stream(randomness));
+    }
     position_ = 0;  // chunks of a step that failed halfway do not count
     is_released_ = false;
     if (network_.remote->context != this) take_over();
@@ -32805,12 +34475,11 @@ class network_trainer {
       memory_->put(memory_->places().parameters, parameters.data(), parameters.size());
       network_.remote->changed = false;
     }
-    const void* inputs = records.size() == 0 ? nullptr : records.input(0);
-    if (captured_ && inputs == inputs_ && records.targets().data() == targets_ && records.size() == record_count_)
-      return;
-    const std::size_t input_bytes = records.size() * net().input_size * sizeof(Scalar);
-    const std::size_t target_start = (input_bytes + 255) / 256 * 256;
-    const std::size_t bytes = target_start + records.targets().size_bytes();
+    if (captured_ && copied_->same_view(records)) return;
+    const auto behind = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
+    const std::size_t target_start = behind(records.size() * net().input_size * sizeof(Scalar));
+    const std::size_t length_start = behind(target_start + records.targets().size_bytes());
+    const std::size_t bytes = length_start + (net().input_positions > 0 ? records.size() * sizeof(std::uint32_t) : 0);
     captured_ = false;
     if (room_ < bytes) {
       room_ = 0;
@@ -32819,14 +34488,14 @@ class network_trainer {
       room_ = bytes;
     }
     if (records.size() > 0) {
-      upload_inputs(static_cast<const Scalar*>(inputs), records.size() * net().input_size);
+      upload_inputs(records);
+      if (net().input_positions > 0) upload_lengths(records, length_start);
       device_->upload(records_.get() + target_start, records.targets().data(), records.targets().size_bytes());
     }
-    inputs_ = inputs;
-    targets_ = records.targets().data();
-    record_count_ = records.size();
+    copied_ = records;
     capture(reinterpret_cast<const Scalar*>(records_.get()),
-            reinterpret_cast<const Target*>(records_.get() + target_start));
+            reinterpret_cast<const Target*>(records_.get() + target_start),
+            reinterpret_cast<const std::uint32_t*>(records_.get() + length_start));
   }
 
   /// One physical batch. The last one has the step's noise: it is added, and the parameters are updated.
@@ -32837,6 +34506,7 @@ class network_trainer {
                      .first = position_ == 0 ? 1U : 0U,
                      .last = last ? 1U : 0U,
                      .noise_step = last ? stream_upload::step(*noise) : 0,
+                     .layer_step = layer_step_,
                      .rate = options_.learning_rate->value()};
     if (last && options_.optimizer == optimizer_kind::adam) {
       const rules::adam_bias bias =
@@ -32874,6 +34544,24 @@ class network_trainer {
       std::ranges::fill(to, Scalar{0});
     }
   }
+  /// f(an optimizer of the host with the state of this one), for files. Whatever f changes is taken over. Waits for the
+  /// device.
+  template <class Optimizer, class Function>
+  auto with_twin(Optimizer twin, Function&& f) {
+    const std::size_t places[] = {memory_->places().first_moment, memory_->places().second_moment};
+    const auto for_each_array = [&](const auto& use) {
+      std::size_t number = 0;
+      for (const auto array : optimizer_access::state(twin)) use(array, places[number++]);
+    };
+    std::uint64_t* const steps = optimizer_access::count(twin);
+    if (steps != nullptr) *steps = updates_;
+    for_each_array([&](auto array, std::size_t place) { memory_->get(array.data(), place, array.size()); });
+    auto result = f(twin);
+    for_each_array([&](auto array, std::size_t place) { memory_->put(place, array.data(), array.size()); });
+    if (steps != nullptr) updates_ = *steps;
+    return result;
+  }
+  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return memory_->max_batch(); }
   /// Kernels and copies of one physical batch.
   [[nodiscard]] std::size_t node_count() const { return Device::node_count(graph_); }
@@ -32892,15 +34580,26 @@ class network_trainer {
                       .groups = static_cast<int>(bounds.size()),
                       .unit = grid_.unit};
   }
-  /// With TF32 the device's copy is rounded; its kernels read it as it is.
-  void upload_inputs(const Scalar* inputs, std::size_t count) {
-    if (!memory_->tf32()) return device_->upload(records_.get(), inputs, count * sizeof(Scalar));
-    std::vector<Scalar> part(std::min(count, std::size_t{1} << 16U));
-    for (std::size_t first = 0; first < count; first += part.size()) {
-      const std::size_t size = std::min(part.size(), count - first);
-      for (std::size_t i = 0; i < size; ++i) part[i] = round_to_tf32(inputs[first + i]);
-      device_->upload(records_.get() + first * sizeof(Scalar), part.data(), size * sizeof(Scalar));
+  /// Kernels read the device's copy as it is: what `pack` does to records is done here.
+  void upload_inputs(const records_type& records) {
+    const std::size_t width = net().input_size;
+    if (std::is_same_v<Value, Scalar> && !memory_->tf32() && net().input_positions == 0) {
+      return device_->upload(records_.get(), records.input(0), records.size() * width * sizeof(Scalar));
     }
+    const std::size_t together = std::max<std::size_t>(1, (std::size_t{1} << 16U) / width);
+    std::vector<Scalar> part(std::min(together, records.size()) * width);
+    for (std::size_t first = 0; first < records.size(); first += together) {
+      const std::size_t count = std::min(together, records.size() - first);
+      for (std::size_t i = 0; i < count; ++i) {
+        memory_->pack(records.input(first + i), records.length(first + i), part.data() + i * width);
+      }
+      device_->upload(records_.get() + first * width * sizeof(Scalar), part.data(), count * width * sizeof(Scalar));
+    }
+  }
+  void upload_lengths(const records_type& records, std::size_t start) {
+    std::vector<std::uint32_t> lengths(records.size());
+    for (std::size_t i = 0; i < lengths.size(); ++i) lengths[i] = records.length(i);
+    device_->upload(records_.get() + start, lengths.data(), lengths.size() * sizeof(std::uint32_t));
   }
   /// From now on the newest parameters are here. They may have been with another trainer of the same network.
   void take_over() {
@@ -32912,12 +34611,13 @@ class network_trainer {
     memory_->get(static_cast<Scalar*>(to), memory_->places().parameters, net().parameters + net().frozen);
   }
 
-  void capture(const Scalar* inputs, const Target* targets) {
-    const auto samples = memory_->samples(inputs, targets, target_count_);
+  void capture(const Scalar* inputs, const Target* targets, const std::uint32_t* lengths) {
+    const auto* const drawn = memory_->template at<const std::uint32_t>(memory_->places().records);
+    const auto samples = memory_->samples(inputs, targets, target_count_, lengths, drawn);
     const launcher<Device, Scalar, Target, Layered> launch{*memory_, samples, launch_};
     const auto most = static_cast<int>(memory_->max_batch());
     graph_ = device_->capture([&] {
-      launch.samples({.rule = rule_, .samples = most});
+      launch.samples({.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .samples = most});
       launch.sum({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                   .per_layer = rule_.per_layer(),
                   .grid_steps = grid_.steps,
@@ -32943,7 +34643,9 @@ class network_trainer {
                                     .second = memory_->template at<Scalar>(places.second_moment),
                                     .released = memory_->template at<Scalar>(places.released),
                                     .is_open = memory_->template at<unsigned char>(places.is_open),
-                                    .rule = rule()};
+                                    .rule = rule(),
+                                    .tables = memory_->tables().rows,
+                                    .table_count = memory_->tables().row_count};
     launch(*device_, release_kernel<Scalar>{work});
     launch(*device_, settle_kernel<Scalar>{work});
   }
@@ -32959,9 +34661,10 @@ class network_trainer {
   clip_rule rule_;
   std::shared_ptr<std::byte> records_;  ///< on the device
   std::size_t room_ = 0;                ///< there, in bytes
-  const void* inputs_ = nullptr;
-  const void* targets_ = nullptr;
-  std::size_t record_count_ = 0;
+  std::optional<records_type> copied_;  ///< those that are there
+  held_stream layers_{};                ///< of the bits inside layers, if there may be any
+  std::uint64_t layer_step_ = 0;
+  bool is_random_ = false;
   bool captured_ = false;
   typename Device::graph graph_;
   std::uint64_t position_ = 0;
@@ -32972,29 +34675,38 @@ class network_trainer {
 
 /// What `dp_sgd` keeps on a device. Refers to the network and the tape.
 template <class Network, class Loss, class Device>
-class trainer : public network_trainer<typename Network::scalar, target_of<Loss, typename Network::scalar>,
-                                       layered_of<Network>, Device> {
+class trainer : public network_trainer<typename Network::scalar, typename Network::input_value,
+                                       target_of<Loss, typename Network::scalar>, layered_of<Network>, Device> {
   using scalar = typename Network::scalar;
 
  public:
   trainer(const basic_device_executor<Device>& executor, Network& network, Loss /*loss*/, tape<Network>& tape,
           const dp_sgd_options& options, double sensitivity)
-      : network_trainer<scalar, target_of<Loss, scalar>, layered_of<Network>, Device>{
-            executor.shared_device(),
-            {&pergrad::detail::network_access::remote(network), &network,
-             [](const void* self) { return static_cast<const Network*>(self)->all_parameters(); }},
-            executor.engine_of(tape).memory(),
-            sample_launcher_of<Device, Network, Loss>,
-            Loss::target_count(Network::output_shape),
-            options,
-            sensitivity} {}
+      : trainer::network_trainer{executor.shared_device(),
+                                 {&pergrad::detail::network_access::remote(network), &network,
+                                  [](const void* self) { return static_cast<const Network*>(self)->all_parameters(); }},
+                                 executor.engine_of(tape).memory(),
+                                 sample_launcher_of<Device, Network, Loss>,
+                                 Loss::target_count(Network::output_shape),
+                                 options,
+                                 sensitivity} {}
+
+  /// f(the optimizer), of a kind that options choose: for files.
+  template <class Function>
+  auto with_optimizer(Function&& f) {
+    const dp_sgd_options& options = this->options();
+    if (options.optimizer == optimizer_kind::adam) {
+      return this->with_twin(adam<Network>{*options.learning_rate, options.adam}, f);
+    }
+    return this->with_twin(sgd<Network>{*options.learning_rate, options.momentum}, f);
+  }
 
   /// All of a step. The last physical batch brings the noise along, and an empty one is a batch as well.
   template <class Noise, class NextNoise>
   void step(const pergrad::detail::step_records<Network, Loss>& records, const Noise& /*noise*/,
             const NextNoise& next_noise, std::span<scalar> /*update*/) {
     const auto noise = next_noise();
-    this->prepare(*records.records, noise);
+    this->prepare(*records.records, noise, records.randomness);
     std::span<const std::uint32_t> drawn = records.next();
     while (drawn.size() == this->max_batch()) {
       chunk(records, drawn, nullptr);

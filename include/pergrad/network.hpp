@@ -5,6 +5,7 @@
 // shapes, parameter counts and offsets. An object of it owns one aligned buffer: the parameters, in PyTorch's order.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -33,8 +34,9 @@ struct network_access;
 
 }  // namespace detail
 
-/// The type behind `network`: use that name. One object holds the parameters of one model.
-template <class Scalar, shape Input, class... Layers>
+/// The type behind `network`: use that name. One object holds the parameters of one model. `Input` names the shape of a
+/// sample: `of_shape<1, 28, 28>`.
+template <class Scalar, class Input, class... Layers>
 class static_network {
  public:
   using scalar = Scalar;
@@ -44,14 +46,14 @@ class static_network {
   template <class Other>
   using rebind = static_network<Other, Input, Layers...>;
 
-  static constexpr shape input_shape = Input;
+  static constexpr shape input_shape = Input::value;
   static constexpr shape output_shape = structure::shapes[structure::size];
   /// Number of parameters, biases included.
   static constexpr std::size_t parameter_count = structure::found.trained;
   /// Number of parameters inside `frozen`, which are not trained and not part of `parameter_count`.
   static constexpr std::size_t frozen_parameter_count = structure::found.frozen;
   /// The type of one input value: integer ids or numbers.
-  using input_value = std::conditional_t<Input.ids != 0, std::int32_t, Scalar>;
+  using input_value = std::conditional_t<input_shape.ids != 0, std::int32_t, Scalar>;
 
   /// Bytes that a tape of this network for batches of up to MaxBatch samples takes on a device, all in one allocation:
   /// parameters, values, gradients, sums and an optimizer's moments. Needs the device part of the library.
@@ -84,9 +86,21 @@ class static_network {
     remote_.changed = true;
     return *this;
   }
-  static_network(const static_network&) = delete;
-  static_network& operator=(const static_network&) = delete;
+  // Compilers show these lines.
+  static_network(const static_network&) = delete;             // a copy is made by a word: net.clone()
+  static_network& operator=(const static_network&) = delete;  // a copy is made by a word: other = net.clone()
+  static_network() = delete;  // a network has an executor and first parameters: {exec, pergrad::kaiming_uniform{1}}
+  template <class Given>
+  explicit static_network(const Given&) = delete;  // it has both: {exec, pergrad::kaiming_uniform{1}}
   ~static_network() = default;
+
+  /// Another network with the same parameters, frozen ones included. While a device trains them, this brings them back.
+  [[nodiscard]] static_network clone() const {
+    const std::span<const Scalar> mine = all_parameters();
+    static_network copy{detail::aligned_buffer<Scalar>{mine.size(), "a network's parameters"}};
+    std::copy(mine.begin(), mine.end(), copy.parameters_.data());
+    return copy;
+  }
 
   /// All parameters, layer after layer, each in PyTorch's order: weight `[out, in / groups, kh, kw]`, then bias.
   /// While a device trains them, this brings them back; a span from before a step shows the values of then.
@@ -118,6 +132,7 @@ class static_network {
 
  private:
   friend struct detail::network_access;
+  explicit static_network(detail::aligned_buffer<Scalar>&& parameters) noexcept : parameters_{std::move(parameters)} {}
   void pull() const {
     if (!remote_.newer) return;
     remote_.newer = false;
@@ -146,10 +161,12 @@ struct network_access {
 
 /// A network with parameters of type `Scalar` (float or double).
 template <class Scalar, shape Input, class... Layers>
-using basic_network = typename detail::gate<Scalar, Input, Layers...>::type;
+using basic_network = detail::explained_network<typename detail::chosen<Input, Layers...>::template network<Scalar>,
+                                                detail::chosen<Input, Layers...>::say()>;
 
 /// A network in single precision: `network<shape{1, 28, 28}, flatten, linear<10>>`.
 template <shape Input, class... Layers>
-using network = typename detail::gate<float, Input, Layers...>::type;
+using network = detail::explained_network<typename detail::chosen<Input, Layers...>::template network<float>,
+                                          detail::chosen<Input, Layers...>::say()>;
 
 }  // namespace pergrad::inline v0_1

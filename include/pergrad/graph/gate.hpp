@@ -19,7 +19,7 @@
 
 namespace pergrad::inline v0_1 {
 
-template <class Scalar, shape Input, class... Layers>
+template <class Scalar, class Input, class... Layers>
 class static_network;
 
 namespace detail {
@@ -148,9 +148,9 @@ template <class Layer>
 }
 
 /// The unfolded list of a network with its shapes; stops inferring at the first mistake.
-template <shape Input, class List, class... Layers>
+template <class Input, class List, class... Layers>
 struct unfolded;
-template <shape Input, class... Nodes, class... Layers>
+template <class Input, class... Nodes, class... Layers>
 struct unfolded<Input, node_list<Nodes...>, Layers...> {
   static constexpr std::size_t size = sizeof...(Nodes);
   using table = type_table<typename Nodes::layer_type...>;
@@ -194,7 +194,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     constexpr std::array<bool, size + 1> joins{joins_positions<typename Nodes::layer_type>..., false};
     constexpr std::array<bool, size + 1> changes_length{has_output_length<typename Nodes::layer_type>..., false};
     findings result;
-    result.shapes[0] = Input;
+    result.shapes[0] = Input::value;
     for (std::size_t i = 0; i < size; ++i) {
       result.inputs[i] = i + 1 - back[i];
       result.inputs2[i] = back2[i] == 0 ? 0 : i + 1 - back2[i];
@@ -248,7 +248,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     if (result.shapes[first].varying_axis() == 0 || result.length_origins[first] == result.length_origins[second]) {
       return true;
     }
-    for (std::size_t length = 0; length <= Input.e0; ++length) {
+    for (std::size_t length = 0; length <= Input::value.e0; ++length) {
       if (length_in(result, first, length) != length_in(result, second, length)) return false;
     }
     return true;
@@ -296,7 +296,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
   static constexpr const auto& inputs2 = found.inputs2;
 };
 
-template <shape Input, class... Layers>
+template <class Input, class... Layers>
 using structure = unfolded<Input, typename join<typename unfold<Layers>::type...>::type, Layers...>;
 
 }  // namespace detail
@@ -326,6 +326,10 @@ constexpr auto explain() {
   else if constexpr (What == mistake::pool_padding_too_large) return std::type_identity<padding_larger_than_half_the_window<Where, Layer, Given>>{};
   else if constexpr (What == mistake::zero_is_no_size) return std::type_identity<zero_is_no_size<Where, Layer, Given>>{};
   else if constexpr (What == mistake::option_not_offered) return std::type_identity<option_not_offered<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::softmax_is_in_the_loss) return std::type_identity<error::softmax_is_in_the_loss<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::activation_not_offered) return std::type_identity<error::activation_not_offered<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::layer_of_pytorch_not_offered) return std::type_identity<error::layer_of_pytorch_not_offered<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_probability) return std::type_identity<probability_out_of_range<Where, Layer, Given>>{};
   else if constexpr (What == mistake::rejects_input) return std::type_identity<layer_rejects_its_input<Where, Layer, Given>>{};
   else if constexpr (What == mistake::no_output) return std::type_identity<layer_gives_no_output<Where, Layer, Given>>{};
   else if constexpr (What == mistake::element_function_changes_shape) return std::type_identity<element_function_changes_shape<Where, Layer, Given>>{};
@@ -340,10 +344,10 @@ constexpr auto explain() {
   else if constexpr (What == mistake::not_on_tiles) return std::type_identity<not_on_tiles<Where, Layer, Given>>{};
   else if constexpr (What == mistake::heads_do_not_divide) return std::type_identity<heads_do_not_divide_features<Where, Layer, Given>>{};
   else if constexpr (What == mistake::branches_do_not_fit) {
-    return std::type_identity<branches_do_not_fit<Where, Layer, Given, gets<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
+    return std::type_identity<branches_do_not_fit<Where, Layer, Given, gets_shape<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
   }
   else if constexpr (What == mistake::branches_differ) {
-    return std::type_identity<residual_branches_differ<Where, Given, gets<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
+    return std::type_identity<residual_branches_differ<Where, Given, gets_shape<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
   } else {
     using layer = typename Structure::template layer_at<Index>;
     constexpr shape in = Structure::found.shapes[Structure::found.inputs[Index]];
@@ -362,32 +366,41 @@ constexpr auto explain() {
   return of.e0 != 0 && (of.e1 != 0 || of.e2 == 0) && (of.e2 != 0 || of.e3 == 0);
 }
 
-/// The network, or its stand-in. The one place where an explanation is instantiated: what the compiler prints is short
-/// because it is a class that this class needs, with no function in between.
-template <class Scalar, shape Input, class... Layers>
+/// Behind the gate: a sound network, of which nothing is to be said.
+template <class Input, class... Layers>
+struct sound {
+  template <class Scalar>
+  using network = static_network<Scalar, Input, Layers...>;
+  static constexpr int say() noexcept { return 0; }
+};
+/// `chosen` is a sound network, or the explanation of what is wrong.
+template <class Input, class... Layers>
 struct gate {
   static constexpr auto choose() {
     if constexpr (sizeof...(Layers) == 0 || structure<Input, Layers...>::size == 0) {
-      return std::type_identity<error::wrong_network<error::empty_network<error::gets<Input>>, Scalar>>{};
-    } else if constexpr (!all_extents_positive(Input)) {
-      return std::type_identity<error::wrong_network<error::not_a_shape<error::gets<Input>>, Scalar>>{};
+      return std::type_identity<error::empty_network<error::gets<Input>>>{};
+    } else if constexpr (!all_extents_positive(Input::value)) {
+      return std::type_identity<error::not_a_shape<error::gets<Input>>>{};
     } else {
       using found = structure<Input, Layers...>;
       if constexpr (found::found.what != mistake::none) {
         constexpr std::size_t index = found::found.first_mistake;
-        using explanation = typename decltype(explain<found::found.what, error::at_layer<found::entry_of(index)>,
-                                                      error::layer_type<typename found::template layer_at<index>>,
-                                                      error::gets<found::found.shapes[found::found.inputs[index]]>,
-                                                      found, index>())::type;
-        return std::type_identity<error::wrong_network<explanation, Scalar>>{};
+        return explain<found::found.what, error::at_layer<found::entry_of(index)>,
+                       error::layer_type<typename found::template layer_at<index>>,
+                       error::gets_shape<found::found.shapes[found::found.inputs[index]]>, found, index>();
       } else {
-        return std::type_identity<static_network<Scalar, Input, Layers...>>{};
+        return std::type_identity<sound<Input, Layers...>>{};
       }
     }
   }
-  using type = typename decltype(choose())::type;
-  static_assert(sizeof(typename error::explanation_of<type>::type) != 0);
+  using chosen = typename decltype(choose())::type;
 };
+template <shape Input, class... Layers>
+using chosen = typename gate<shape_name<Input>, Layers...>::chosen;
+/// A network, once what is to be said of it is said: by a call, so that nothing stands between the program's line and
+/// the sentence, and the compiler prints little.
+template <class Network, int /*said*/>
+using explained_network = Network;
 
 }  // namespace detail
 }  // namespace pergrad::inline v0_1
