@@ -9,6 +9,15 @@
 
 // pergrad/pergrad.hpp - everything: networks, per-sample gradients, differential privacy, training
 
+// pergrad/detail/cpp20.hpp - read first: ends a compilation for an older C++ with one line
+//
+// Compilers go on behind an #error, through thousands of lines of others. A file that does not exist ends the compilation
+// at once; its name is what the user reads.
+
+#if !defined(__cplusplus) || __cplusplus < 202002L
+#include "pergrad needs C++20: compile with -std=c++20"
+#endif
+
 // A program's globals may be called as our parameters are: g++ would warn of each under -Wshadow, as it looks for names
 // from where a template is instantiated.
 #if defined(__GNUC__)
@@ -118,6 +127,58 @@ struct shape {
   sequence.set_varying_axis(1);
   return sequence;
 }
+
+/// A shape as a type, so that compilers show it in their messages as people write it: `of_shape<1, 28, 28>`.
+template <std::size_t... Extents>
+struct of_shape {
+  static constexpr shape value{Extents...};
+};
+/// The same of ids: `of_ids<50000, 128>` is `token_ids(128, 50000)`.
+template <std::size_t Vocabulary, std::size_t Positions>
+struct of_ids {
+  static constexpr shape value = token_ids(Positions, Vocabulary);
+};
+/// The same of samples that have lengths of their own along an axis.
+template <class Longest, std::size_t Axis>
+struct of_varying_length {
+  static constexpr shape value = [] {
+    shape result = Longest::value;
+    result.set_varying_axis(Axis);
+    return result;
+  }();
+};
+
+namespace detail {
+
+template <shape Given>
+struct name_of_shape {
+  static constexpr auto choose() noexcept {
+    if constexpr (Given.varying_axis() != 0) {
+      constexpr shape longest = [] {
+        shape result = Given;
+        result.set_varying_axis(0);
+        return result;
+      }();
+      return std::type_identity<of_varying_length<typename name_of_shape<longest>::type, Given.varying_axis()>>{};
+    } else if constexpr (Given.ids != 0) {
+      return std::type_identity<of_ids<Given.ids, Given.e0>>{};
+    } else if constexpr (Given.e3 != 0) {
+      return std::type_identity<of_shape<Given.e0, Given.e1, Given.e2, Given.e3>>{};
+    } else if constexpr (Given.e2 != 0) {
+      return std::type_identity<of_shape<Given.e0, Given.e1, Given.e2>>{};
+    } else if constexpr (Given.e1 != 0) {
+      return std::type_identity<of_shape<Given.e0, Given.e1>>{};
+    } else {
+      return std::type_identity<of_shape<Given.e0>>{};
+    }
+  }
+  using type = typename decltype(choose())::type;
+};
+/// The type that stands for a shape.
+template <shape Given>
+using shape_name = typename name_of_shape<Given>::type;
+
+}  // namespace detail
 
 /// Depth, height and width of a window, a stride, a padding or a dilation. One number means all three alike; two are
 /// height and width, with a depth of 1. Of one number for all axes a layer looks at those that its input has; numbers
@@ -337,9 +398,11 @@ struct at_layer {};
 /// The layer that is wrong.
 template <class Layer>
 struct layer_type {};
-/// The shape that the layer gets.
-template <shape Given>
+/// The shape that the layer gets: `gets<of_shape<1, 28, 28>>`.
+template <class Shape>
 struct gets {};
+template <shape Given>
+using gets_shape = gets<detail::shape_name<Given>>;
 /// A number of parameters or of positions.
 template <std::size_t Count>
 struct count {};
@@ -352,123 +415,144 @@ namespace function {
 // clang-format off
 struct clip; struct clip_per_layer; struct clip_per_group; struct normalise; struct sum; struct mean; struct divided_by;
 struct gaussian_noise; struct step; struct assign; struct accumulate; struct evaluate; struct evaluate_into;
+struct dp_sgd; struct private_loop; struct evaluate_classifier; struct predict;
 // clang-format on
 }  // namespace function
 
 template <class...>
 inline constexpr bool never = false;
 
+template <class Explanation, class Scalar>
+struct wrong_network;
+/// Base of what is said of a network: what takes its place.
+struct instead_of_network {
+  template <class Scalar>
+  using network = wrong_network<instead_of_network, Scalar>;
+};
+
 // clang-format off
-template <class Where, class Layer, class Given> struct no_output_shape {
-  static_assert(never<Where>, "a layer needs: static constexpr pergrad::shape output_shape(pergrad::shape in); see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct no_output_shape : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer needs: static constexpr pergrad::shape output_shape(pergrad::shape in); see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct no_parameter_count {
-  static_assert(never<Where>, "a layer needs: static constexpr std::size_t parameter_count(pergrad::shape in); see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct no_parameter_count : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer needs: static constexpr std::size_t parameter_count(pergrad::shape in); see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct no_forward {
-  static_assert(never<Where>, "a layer needs: template <class S> static void forward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<S> y); see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct no_forward : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer needs: template <class S> static void forward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<S> y); see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct no_backward {
-  static_assert(never<Where>, "a layer needs: template <class S> static void backward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<const S> backprop, std::span<S> dx); see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct no_backward : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer needs: template <class S> static void backward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<const S> backprop, std::span<S> dx); see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct no_factors {
-  static_assert(never<Where>, "a layer with parameters needs: static constexpr auto factors(pergrad::shape in), one factor a parameter block; see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct no_factors : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer with parameters needs: static constexpr auto factors(pergrad::shape in), one factor a parameter block; see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class FactorsCover, class ParametersAre> struct factors_do_not_cover_the_parameters {
-  static_assert(never<Where>, "the sizes of a layer's factors must add up to its parameter_count; see docs/custom_layers.md");
+template <class Where, class Layer, class FactorsCover, class ParametersAre> struct factors_do_not_cover_the_parameters : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the sizes of a layer's factors must add up to its parameter_count; see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct factor_reads_outside_the_tape {
-  static_assert(never<Where>, "a factor's operand must lie inside the values it is taken from (input, output, backprop or saved); see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct factor_reads_outside_the_tape : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a factor's operand must lie inside the values it is taken from (input, output, backprop or saved); see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct mixes_samples {
-  static_assert(never<Where>, "this layer mixes the samples of a batch, so a per-sample gradient does not exist; use a per-sample normalisation such as group_norm; see docs/privacy.md");
+template <class Where, class Layer, class Given> struct mixes_samples : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer mixes the samples of a batch, so a per-sample gradient does not exist; use a per-sample normalisation such as group_norm; see docs/privacy.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_an_image {
-  static_assert(never<Where>, "this layer needs an input of shape {channels, height, width}; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_an_image : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer needs an input of shape {channels, height, width}; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_channels_and_positions {
-  static_assert(never<Where>, "this layer needs an input of shape {channels, positions}: put pergrad::transpose before it if the sequence is {positions, features}; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_channels_and_positions : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer needs an input of shape {channels, positions}: put pergrad::transpose before it if the sequence is {positions, features}; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_a_volume {
-  static_assert(never<Where>, "this layer needs an input of shape {channels, depth, height, width}; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_a_volume : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer needs an input of shape {channels, depth, height, width}; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_two_axes {
-  static_assert(never<Where>, "pergrad::transpose exchanges two axes, so it needs an input of shape {positions, features} or {channels, positions}; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_two_axes : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "pergrad::transpose exchanges two axes, so it needs an input of shape {positions, features} or {channels, positions}; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct reshape_changes_size {
-  static_assert(never<Where>, "pergrad::reshape keeps every value, so its shape must have as many as the input; see docs/layers.md");
+template <class Where, class Layer, class Given> struct reshape_changes_size : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "pergrad::reshape keeps every value, so its shape must have as many as the input; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct output_padding_too_large {
-  static_assert(never<Where>, "output_padding must be smaller than the stride or the dilation along its axis; see docs/layers.md");
+template <class Where, class Layer, class Given> struct output_padding_too_large : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "output_padding must be smaller than the stride or the dilation along its axis; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_features {
-  static_assert(never<Where>, "a linear layer needs an input of shape {features} or {positions, features}: put pergrad::flatten before it; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_features : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a linear layer needs an input of shape {features} or {positions, features}: put pergrad::flatten before it; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct kernel_larger_than_padded_input {
-  static_assert(never<Where>, "the kernel (with its dilation) is larger than the padded input: no window fits; see docs/networks.md");
+template <class Where, class Layer, class Given> struct kernel_larger_than_padded_input : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the kernel (with its dilation) is larger than the padded input: no window fits; see docs/networks.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct groups_do_not_divide_channels {
-  static_assert(never<Where>, "groups must divide both the input's and the output's channels; see docs/layers.md");
+template <class Where, class Layer, class Given> struct groups_do_not_divide_channels : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "groups must divide both the input's and the output's channels; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct padding_larger_than_half_the_window {
-  static_assert(never<Where>, "a pool's padding must be at most half its window, or a window could lie in the padding alone; see docs/layers.md");
+template <class Where, class Layer, class Given> struct padding_larger_than_half_the_window : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a pool's padding must be at most half its window, or a window could lie in the padding alone; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct zero_is_no_size {
-  static_assert(never<Where>, "channels, kernel, stride, dilation, groups and output sizes must be at least 1; see docs/layers.md");
+template <class Where, class Layer, class Given> struct zero_is_no_size : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "channels, kernel, stride, dilation, groups and output sizes must be at least 1; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct option_not_offered {
-  static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/layers.md");
+template <class Where, class Layer, class Given> struct option_not_offered : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct layer_rejects_its_input {
-  static_assert(never<Where>, "this layer does not take an input of this shape; see docs/layers.md, and docs/custom_layers.md for a layer with accepts(shape)");
+template <class Where, class Layer, class Given> struct softmax_is_in_the_loss : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the loss takes the softmax: leave it out, end the network in pergrad::linear<classes> and train with pergrad::cross_entropy; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct layer_gives_no_output {
-  static_assert(never<Where>, "the layer's output_shape(shape) has no values for this input; see docs/networks.md");
+template <class Where, class Layer, class Given> struct activation_not_offered : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this activation is not here: take pergrad::relu, tanh, sigmoid, softplus or gelu, or write a struct with value(x) and derivative(x, y); see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Branch, class Shortcut> struct residual_branches_differ {
-  static_assert(never<Where>, "both branches of a residual must end in the same shape; give the shortcut a pergrad::projection<...>; see docs/networks.md");
+template <class Where, class Layer, class Given> struct layer_of_pytorch_not_offered : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer of PyTorch is not here: the table says which are (pergrad::dropout<p>, max_pool2d<kernel>, adaptive_avg_pool2d<height, width>, group_norm<groups>, reshape<shape>, padding<size> of a convolution), and a layer of your own is one struct; see docs/layers.md and docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct element_function_changes_shape {
-  static_assert(never<Where>, "a layer with value() and derivative() works element by element, so it keeps its input's shape; see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct probability_out_of_range : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the probability of dropout is at least 0 and below 1: pergrad::dropout<0.1>; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct ids_into_a_float_layer {
-  static_assert(never<Where>, "this layer computes with numbers, its input is integer ids: put pergrad::embedding<features> before it; see docs/layers.md");
+template <class Where, class Layer, class Given> struct layer_rejects_its_input : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer does not take an input of this shape; see docs/layers.md, and docs/custom_layers.md for a layer with accepts(shape)"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_ids {
-  static_assert(never<Where>, "an embedding looks up integer ids: begin the network with pergrad::token_ids(positions, vocabulary); see docs/layers.md");
+template <class Where, class Layer, class Given> struct layer_gives_no_output : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the layer's output_shape(shape) has no values for this input; see docs/networks.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_a_sequence {
-  static_assert(never<Where>, "this layer needs an input of shape {positions, features}; see docs/layers.md");
+template <class Where, class Branch, class Shortcut> struct residual_branches_differ : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "both branches of a residual must end in the same shape; give the shortcut a pergrad::projection<...>; see docs/networks.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct tied_blocks_differ {
-  static_assert(never<Where>, "all uses of one pergrad::tied key must be of the same layers with the same number of parameters, all frozen or none; see docs/layers.md");
+template <class Where, class Layer, class Given> struct element_function_changes_shape : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer with value() and derivative() works element by element, so it keeps its input's shape; see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct ties_nest {
-  static_assert(never<Where>, "a pergrad::tied stands inside another one, and a block can share its parameters under one key only: tie the parts, not the whole; see docs/layers.md");
+template <class Where, class Layer, class Given> struct ids_into_a_float_layer : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer computes with numbers, its input is integer ids: put pergrad::embedding<features> before it; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct branches_differ_in_length {
-  static_assert(never<Where>, "samples here have lengths of their own, and of some lengths the two branches that are put together leave different numbers of positions: give both the same kernels, strides and padding; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_ids : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "an embedding looks up integer ids: begin the network with pergrad::token_ids(positions, vocabulary); see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct branches_not_given {
-  static_assert(never<Where>, "pergrad::cross_attention takes the number of heads, pergrad::queries<layers...>, pergrad::memory<layers...> and then its options, in this order; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_a_sequence : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer needs an input of shape {positions, features}; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct lengths_are_lost {
-  static_assert(never<Where>, "samples here have lengths of their own, and this layer does not say what becomes of positions beyond them: reduce with pergrad::mean_over_positions or pergrad::select_last first; see docs/layers.md");
+template <class Where, class Layer, class Given> struct tied_blocks_differ : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "all uses of one pergrad::tied key must be of the same layers with the same number of parameters, all frozen or none; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct not_on_tiles {
-  static_assert(never<Where>, "a layer with on_tiles needs: template <class Tile> static void forward(const Tile& tile), the same for backward, output_shape, and parameter_count if it has parameters; see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct ties_nest : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a pergrad::tied stands inside another one, and a block can share its parameters under one key only: tie the parts, not the whole; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct heads_do_not_divide_features {
-  static_assert(never<Where>, "the number of attention heads must divide the number of features; see docs/layers.md");
+template <class Where, class Layer, class Given> struct branches_differ_in_length : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "samples here have lengths of their own, and of some lengths the two branches that are put together leave different numbers of positions: give both the same kernels, strides and padding; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class First, class Second> struct branches_do_not_fit {
-  static_assert(never<Where>, "the two inputs of this layer do not fit each other; see docs/layers.md");
+template <class Where, class Layer, class Given> struct branches_not_given : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "pergrad::cross_attention takes the number of heads, pergrad::queries<layers...>, pergrad::memory<layers...> and then its options, in this order; see docs/layers.md"); return 0; }
 };
-template <class Network> struct empty_network {
-  static_assert(never<Network>, "a network needs an input shape and at least one layer: pergrad::network<pergrad::shape{1, 28, 28}, pergrad::flatten, pergrad::linear<10>>; see docs/networks.md");
+template <class Where, class Layer, class Given> struct lengths_are_lost : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "samples here have lengths of their own, and this layer does not say what becomes of positions beyond them: reduce with pergrad::mean_over_positions or pergrad::select_last first; see docs/layers.md"); return 0; }
 };
-template <class Input> struct not_a_shape {
-  static_assert(never<Input>, "every extent of the input's shape must be at least 1; see docs/networks.md");
+template <class Where, class Layer, class Given> struct not_on_tiles : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer with on_tiles needs: template <class Tile> static void forward(const Tile& tile), the same for backward, output_shape, and parameter_count if it has parameters; see docs/custom_layers.md"); return 0; }
+};
+template <class Where, class Layer, class Given> struct heads_do_not_divide_features : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the number of attention heads must divide the number of features; see docs/layers.md"); return 0; }
+};
+template <class Where, class Layer, class First, class Second> struct branches_do_not_fit : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the two inputs of this layer do not fit each other; see docs/layers.md"); return 0; }
+};
+template <class Network> struct empty_network : instead_of_network {
+  static constexpr int say() { static_assert(never<Network>, "a network needs an input shape and at least one layer: pergrad::network<pergrad::shape{1, 28, 28}, pergrad::flatten, pergrad::linear<10>>; see docs/networks.md"); return 0; }
+};
+template <class Input> struct not_a_shape : instead_of_network {
+  static constexpr int say() { static_assert(never<Input>, "every extent of the input's shape must be at least 1; see docs/networks.md"); return 0; }
 };
 template <class Loss, class Output> struct loss_rejects_the_networks_output {
   static_assert(never<Loss>, "this loss does not fit the network's output shape: end the network in pergrad::flatten and pergrad::linear<outputs>, or take another loss; see docs/networks.md");
@@ -476,8 +560,29 @@ template <class Loss, class Output> struct loss_rejects_the_networks_output {
 template <class Loss> struct not_a_loss {
   static_assert(never<Loss>, "a loss needs: template target<S>, target_count(shape), accepts(shape), valid(shape, targets) and evaluate(y, targets, dy), which returns one double a sample; see docs/custom_layers.md");
 };
+template <class Loss> struct loss_of_pytorch_not_offered {
+  static_assert(never<Loss>, "this loss of PyTorch is not here under this name: pergrad::cross_entropy takes logits and class numbers, pergrad::binary_cross_entropy_with_logits logits and targets in [0, 1], pergrad::mean_squared_error numbers; another one is a struct of your own; see docs/networks.md and docs/custom_layers.md");
+};
 template <class Network, class Loss, class Batch> struct batch_does_not_fit {
   static_assert(never<Network>, "the batch must be made for this network and this loss: pergrad::batch<net_type, loss_type> samples{inputs, targets}; see docs/expressions.md");
+};
+template <class... Given> struct batch_of_no_network {
+  static_assert(never<Given...>, "a batch is one of a network and a loss: pergrad::batch<net_type, pergrad::cross_entropy> samples{inputs, targets}; see docs/expressions.md");
+};
+template <class Needed, class Given> struct records_of_another_type {
+  static_assert(never<Given>, "the network and the loss take other numbers than these records have: the network's scalar or std::int32_t ids as inputs, the loss's targets (class numbers are std::int32_t): convert them before; see docs/quickstart.md");
+};
+template <class Network> struct network_is_const {
+  static_assert(never<Network>, "training changes the network: declare it without const; see docs/quickstart.md");
+};
+template <class... Given> struct step_draws_from_all_records {
+  static_assert(never<Given...>, "a private step draws its batch itself: pass all records, a pergrad::dataset, not a batch of them: trainer.step(records); see docs/quickstart.md");
+};
+template <class... Given> struct optimizer_of_no_network {
+  static_assert(never<Given...>, "an optimizer names its network's type, and takes a learning rate: pergrad::sgd<net_type> optimizer{pergrad::learning_rate{0.1}}; see docs/expressions.md");
+};
+template <class Function, class... Given> struct not_made_of_this {
+  static_assert(never<Function>, "a trainer is made of an executor, a network, a loss, options and perhaps a generator: pergrad::dp_sgd trainer{exec, net, pergrad::cross_entropy{}, options}; see docs/quickstart.md");
 };
 template <class Network, class Tape> struct tape_does_not_fit {
   static_assert(never<Network>, "the tape must be made for this network: net_type::tape tape{exec, pergrad::max_batch{256}}; see docs/expressions.md");
@@ -512,6 +617,9 @@ template <class Array> struct temporary_array {
 template <class Function, class Needed, class Given> struct plain_number {
   static_assert(never<Function>, "a plain number does not say what it stands for: write pergrad::l2_clip_norm{1.0}, pergrad::noise_multiplier{1.1} or pergrad::expected_batch_size{64}; see docs/privacy.md");
 };
+template <class Needed, class Given> struct option_of_another_type {
+  static_assert(never<Given>, "an option says what its number stands for: clip = pergrad::l2_clip_norm{1.0}, noise = pergrad::noise_multiplier{1.1}, sampling = pergrad::poisson_sampling{pergrad::sampling_probability{0.01}}, divisor = pergrad::expected_batch_size{256}, learning_rate = pergrad::learning_rate{0.1}, budget = pergrad::privacy_budget{pergrad::epsilon{3.0}, pergrad::delta{1e-5}}; see docs/quickstart.md");
+};
 template <class Layer> struct layer_has_no_device_code {
   static_assert(never<Layer>, "this layer has no device code: mark its functions PERGRAD_HD (those of a general layer as templates over the type of the views, in the place of std::span; those of a layer on tiles in the words of a team) and say: static constexpr bool on_device = true; see docs/custom_layers.md");
 };
@@ -519,7 +627,7 @@ template <class Loss> struct loss_has_no_device_code {
   static_assert(never<Loss>, "this loss has no device code: it needs PERGRAD_HD static double evaluate(const S* y, std::size_t count, const target<S>* targets, S* dy) and static constexpr bool on_device = true; see docs/custom_layers.md");
 };
 template <class Function, class First> struct needs_an_executor {
-  static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); see docs/expressions.md");
+  static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); pergrad::dp_sgd trainer{exec, net, loss, options}; see docs/expressions.md");
 };
 template <class Sum> struct noise_on_an_unclipped_sum {
   static_assert(never<Sum>, "noise protects only a sum of bounded sensitivity: write sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...); see docs/privacy.md");
@@ -563,31 +671,20 @@ template <class Method, class Entries> struct method_not_offered {
 // clang-format on
 
 }  // namespace pergrad::inline v0_1::error
-// pergrad/detail/no_fast_math.hpp - refuses flags under which a NaN is not seen and a bound does not hold
-
-#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ + 0 != 0)
-#error \
-    "pergrad: -ffast-math, -Ofast and -ffinite-math-only break the clip bound, the noise and the search for non-finite gradients: compile without them; see docs/privacy.md"
-#endif
-// clang-format on
-
-// pergrad/batch.hpp - samples with their targets: a whole data set, and the batch of it that one step sees
+// pergrad/privacy/types.hpp - strong types for the numbers of private training that must never be swapped.
 //
-// Both are views: the caller owns the numbers. A batch of a data set is a list of record numbers; no sample is copied.
+// Every type holds one double, checked once when it is made, so that no function behind this border has to ask again.
+// NaN fails every check. Names follow Abadi et al. 2016 (arXiv:1607.00133) and Dwork & Roth 2014.
 
-#include <algorithm>
-#include <cstdint>
-#include <iterator>
+#include <concepts>
+#include <cstdio>
 #include <limits>
-#include <span>
 
 // pergrad/detail/error_text.hpp - what run-time errors say, put together in one place
 //
 // Sentences with numbers in them stand in many functions. Made of std::string, each would bring its own copy of string
 // code for the compiler to optimise; as a list of pieces a sentence is a few stores and one call.
 
-#include <concepts>
-#include <cstdio>
 #include <initializer_list>
 #include <stdexcept>
 
@@ -664,310 +761,139 @@ struct error_text {
 
 namespace pergrad::inline v0_1 {
 
-/// The type of one target value of a loss.
-template <class Loss, class Scalar>
-using target_of = typename Loss::template target<Scalar>;
-
 namespace detail {
 
-template <class Array>
-concept array = requires(const Array& numbers) {
-  std::data(numbers);
-};
-
-/// Arrays that would be the targets and the inputs of samples, were their numbers of the right types.
-template <class Targets, class Inputs, class Target, class Value>
-concept of_another_type_with =
-    array<Inputs> && array<Targets> && !(std::is_convertible_v<const Inputs&, std::span<const Value>> &&
-                                         std::is_convertible_v<const Targets&, std::span<const Target>>);
-
-/// Whether an argument of this (forwarded) type is an array that ends with the call. A span or view of one is none.
-template <class Argument>
-concept ends_with_the_call =
-    !std::is_lvalue_reference_v<Argument> && array<Argument> && !std::ranges::enable_borrowed_range<Argument>;
-template <class Argument, class Element>
-concept given_as_span = std::is_convertible_v<Argument, std::span<const Element>>;
-template <class... Arguments>
-struct first_that_ends {
-  using type = void;
-};
-template <class First, class... Rest>
-struct first_that_ends<First, Rest...> : first_that_ends<Rest...> {};
-template <ends_with_the_call First, class... Rest>
-struct first_that_ends<First, Rest...> {
-  using type = First;
-};
-
-/// What an error about them names.
-template <class Inputs, class Targets>
-struct numbers_given {};
-
-/// Whether all ids are 0 <= id < limit. One pass without branches, in blocks that compilers turn into vectors, as this
-/// is done for every sample of every batch. As unsigned numbers negative ids are the largest.
-template <class Id>
-[[nodiscard]] constexpr bool all_below(const Id* ids, std::size_t count, std::size_t limit) noexcept {
-  using bits = std::make_unsigned_t<Id>;
-  constexpr std::size_t together = 32;
-  bits most[together]{};
-  std::size_t i = 0;
-  for (; i + together <= count; i += together) {
-    for (std::size_t k = 0; k < together; ++k) {
-      const auto id = static_cast<bits>(ids[i + k]);
-      most[k] = id > most[k] ? id : most[k];
-    }
-  }
-  for (; i < count; ++i) {
-    const auto id = static_cast<bits>(ids[i]);
-    most[0] = id > most[0] ? id : most[0];
-  }
-  bits largest = 0;
-  for (const bits each : most) largest = each > largest ? each : largest;
-  return largest < limit && largest <= static_cast<bits>(std::numeric_limits<Id>::max());
+[[noreturn]] inline void throw_bad_number(const char* what, const char* need, double got) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", got);
+  throw_invalid_argument({"pergrad: ", what, " must be ", need, ", got ", text});
 }
 
-}  // namespace detail
+inline constexpr double largest_double = std::numeric_limits<double>::max();
 
-/// Records one after the other: inputs in PyTorch's order `[records][input shape]`, one target a record (or several),
-/// and, where samples have lengths of their own, one length a record. `Value` is the type of an input value: float or
-/// double, or std::int32_t for ids.
-template <class Value, class Target>
-class dataset {
+/// Base of the strong types: `Derived` says its name, what it needs and which values it holds. It deletes the conversion
+/// from a plain number in a line that compilers show; inherited, g++ 12 would take the explicit one in its place.
+template <class Derived>
+class checked_number {
  public:
-  /// Throws std::invalid_argument unless all spans hold the same, whole number of records, and for a length that is 0
-  /// or more than there are positions; std::out_of_range for an id outside the shape's vocabulary. All records are
-  /// looked at here, so that no later error depends on which ones are drawn.
-  // By reference: g++ 12 for AVX-512 passes a constant shape {n, n, 0, 0} by value as {n, n, n, n}.
-  dataset(std::span<const Value> inputs, std::span<const Target> targets, const shape& input,
-          std::size_t targets_per_record = 1, std::span<const std::uint32_t> lengths = {})
-      : inputs_{inputs}, targets_{targets}, lengths_{lengths}, input_{input}, targets_per_record_{targets_per_record} {
-    if (input.size() == 0 || targets_per_record == 0 || inputs.size() % input.size() != 0 ||
-        targets.size() % targets_per_record != 0 ||
-        inputs.size() / input.size() != targets.size() / targets_per_record) {
-      detail::throw_invalid_argument({"pergrad: dataset: ", inputs.size(), " input values in records of ", input.size(),
-                                      " do not match ", targets.size(), " targets, ", targets_per_record, " a record"});
-    }
-    if (lengths.size() != (input.varying_axis() != 0 ? size() : 0)) {
-      detail::throw_invalid_argument({"pergrad: dataset: ", lengths.size(), " lengths for ", size(), " records of ",
-                                      (input.varying_axis() != 0 ? "varying length" : "fixed length")});
-    }
-    for (std::size_t record = 0; record < size(); ++record) require_valid(record);
-  }
-  /// Numbers of other types: one error that says so.
-  template <class Inputs, detail::of_another_type_with<Inputs, Target, Value> Targets, class... More>
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
-  dataset(const Inputs&, const Targets&, const shape&, const More&...) {
-    static_cast<void>(error::numbers_of_another_type<std::span<const Value>, std::span<const Target>,
-                                                     detail::numbers_given<Inputs, Targets>>{});
+  /// Throws std::invalid_argument, naming the type and the value, unless `Derived::holds(value)`.
+  constexpr explicit checked_number(double value) : value_{value} {
+    if (!Derived::holds(value)) throw_bad_number(Derived::name, Derived::need, value);
   }
 
-  /// Arrays that would be gone before anybody reads them: one error that says so.
-  template <detail::given_as_span<Value> Inputs, detail::given_as_span<Target> Targets, class... More>
-  requires(detail::ends_with_the_call<Inputs> || detail::ends_with_the_call<Targets> ||
-           (detail::ends_with_the_call<More> || ...))
-      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
-      dataset(Inputs&& /*inputs*/, Targets&& /*targets*/, const shape& /*input*/, More&&... /*more*/) {
-    static_cast<void>(error::temporary_array<typename detail::first_that_ends<Inputs, Targets, More...>::type>{});
-  }
+  [[nodiscard]] constexpr double value() const noexcept { return value_; }
 
-  /// Number of records. Under add-or-remove-one neighbours this is a private value.
-  [[nodiscard]] std::size_t size() const noexcept { return inputs_.size() / input_.size(); }
-  [[nodiscard]] shape input_shape() const noexcept { return input_; }
-  [[nodiscard]] const Value* input(std::size_t record) const noexcept {
-    return inputs_.data() + record * input_.size();
-  }
-  [[nodiscard]] std::span<const Target> targets(std::size_t record) const noexcept {
-    return targets_.subspan(record * targets_per_record_, targets_per_record_);
-  }
-  [[nodiscard]] std::span<const Target> targets() const noexcept { return targets_; }
-  /// Positions of a record that are there.
-  [[nodiscard]] std::uint32_t length(std::size_t record) const noexcept {
-    return lengths_.empty() ? static_cast<std::uint32_t>(input_.e0) : lengths_[record];
-  }
-
-  /// Whether this record's length and ids are those of the shape. What lies in memory may have changed since the data
-  /// set was made.
-  [[nodiscard]] bool is_valid(std::size_t record) const noexcept {
-    if (!lengths_.empty() && (lengths_[record] == 0 || lengths_[record] > input_.e0)) return false;
-    if constexpr (std::is_integral_v<Value>) return detail::all_below(input(record), input_.size(), input_.ids);
-    return true;
-  }
-  /// Throws std::out_of_range for an id of this record outside the vocabulary, std::invalid_argument for its length.
-  void require_valid(std::size_t record) const {
-    if (is_valid(record)) return;
-    if (!lengths_.empty() && (lengths_[record] == 0 || lengths_[record] > input_.e0)) {
-      detail::throw_invalid_argument(
-          {"pergrad: dataset: record ", record, " has length ", lengths_[record], ", allowed are 1 to ", input_.e0});
-    }
-    if constexpr (std::is_integral_v<Value>) {
-      const Value* ids = input(record);
-      for (std::size_t i = 0; i < input_.size(); ++i) {
-        if (!holds(ids[i])) {
-          detail::throw_out_of_range({"pergrad: dataset: record ", record, ", position ", i, ": id ", ids[i],
-                                      " of a vocabulary of ", input_.ids});
-        }
-      }
-    }
-  }
-  /// Whether both are views of the same memory in the same way.
-  [[nodiscard]] bool same_view(const dataset& other) const noexcept {
-    const auto same = [](const auto& a, const auto& b) { return a.data() == b.data() && a.size() == b.size(); };
-    return same(inputs_, other.inputs_) && same(targets_, other.targets_) && same(lengths_, other.lengths_) &&
-           input_ == other.input_ && targets_per_record_ == other.targets_per_record_;
+  friend constexpr bool operator==(const Derived& left, const Derived& right) noexcept {
+    return left.value() == right.value();
   }
 
  private:
-  [[nodiscard]] bool holds(Value id) const noexcept { return id >= 0 && static_cast<std::size_t>(id) < input_.ids; }
-
-  std::span<const Value> inputs_;
-  std::span<const Target> targets_;
-  std::span<const std::uint32_t> lengths_;
-  shape input_;
-  std::size_t targets_per_record_;
+  double value_;
 };
-
-namespace detail {
-
-/// Whether values of one shape mean, in the same order, values of the other: the same extents but for those of 1, or
-/// one of both is a plain row. {height, width, channels} is not {channels, height, width}, although the size is the
-/// same.
-[[nodiscard]] constexpr bool means_the_same(const shape& given, const shape& wanted) noexcept {
-  const auto extents = [](const shape& of, std::size_t(&kept)[4]) {
-    std::size_t count = 0;
-    for (std::size_t axis = 0; axis < of.rank(); ++axis) {
-      if (of[axis] > 1) kept[count++] = of[axis];
-    }
-    return count;
-  };
-  std::size_t left[4]{}, right[4]{};
-  const std::size_t count = extents(given, left), wanted_count = extents(wanted, right);
-  if (count <= 1 || wanted_count <= 1) return given.size() == wanted.size();
-  return count == wanted_count && std::equal(left, left + count, right);
-}
-
-/// Throws std::invalid_argument unless the records are of the kind that the network takes.
-inline void require_fit(const shape& given, const shape& wanted, const char* where) {
-  if (given.size() != wanted.size()) {
-    throw_invalid_argument(
-        {"pergrad: ", where, ": records have ", given.size(), " input values, the network takes ", wanted.size()});
-  }
-  if (!means_the_same(given, wanted)) {
-    const auto number = [](const shape& of, std::size_t axis) { return axis < of.rank() ? of[axis] : 1; };
-    throw_invalid_argument({"pergrad: ", where, ": records have extents ", number(given, 0), ", ", number(given, 1),
-                            ", ", number(given, 2), ", ", number(given, 3), ", the network takes ", number(wanted, 0),
-                            ", ", number(wanted, 1), ", ", number(wanted, 2), ", ", number(wanted, 3),
-                            ": values in another order?"});
-  }
-  if (given.ids > wanted.ids) {
-    throw_invalid_argument(
-        {"pergrad: ", where, ": records have a vocabulary of ", given.ids, " ids, the network one of ", wanted.ids});
-  }
-  if (wanted.varying_axis() != 0 && given.varying_axis() != 0 && given.e0 != wanted.e0) {
-    throw_invalid_argument(
-        {"pergrad: ", where, ": records have up to ", given.e0, " positions, the network takes up to ", wanted.e0});
-  }
-  if (given.varying_axis() != wanted.varying_axis()) {
-    throw_invalid_argument({"pergrad: ", where, ": records have ",
-                            (given.varying_axis() != 0 ? "varying lengths" : "one length"), ", the network takes ",
-                            (wanted.varying_axis() != 0 ? "varying lengths" : "one length")});
-  }
-}
-
-[[noreturn]] inline void throw_bad_target(std::size_t sample, const text_piece& of = "", const text_piece& found = "") {
-  throw_invalid_argument(
-      {"pergrad: batch: sample ", sample, " has a target", of, found, " that this loss does not take"});
-}
-[[noreturn]] inline void throw_not_in_the_data_set(std::size_t record, std::size_t records) {
-  throw_out_of_range({"pergrad: batch: record ", record, " of a data set with ", records});
-}
 
 }  // namespace detail
 
-/// The samples of one evaluation.
-template <class Network, class Loss>
-class batch {
- public:
-  using scalar = typename Network::scalar;
-  using input_value = typename Network::input_value;
-  using target = target_of<Loss, scalar>;
+/// Bound C on the L2 norm of one sample's gradient: finite, at least 1e-30.
+struct l2_clip_norm : detail::checked_number<l2_clip_norm> {
+  using detail::checked_number<l2_clip_norm>::checked_number;
+  template <std::same_as<double> Plain>
+  l2_clip_norm(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::l2_clip_norm{1.0}
+  static constexpr const char* name = "l2_clip_norm";
+  static constexpr const char* need = "finite and at least 1e-30";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 1e-30 && x <= detail::largest_double; }
+};
 
-  /// All samples of two spans. Throws std::invalid_argument if they do not fit the network, the loss or each other, or
-  /// if a target is not valid for the loss.
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): the constructor that it delegates to does
-  batch(std::span<const input_value> inputs, std::span<const target> targets)
-      : batch{inputs, targets, std::span<const std::uint32_t>{}} {}
-  /// The same for samples with lengths of their own.
-  batch(std::span<const input_value> inputs, std::span<const target> targets, std::span<const std::uint32_t> lengths)
-      : records_{inputs, targets, Network::input_shape, per_sample, lengths}, count_{records_.size()} {
-    for (std::size_t i = 0; i < count_; ++i) check_target(i);
-  }
-  /// Numbers of other types: one error that says so.
-  template <class Inputs, detail::of_another_type_with<Inputs, target, input_value> Targets, class... More>
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
-  batch(const Inputs&, const Targets&, const More&...) : batch{{}, {}} {
-    static_cast<void>(error::numbers_of_another_type<std::span<const input_value>, std::span<const target>,
-                                                     detail::numbers_given<Inputs, Targets>>{});
-  }
-  /// Arrays that would be gone before anybody reads them: one error that says so.
-  template <detail::given_as_span<input_value> Inputs, detail::given_as_span<target> Targets, class... More>
-  requires(detail::ends_with_the_call<Inputs> || detail::ends_with_the_call<Targets> ||
-           (detail::ends_with_the_call<More> || ...))
-      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
-      batch(Inputs&& /*inputs*/, Targets&& /*targets*/, More&&... /*more*/)
-      : batch{{}, {}} {
-    static_cast<void>(error::temporary_array<typename detail::first_that_ends<Inputs, Targets, More...>::type>{});
-  }
-  template <detail::given_as_span<std::uint32_t> Ids>
-  requires detail::ends_with_the_call<Ids>
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
-  batch(const dataset<input_value, target>& /*records*/, Ids&& /*ids*/) : batch{{}, {}} {
-    static_cast<void>(error::temporary_array<Ids>{});
-  }
-  /// The records of a data set that `ids` lists. The list is read when the batch is evaluated.
-  /// Throws std::invalid_argument or std::out_of_range as above, and for a record number that the data set has not.
-  batch(const dataset<input_value, target>& records, std::span<const std::uint32_t> ids)
-      : records_{records}, ids_{ids}, gathered_{true}, count_{ids.size()} {
-    detail::require_fit(records.input_shape(), Network::input_shape, "batch");
-    require_valid(0, count_);
-  }
-  /// Throws as the constructors do, for `count` samples from `first` on. The batch is a view: what it sees may have
-  /// changed since it was made, and what is evaluated is looked at again.
-  void require_valid(std::size_t first, std::size_t count) const {
-    for (std::size_t i = first; i < first + count; ++i) {
-      const std::size_t number = record(i);
-      if (number >= records_.size()) detail::throw_not_in_the_data_set(number, records_.size());
-      records_.require_valid(number);
-      check_target(i);
-    }
-  }
+/// Standard deviation of the noise divided by the L2 sensitivity of the sum: finite, not negative.
+struct noise_multiplier : detail::checked_number<noise_multiplier> {
+  using detail::checked_number<noise_multiplier>::checked_number;
+  template <std::same_as<double> Plain>
+  noise_multiplier(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::noise_multiplier{1.1}
+  static constexpr const char* name = "noise_multiplier";
+  static constexpr const char* need = "finite and not negative";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0 && x <= detail::largest_double; }
+};
 
-  [[nodiscard]] std::size_t size() const noexcept { return count_; }
-  [[nodiscard]] const input_value* input(std::size_t sample) const noexcept { return records_.input(record(sample)); }
-  [[nodiscard]] std::uint32_t length(std::size_t sample) const noexcept { return records_.length(record(sample)); }
-  /// Number of a sample in its data set, or in the spans that the batch was made of.
-  [[nodiscard]] std::size_t record(std::size_t sample) const noexcept { return gathered_ ? ids_[sample] : sample; }
-  [[nodiscard]] std::span<const target> targets(std::size_t sample) const noexcept {
-    return records_.targets(record(sample));
-  }
-  /// Where the records lie: batches of one data set have the same source.
-  [[nodiscard]] const void* source() const noexcept { return records_.input(0); }
+/// Probability with which each record enters a step's batch, independently of all others: in [0, 1].
+struct sampling_probability : detail::checked_number<sampling_probability> {
+  using detail::checked_number<sampling_probability>::checked_number;
+  template <std::same_as<double> Plain>
+  sampling_probability(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::sampling_probability{0.01}
+  static constexpr const char* name = "sampling_probability";
+  static constexpr const char* need = "in [0, 1]";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0 && x <= 1; }
+};
 
- private:
-  static constexpr std::size_t per_sample = Loss::target_count(Network::output_shape);
-  void check_target(std::size_t sample) const {
-    const std::span<const target> these = targets(sample);
-    if (these.size() != per_sample || !Loss::valid(Network::output_shape, these)) {
-      if (these.size() == 1) detail::throw_bad_target(sample, " of ", these[0]);
-      detail::throw_bad_target(sample);
-    }
+/// Public constant that divides a noisy sum; never the size of a drawn batch. Finite and positive.
+struct expected_batch_size : detail::checked_number<expected_batch_size> {
+  using detail::checked_number<expected_batch_size>::checked_number;
+  template <std::same_as<double> Plain>
+  expected_batch_size(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::expected_batch_size{256}
+  static constexpr const char* name = "expected_batch_size";
+  static constexpr const char* need = "finite and positive";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
+  /// A count of things is an error that says why.
+  template <std::unsigned_integral Count>
+  explicit expected_batch_size(Count /*count*/) : expected_batch_size{1.0} {
+    static_cast<void>(error::count_as_divisor<Count>{});
   }
+};
 
-  dataset<input_value, target> records_;
-  std::span<const std::uint32_t> ids_;
-  bool gathered_ = false;
-  std::size_t count_;
+/// Privacy loss bound of (epsilon, delta)-differential privacy: not negative; infinity means no guarantee.
+struct epsilon : detail::checked_number<epsilon> {
+  using detail::checked_number<epsilon>::checked_number;
+  template <std::same_as<double> Plain>
+  epsilon(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::epsilon{3.0}
+  static constexpr const char* name = "epsilon";
+  static constexpr const char* need = "not negative";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0; }
+};
+
+/// Probability with which the bound epsilon may fail: strictly between 0 and 1.
+struct delta : detail::checked_number<delta> {
+  using detail::checked_number<delta>::checked_number;
+  template <std::same_as<double> Plain>
+  delta(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::delta{1e-5}
+  static constexpr const char* name = "delta";
+  static constexpr const char* need = "strictly between 0 and 1";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x < 1; }
+};
+
+/// Step size of an optimizer: finite and positive.
+struct learning_rate : detail::checked_number<learning_rate> {
+  using detail::checked_number<learning_rate>::checked_number;
+  template <std::same_as<double> Plain>
+  learning_rate(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::learning_rate{0.1}
+  static constexpr const char* name = "learning_rate";
+  static constexpr const char* need = "finite and positive";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
+};
+
+/// Which datasets are neighbours: one with a record more or less, or one with a record exchanged.
+enum class neighbouring { add_or_remove_one, replace_one };
+
+/// What a training run may spend in total.
+struct privacy_budget {
+  constexpr privacy_budget(pergrad::epsilon most, pergrad::delta at) noexcept : max_epsilon{most}, delta{at} {}
+  template <class First, class Second>
+  requires(std::is_arithmetic_v<First> || std::is_arithmetic_v<Second>)
+      // plain numbers do not say what they stand for: write pergrad::privacy_budget{pergrad::epsilon{3.0}, pergrad::delta{1e-5}}
+      privacy_budget(First, Second) = delete;
+
+  pergrad::epsilon max_epsilon;
+  pergrad::delta delta;
 };
 
 }  // namespace pergrad::inline v0_1
+// pergrad/network.hpp - a network is a type: an input shape and a list of layers; every other shape is inferred
+//
+// `network<shape{1, 28, 28}, conv2d<16, 8>, relu, flatten, linear<10>>` unfolds into a list of nodes with compile-time
+// shapes, parameter counts and offsets. An object of it owns one aligned buffer: the parameters, in PyTorch's order.
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+
 // pergrad/concepts.hpp - the contracts of layers and losses
 //
 //        x (input)  ->  [ layer: parameters w ]  ->  y (output)          forward
@@ -983,8 +909,6 @@ class batch {
 //   tiled        on_tiles, forward(team)       anything else, in the words of a team (pergrad/team.hpp), which every
 //                                              executor speaks: products over all samples of a tile, lengths, ids, a
 //                                              second input and randomness
-
-#include <utility>
 
 // pergrad/gradients/factors.hpp - how a layer states its per-sample gradient: once, as factors that lie on the tape
 //
@@ -1392,610 +1316,93 @@ concept loss = requires(shape output, std::span<const float> y, std::span<float>
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/data/cifar.hpp - reads CIFAR-10, the binary version, and refuses files that are not exactly that
-//
-// Format (A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009, and the data set's page,
-// https://www.cs.toronto.edu/~kriz/cifar.html): a file is a row of records without any header. A record is
-//
-//   offset 0       1 byte      label, 0 ... 9
-//   offset 1       1024 bytes  red, row by row, 32 x 32
-//   offset 1025    1024 bytes  green
-//   offset 2049    1024 bytes  blue
-//
-// which is (channels, height, width) order already. data_batch_1.bin ... data_batch_5.bin are the training images,
-// test_batch.bin the test images, 10,000 records each.
+// pergrad/detail/aligned_buffer.hpp - one zero-filled, cache-line aligned allocation that is reserved once and never
+// grows
 
-#include <string>
-#include <string_view>
-#include <system_error>
-#include <vector>
-
-// pergrad/data/idx.hpp - reads IDX files, the format of MNIST and Fashion-MNIST, and believes nothing in them unchecked
-//
-// Format (Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits"; all integers big-endian):
-//
-//   offset 0        2 bytes   zero
-//   offset 2        1 byte    element type; 0x08 = unsigned byte, the only one read here
-//   offset 3        1 byte    number of dimensions d, at least one
-//   offset 4        4 d bytes extents e_1 ... e_d, the slowest-varying first
-//   offset 4 + 4 d  e_1 * ... * e_d bytes, nothing after them
-//
-// The extents are claims of the file. They are multiplied with an overflow check and compared with the bytes that are
-// there before anything of that size is allocated.
-
-#include <cerrno>
-
-// pergrad/detail/file.hpp - an open file of C's streams, and files that are written whole or not at all
-//
-// C's streams and system calls: <fstream> costs every program that includes the library more to compile than the
-// readers themselves.
-
-#include <sys/stat.h>
-
-#include <cstdlib>
-#include <fcntl.h>
 #include <memory>
-#include <unistd.h>
+#include <new>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 namespace pergrad::inline v0_1::detail {
 
-struct file_closer {
-  void operator()(std::FILE* stream) const noexcept { static_cast<void>(std::fclose(stream)); }
+/// Asks for memory that nobody fills: pages that are never written then cost nothing.
+struct uninitialised_t {};
+inline constexpr uninitialised_t uninitialised{};
+
+inline constexpr std::size_t huge_page = std::size_t{1} << 21U;
+
+/// Room for `count` values of `size` bytes. Throws as aligned_buffer says.
+[[gnu::noinline]] inline void* reserve(std::size_t count, std::size_t size, std::align_val_t alignment,
+                                       const char* what) {
+  void* memory = nullptr;
+  if (count <= std::numeric_limits<std::size_t>::max() / size) {
+    memory = ::operator new(count* size, alignment, std::nothrow);
+  }
+  if (memory == nullptr) {
+    throw_runtime_error({"pergrad: no memory for ", what, ": ", count, " values of ", size, " bytes"});
+  }
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  // A request, not a condition: products walk through large matrices faster than small pages can be looked up.
+  if (alignment == std::align_val_t{huge_page}) ::madvise(memory, count * size / huge_page * huge_page, MADV_HUGEPAGE);
+#endif
+  return memory;
+}
+
+struct give_back {
+  std::align_val_t alignment{64};
+  void operator()(void* memory) const noexcept { ::operator delete(memory, alignment); }
 };
-/// An open file, or none.
-using file = std::unique_ptr<std::FILE, file_closer>;
 
-/// None if it cannot be opened; errno says why.
-[[nodiscard]] inline file open_file(const std::string& path, const char* mode) noexcept {
-  return file{std::fopen(path.c_str(), mode)};
-}
-
-[[noreturn]] inline void fail_with_file(const std::string& path, const std::string& what) {
-  throw std::runtime_error("pergrad: " + path + ": " + what);
-}
-
-/// Bytes of a file, where they lie.
-using byte_stretch = std::span<const std::byte>;
-
-// Not std::as_bytes(std::span{...}): to deduce its type costs every program that includes the library, 4 % of the
-// header.
-template <class Value>
-[[nodiscard]] byte_stretch bytes_of(const Value* values, std::size_t count) noexcept {
-  return {reinterpret_cast<const std::byte*>(values), count * sizeof(Value)};
-}
-[[nodiscard]] inline byte_stretch bytes_of(const std::string& text) noexcept {
-  return bytes_of(text.data(), text.size());
-}
-
-/// A new file beside the one that it is to replace, open for writing; what is not put in place is removed. Text is
-/// std::string: a template is compiled where it is used only.
-template <class Text>
-class unfinished_file {
+/// The memory of an aligned_buffer, whatever lies in it: one piece of code for all types.
+class aligned_memory {
  public:
-  /// A symbolic link stays one: its target is replaced. Throws std::runtime_error that says why there can be no file.
-  explicit unfinished_file(const std::string& path) : path_{path}, target_{path} {
-    if (char* const resolved = ::realpath(path.c_str(), nullptr)) {
-      target_ = resolved;
-      std::free(resolved);  // NOLINT(cppcoreguidelines-no-malloc): realpath's
-    }
-    struct stat before {};
-    const bool replaces = ::stat(target_.c_str(), &before) == 0;
-    if (replaces && !S_ISREG(before.st_mode)) fail_with_file(path_, "cannot be written: it is not a regular file");
-    for (unsigned number = 0; descriptor_ < 0; ++number) {  // what a process that was killed left is not touched
-      name_ = target_ + ".unfinished." + std::to_string(::getpid()) + "." + std::to_string(number);
-      descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-      if (descriptor_ < 0 && (errno != EEXIST || number == 1000)) {
-        name_.clear();
-        fail("cannot be written");
-      }
-    }
-    // Before there is anything to read: a file that was for few remains so.
-    if (replaces && ::fchmod(descriptor_, before.st_mode & 07777U) != 0) give_up("cannot be written");
+  aligned_memory() = default;
+  [[gnu::noinline]] aligned_memory(std::size_t count, std::size_t size, std::size_t together, const char* what)
+      : count_{count} {
+    if (count == 0) return;
+    const std::align_val_t alignment{is_large(count * size, together * size) ? huge_page : 64};
+    data_ = {reserve(count, size, alignment, what), give_back{alignment}};
   }
-  unfinished_file(const unfinished_file&) = delete;
-  unfinished_file& operator=(const unfinished_file&) = delete;
-  ~unfinished_file() { clean_up(); }
-
-  void write(byte_stretch bytes) {
-    constexpr std::size_t most = std::size_t{1} << 30U;  // Linux writes less than 2 GB at once
-    while (!bytes.empty()) {
-      const ::ssize_t count = ::write(descriptor_, bytes.data(), bytes.size() < most ? bytes.size() : most);
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) give_up("cannot be written");
-      bytes = bytes.subspan(static_cast<std::size_t>(count));
-    }
-  }
-  /// The bytes are on the disk before the name is theirs, and the name is on the disk when this returns.
-  void put_in_place() {
-    if (::fsync(descriptor_) != 0) give_up("cannot be written to the disk");
-    const int descriptor = descriptor_;
-    descriptor_ = -1;
-    if (::close(descriptor) != 0) give_up("cannot be written");
-    if (::rename(name_.c_str(), target_.c_str()) != 0) give_up("cannot be put in place");
-    name_.clear();
-    const std::size_t slash = target_.find_last_of('/');
-    const std::string folder = slash == std::string::npos ? "." : target_.substr(0, slash + 1);
-    descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    // EINVAL: a file system that does not offer it for folders.
-    if (descriptor_ < 0 || (::fsync(descriptor_) != 0 && errno != EINVAL)) {
-      fail("is written, but its name may be lost with the next failure of the machine");
-    }
-  }
+  [[nodiscard]] void* data() const noexcept { return data_.get(); }
+  /// What was moved from is empty.
+  [[nodiscard]] std::size_t count() const noexcept { return data_ == nullptr ? 0 : count_; }
 
  private:
-  [[noreturn]] void fail(const char* what) const {
-    fail_with_file(path_, std::string{what} + ": " + std::generic_category().message(errno));
+  /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch
+  /// (docs/internals/rejected.md).
+  [[nodiscard]] static constexpr bool is_large(std::size_t bytes, std::size_t together) {
+    return bytes >= 32 * huge_page || together >= huge_page;
   }
-  [[noreturn]] void give_up(const char* what) {
-    const int reason = errno;
-    clean_up();
-    errno = reason;
-    fail(what);
-  }
-  void clean_up() noexcept {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    if (!name_.empty()) ::unlink(name_.c_str());
-    descriptor_ = -1;
-    name_.clear();
-  }
-
-  Text path_;    ///< as it was given
-  Text target_;  ///< without symbolic links
-  Text name_;    ///< of the new file, until it is in place
-  int descriptor_ = -1;
+  std::unique_ptr<void, give_back> data_;
+  std::size_t count_ = 0;
 };
 
-/// Writes the stretches one after another, each from where it lies. The file appears whole or not at all, whatever
-/// stops the process or the machine: what was there before stays until the new one is complete. Throws
-/// std::runtime_error that names it and says what failed.
-template <class = void>
-void write_whole_file(const std::string& path, std::span<const byte_stretch> stretches) {
-  unfinished_file<std::string> made{path};
-  for (const byte_stretch each : stretches) made.write(each);
-  made.put_in_place();
-}
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1 {
-
-/// An array of bytes as an IDX file holds it. Invariant: `values.size()` is the product of `extents`.
-struct idx_array {
-  std::vector<std::size_t> extents;  ///< slowest-varying dimension first; for images: count, height, width
-  std::vector<std::uint8_t> values;  ///< row-major
-};
-
-namespace detail::idx {
-
-[[noreturn]] inline void throw_error(std::string_view name, std::size_t offset, const std::string& what) {
-  throw std::runtime_error("pergrad: " + std::string(name) + ", byte " + std::to_string(offset) + ": " + what);
-}
-
-[[nodiscard]] inline std::string hex_byte(std::uint8_t value) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  return {'0', 'x', digits[value >> 4U], digits[value & 15U]};
-}
-
-[[nodiscard]] inline std::string list_extents(const std::vector<std::size_t>& extents) {
-  std::string text;
-  for (const std::size_t extent : extents) {
-    text += (text.empty() ? "" : " x ") + std::to_string(extent);
-  }
-  return text;
-}
-
-/// Reads a whole file of any kind (a pipe too: its size is not asked for). Throws std::runtime_error; if the file is
-/// missing and `source` says where one gets it, the message repeats that and where to put it.
-[[nodiscard]] inline std::vector<std::uint8_t> read_bytes(const std::string& path, std::string_view source = {}) {
-  const auto fail = [&path](const char* verb) {
-    throw std::runtime_error("pergrad: cannot " + std::string(verb) + " " + path + ": " +
-                             std::generic_category().message(errno));
-  };
-  const file stream = open_file(path, "rb");
-  if (!stream && errno == ENOENT && !source.empty()) {
-    throw std::runtime_error("pergrad: cannot find " + path + "; get it from " + std::string(source) +
-                             " and save it as " + path);
-  }
-  if (!stream) {
-    fail("open");
-  }
-  constexpr std::size_t chunk = std::size_t{1} << 16U;
-  std::vector<std::uint8_t> bytes;
-  std::size_t used = 0;
-  for (std::size_t got = chunk; got == chunk; used += got) {
-    bytes.resize(used + chunk);
-    got = std::fread(bytes.data() + used, 1, chunk, stream.get());
-  }
-  if (std::ferror(stream.get()) != 0) {
-    fail("read");
-  }
-  bytes.resize(used);
-  return bytes;
-}
-
-}  // namespace detail::idx
-
-/// Parses the bytes of one IDX file of unsigned bytes. `name` is used in error messages only.
-/// Throws std::runtime_error naming the file, the byte offset, what was found there and what was expected: for a
-/// truncated header, a wrong magic number or element type, no dimensions, extents whose product overflows, and a
-/// payload that is shorter or longer than the extents say.
-[[nodiscard]] inline idx_array parse_idx(std::span<const std::uint8_t> bytes, std::string_view name) {
-  constexpr std::size_t magic_size = 4;
-  constexpr std::size_t extent_size = 4;
-  constexpr std::uint8_t unsigned_byte = 0x08;
-  const auto fail = [name](std::size_t offset, const std::string& what) {
-    detail::idx::throw_error(name, offset, what);
-  };
-
-  if (bytes.size() < magic_size) {
-    fail(bytes.size(), "the file ends inside the IDX magic number; expected " + std::to_string(magic_size) + " bytes");
-  }
-  for (std::size_t offset = 0; offset < 2; ++offset) {
-    if (bytes[offset] != 0) {
-      fail(offset, "found " + detail::idx::hex_byte(bytes[offset]) + ", expected the zero that starts every IDX file");
-    }
-  }
-  if (bytes[2] != unsigned_byte) {
-    fail(2, "found element type " + detail::idx::hex_byte(bytes[2]) + ", expected 0x08 (unsigned byte)");
-  }
-  const std::size_t dimensions = bytes[3];
-  if (dimensions == 0) {
-    fail(3, "found 0 dimensions, expected at least 1");
-  }
-  const std::size_t header_size = magic_size + extent_size * dimensions;
-  if (bytes.size() < header_size) {
-    fail(bytes.size(), "the file ends inside the IDX header; expected " + std::to_string(header_size) + " bytes for " +
-                           std::to_string(dimensions) + " dimensions");
-  }
-
-  idx_array array;
-  array.extents.reserve(dimensions);
-  bool empty = false;
-  for (std::size_t offset = magic_size; offset < header_size; offset += extent_size) {
-    std::uint32_t extent = 0;
-    for (std::size_t i = 0; i < extent_size; ++i) extent = (extent << 8U) | bytes[offset + i];
-    array.extents.push_back(extent);
-    empty = empty || extent == 0;
-  }
-  std::size_t count = empty ? 0 : 1;
-  for (std::size_t axis = 0; axis < dimensions && !empty; ++axis) {
-    if (array.extents[axis] > std::numeric_limits<std::size_t>::max() / count) {
-      fail(magic_size + extent_size * axis, "the product of the extents " + detail::idx::list_extents(array.extents) +
-                                                " overflows, expected at most the bytes of the file");
-    }
-    count *= array.extents[axis];
-  }
-
-  const std::size_t payload = bytes.size() - header_size;
-  if (payload < count) {
-    fail(bytes.size(), "the file ends after " + std::to_string(payload) + " values, expected " + std::to_string(count) +
-                           " (" + detail::idx::list_extents(array.extents) + ")");
-  }
-  if (payload > count) {
-    fail(header_size + count, "found " + std::to_string(payload - count) + " bytes after the last value, expected " +
-                                  std::to_string(count) + " values (" + detail::idx::list_extents(array.extents) +
-                                  ") and then the end of the file");
-  }
-  array.values.assign(bytes.data() + header_size, bytes.data() + bytes.size());
-  return array;
-}
-
-/// Reads one uncompressed IDX file. Throws std::runtime_error as parse_idx, or if the file cannot be opened or read; if
-/// it is missing, the message says where the data sets in this format come from and where to put them.
-[[nodiscard]] inline idx_array read_idx(const std::string& path) {
-  constexpr std::string_view source =
-      "the Debian package dataset-fashion-mnist (Fashion-MNIST) or from http://yann.lecun.com/exdb/mnist/ (MNIST), "
-      "unpack it with gzip -d";
-  return parse_idx(detail::idx::read_bytes(path, source), path);
-}
-
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1 {
-
-/// The halves that published data sets come in. Only `train` is what differential privacy protects in a training run.
-enum class data_part { train, test };
-
-/// Images of CIFAR-10 with their labels, ready for `dataset{set.images, set.labels, shape{3, 32, 32}}`.
-/// Invariant: `images.size()` is 3 * 32 * 32 * `labels.size()`.
-struct cifar10_images {
-  static constexpr std::size_t channels = 3;
-  static constexpr std::size_t side = 32;
-  static constexpr std::size_t classes = 10;
-  static constexpr std::size_t image_size = channels * side * side;
-
-  std::vector<float> images;         ///< byte / 255, in [0, 1], [images][channels][rows][columns]
-  std::vector<std::int32_t> labels;  ///< 0 ... 9: airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck
-
-  [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
-};
-
-namespace detail::cifar {
-
-inline constexpr std::size_t record_size = 1 + cifar10_images::image_size;
-inline constexpr std::size_t records_per_file = 10'000;
-
-inline void append(std::span<const std::uint8_t> bytes, std::string_view name, cifar10_images& to) {
-  if (bytes.empty()) {
-    idx::throw_error(name, 0, "the file is empty, expected records of " + std::to_string(record_size) + " bytes");
-  }
-  if (const std::size_t rest = bytes.size() % record_size; rest != 0) {
-    idx::throw_error(name, bytes.size(),
-                     "the file ends after " + std::to_string(rest) + " bytes of record " +
-                         std::to_string(bytes.size() / record_size) + ", expected whole records of " +
-                         std::to_string(record_size) + " bytes");
-  }
-  const std::size_t count = bytes.size() / record_size;
-  to.images.reserve(to.images.size() + count * cifar10_images::image_size);
-  to.labels.reserve(to.labels.size() + count);
-  for (std::size_t record = 0; record < count; ++record) {
-    const auto these = bytes.subspan(record * record_size, record_size);
-    if (these[0] >= cifar10_images::classes) {
-      idx::throw_error(
-          name, record * record_size,
-          "found label " + std::to_string(these[0]) + " in record " + std::to_string(record) + ", expected 0 to 9");
-    }
-    to.labels.push_back(these[0]);
-    for (const std::uint8_t value : these.subspan(1)) {
-      to.images.push_back(static_cast<float>(value) / 255.0F);
-    }
-  }
-}
-
-// <filesystem> would cost every program that includes the library a fifth of its compile time.
-[[nodiscard]] inline bool exists(const std::string& path) { return open_file(path, "rb") != nullptr; }
-
-[[noreturn]] inline void throw_missing(const std::string& directory, const std::string& file) {
-  const bool other_version = exists(directory + "/data_batch_1");
-  throw std::runtime_error(
-      "pergrad: cannot find " + directory + "/" + file +
-      (other_version ? "; this folder holds the Python version of CIFAR-10, the binary version is needed" : "") +
-      "; get the binary version of CIFAR-10 (cifar-10-binary.tar.gz) from https://www.cs.toronto.edu/~kriz/cifar.html "
-      "and unpack it in " +
-      directory);
-}
-
-}  // namespace detail::cifar
-
-/// Parses the bytes of one file of any number of records, at least one. `name` is used in error messages only.
-/// Throws std::runtime_error naming the file, the byte offset, what was found there and what was expected: for an empty
-/// file, an incomplete last record and a label above 9.
-[[nodiscard]] inline cifar10_images parse_cifar10(std::span<const std::uint8_t> bytes, std::string_view name) {
-  cifar10_images set;
-  detail::cifar::append(bytes, name, set);
-  return set;
-}
-
-/// Reads files of any number of records, one after the other. Throws std::runtime_error as parse_cifar10, or if a file
-/// cannot be opened or read.
-[[nodiscard]] inline cifar10_images read_cifar10(std::span<const std::string> paths) {
-  cifar10_images set;
-  for (const std::string& path : paths) {
-    detail::cifar::append(detail::idx::read_bytes(path), path, set);
-  }
-  return set;
-}
-
-/// Reads the published training images (50,000, in the order of the five files) or test images (10,000) from
-/// `directory` or from the folder cifar-10-batches-bin in it, which is what the archive unpacks to.
-/// Throws std::runtime_error as above, for a file that has not exactly 10,000 records, and for a file that is missing:
-/// the message says where the data set comes from and where to put it.
-[[nodiscard]] inline cifar10_images read_cifar10(const std::string& directory, data_part part) {
-  const std::vector<std::string> files =
-      part == data_part::train ? std::vector<std::string>{"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
-                                                          "data_batch_4.bin", "data_batch_5.bin"}
-                               : std::vector<std::string>{"test_batch.bin"};
-  std::string folder = directory;
-  if (const std::string unpacked = directory + "/cifar-10-batches-bin";
-      !detail::cifar::exists(directory + "/" + files.front()) && detail::cifar::exists(unpacked)) {
-    folder = unpacked;
-  }
-  cifar10_images set;
-  set.labels.reserve(files.size() * detail::cifar::records_per_file);
-  set.images.reserve(files.size() * detail::cifar::records_per_file * cifar10_images::image_size);
-  for (const std::string& file : files) {
-    std::string path = folder;
-    path.append("/").append(file);
-    if (!detail::cifar::exists(path)) {
-      detail::cifar::throw_missing(folder, file);
-    }
-    const auto bytes = detail::idx::read_bytes(path);
-    constexpr std::size_t expected = detail::cifar::records_per_file * detail::cifar::record_size;
-    if (bytes.size() != expected) {
-      detail::idx::throw_error(path, bytes.size(),
-                               "found " + std::to_string(bytes.size()) + " bytes, expected " +
-                                   std::to_string(expected) + " (10000 records of 3073)");
-    }
-    detail::cifar::append(bytes, path, set);
-  }
-  return set;
-}
-
-}  // namespace pergrad::inline v0_1
-// pergrad/data/sequences.hpp - labelled sequences of ids of different lengths, and the rectangle that a network takes
-//
-// In files they are text, which every tokenizer can write: a line a sequence, its label and then its ids, whole numbers
-// with one space between them. examples/imdb_sequences.py makes it of IMDb reviews.
-
-namespace pergrad::inline v0_1 {
-
-/// Sequences of ids, one after the other. Sequence i is the ids before `ends[i]` that do not belong to an earlier one.
-/// Invariant: `ends` never decreases and its last value, if there is one, is `ids.size()`.
-struct id_sequences {
-  std::vector<std::int32_t> ids;
-  std::vector<std::size_t> ends;
-
-  [[nodiscard]] std::size_t size() const noexcept { return ends.size(); }
-  /// Precondition: `index` < size().
-  [[nodiscard]] std::span<const std::int32_t> operator[](std::size_t index) const noexcept {
-    const std::size_t begin = index == 0 ? 0 : ends[index - 1];
-    return {ids.data() + begin, ends[index] - begin};
-  }
-};
-
-/// Sequences with one label each. Invariant: `sequences.size()` is `labels.size()`.
-struct labelled_sequences {
-  id_sequences sequences;
-  std::vector<std::int32_t> labels;
-
-  [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
-};
-
-/// Parses sequences from text in the form at the head of this file. `name` is used in error messages only. Throws
-/// std::runtime_error naming the file and the byte at which it has another form or a number of more than 31 bits.
-[[nodiscard]] inline labelled_sequences parse_sequences(std::span<const std::uint8_t> text, std::string_view name) {
-  labelled_sequences set;
-  bool is_label = true;  // the next number
-  for (std::size_t place = 0; place < text.size() || !is_label;) {
-    const std::size_t start = place;
-    std::int64_t number = 0;
-    for (; place < text.size() && text[place] >= '0' && text[place] <= '9'; ++place) {
-      number = number * 10 + (text[place] - '0');
-      if (number > std::numeric_limits<std::int32_t>::max()) {
-        detail::idx::throw_error(name, start, "expected a number of at most 31 bits");
-      }
-    }
-    if (place == start || place == text.size() || (text[place] != ' ' && text[place] != '\n')) {
-      detail::idx::throw_error(name, place, "expected a label and ids, one space between them and a line a sequence");
-    }
-    (is_label ? set.labels : set.sequences.ids).push_back(static_cast<std::int32_t>(number));
-    is_label = text[place++] == '\n';
-    if (is_label) set.sequences.ends.push_back(set.sequences.ids.size());
-  }
-  return set;
-}
-
-/// Reads a file of sequences. Throws std::runtime_error as parse_sequences, or if it cannot be opened or read.
-[[nodiscard]] inline labelled_sequences read_sequences(const std::string& path) {
-  return parse_sequences(detail::idx::read_bytes(path), path);
-}
-
-/// Sequences padded or cut to one length, as a network over `token_ids` takes them.
-/// Invariant: `ids.size()` is `positions * labels.size()`, and `lengths.size()` is `labels.size()`.
-struct labelled_ids {
-  std::vector<std::int32_t> ids;       ///< [sequences][positions]
-  std::vector<std::uint32_t> lengths;  ///< ids of a sequence that are not padding, at most `positions`; may be 0
-  std::vector<std::int32_t> labels;
-  std::size_t positions = 0;
-
-  [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
-};
-
-/// An end of a sequence.
-enum class sequence_end { front, back };
-
-/// Cuts every sequence to `positions` ids, dropping from the end `cut`, and fills shorter ones with `padding` at the
-/// end `fill`. The defaults are those of Keras' pad_sequences. A network over sequences of variable length takes the
-/// padding at the back: `pad_sequences(set, positions, sequence_end::back)`, and `lengths` with it; a data set refuses
-/// the length 0 of an empty sequence.
-/// Throws std::invalid_argument if `positions` is zero or does not fit 32 bits or if labels and sequences differ in
-/// number.
-[[nodiscard]] inline labelled_ids pad_sequences(const labelled_sequences& set, std::size_t positions,
-                                                sequence_end fill = sequence_end::front,
-                                                sequence_end cut = sequence_end::front, std::int32_t padding = 0) {
-  if (positions == 0 || positions > std::numeric_limits<std::uint32_t>::max()) {
-    throw std::invalid_argument("pergrad: pad_sequences: cannot pad to " + std::to_string(positions) + " positions");
-  }
-  if (set.sequences.size() != set.labels.size()) {
-    throw std::invalid_argument("pergrad: pad_sequences: got " + std::to_string(set.sequences.size()) +
-                                " sequences and " + std::to_string(set.labels.size()) + " labels");
-  }
-  if (set.size() > std::numeric_limits<std::size_t>::max() / sizeof(std::int32_t) / positions) {
-    throw std::invalid_argument("pergrad: pad_sequences: " + std::to_string(set.size()) + " sequences of " +
-                                std::to_string(positions) + " positions do not fit the address space");
-  }
-  labelled_ids padded{.ids = std::vector<std::int32_t>(set.size() * positions, padding),
-                      .lengths = {},
-                      .labels = set.labels,
-                      .positions = positions};
-  padded.lengths.reserve(set.size());
-  for (std::size_t index = 0; index < set.size(); ++index) {
-    const auto whole = set.sequences[index];
-    const std::size_t length = std::min(whole.size(), positions);
-    const auto kept = cut == sequence_end::front ? whole.last(length) : whole.first(length);
-    const std::size_t before = fill == sequence_end::front ? positions - length : 0;
-    std::copy(kept.begin(), kept.end(), padded.ids.begin() + static_cast<std::ptrdiff_t>(index * positions + before));
-    padded.lengths.push_back(static_cast<std::uint32_t>(length));
-  }
-  return padded;
-}
-
-}  // namespace pergrad::inline v0_1
-// pergrad/expressions/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise
-//
-// A clipped expression knows the most that one sample can add to its sum. That number is its sensitivity; noise is
-// scaled by it and by nothing else.
-
-#include <cmath>
-
-// pergrad/detail/float_environment.hpp - the rounding that proofs count on, whatever a caller's thread is set to
-//
-// Bounds and factors are proven for IEEE's default: to nearest, subnormal numbers kept. A program may have set its
-// thread otherwise, and a processor may take longer over subnormal numbers, so both are set where they matter: in every
-// task of an executor's threads, and in every verb that computes on its caller's thread.
-
-namespace pergrad::inline v0_1::detail {
-
-enum class subnormal_numbers { kept, flushed };
-
-/// Rounds to nearest while it lives, and keeps subnormal numbers or takes them for zeros.
-class float_environment {
+template <class Scalar>
+class aligned_buffer {
  public:
-  explicit float_environment(subnormal_numbers wanted = subnormal_numbers::kept) noexcept : before_{current()} {
-#if defined(__SSE__)
-    constexpr std::uint32_t control = 0xffc0;  // the rest are flags of what has happened
-    constexpr std::uint32_t to_nearest = 0x1f80;
-    constexpr std::uint32_t flush = 0x8040;
-    const std::uint32_t now = wanted == subnormal_numbers::kept ? to_nearest : to_nearest | flush;
-    changes_ = (before_ & control) != now;
-    if (changes_) __builtin_ia32_ldmxcsr(now);
-#elif defined(__aarch64__)
-    constexpr word control = 0x3c0'0000;
-    constexpr word flush = word{1} << 24U;
-    const word now = wanted == subnormal_numbers::kept ? 0 : flush;
-    changes_ = (before_ & control) != now;
-    if (changes_) __asm__ __volatile__("msr fpcr, %0" : : "r"(now));
-#else
-    static_cast<void>(wanted);
-#endif
+  aligned_buffer() = default;
+  /// `count` zeros. Throws std::runtime_error with the size and `what` it was for, if the machine has not got them.
+  [[gnu::noinline]] aligned_buffer(std::size_t count, const char* what) : aligned_buffer{count, what, uninitialised} {
+    std::uninitialized_fill_n(data(), count, Scalar{});
   }
-  float_environment(const float_environment&) = delete;
-  float_environment& operator=(const float_environment&) = delete;
-  ~float_environment() {
-    if (!changes_) return;
-#if defined(__SSE__)
-    __builtin_ia32_ldmxcsr(before_);
-#elif defined(__aarch64__)
-    __asm__ __volatile__("msr fpcr, %0" : : "r"(before_));
-#endif
-  }
+  /// The same without the zeros. `together`: values that are touched together if any of them is.
+  aligned_buffer(std::size_t count, const char* what, uninitialised_t, std::size_t together = 1)
+      : memory_{count, sizeof(Scalar), together, what} {}
+
+  [[nodiscard]] Scalar* data() noexcept { return static_cast<Scalar*>(memory_.data()); }
+  [[nodiscard]] const Scalar* data() const noexcept { return static_cast<const Scalar*>(memory_.data()); }
+  [[nodiscard]] std::size_t size() const noexcept { return memory_.count(); }
+  [[nodiscard]] std::span<Scalar> span() noexcept { return {data(), size()}; }
+  [[nodiscard]] std::span<const Scalar> span() const noexcept { return {data(), size()}; }
 
  private:
-#if defined(__aarch64__)
-  using word = std::uint64_t;
-#else
-  using word = std::uint32_t;
-#endif
-  [[nodiscard]] static word current() noexcept {
-    word now = 0;
-#if defined(__SSE__)
-    now = __builtin_ia32_stmxcsr();
-#elif defined(__aarch64__)
-    __asm__ __volatile__("mrs %0, fpcr" : "=r"(now));
-#endif
-    return now;
-  }
-
-  word before_;
-  bool changes_ = false;
+  aligned_memory memory_;
 };
 
 }  // namespace pergrad::inline v0_1::detail
-// pergrad/expressions/leaf.hpp - the lazy per-sample gradients of a batch: the leaf of every gradient expression
-//
-// Nothing is computed here. A leaf points at a network, a batch and a tape; expressions are values made of it; only
-// evaluation (evaluate.hpp) computes, and it names the executor.
-
 // pergrad/detail/executors.hpp - what the library asks of an executor, whatever it runs on
 //
 // An executor is a door. Nobody outside of its folder asks which one it is, or includes what is behind it:
@@ -2061,6 +1468,1967 @@ struct remote_parameters {
 
 }  // namespace detail
 }  // namespace pergrad::inline v0_1
+// pergrad/graph/gate.hpp - infers a network's shapes, and lets only a sound network through
+//
+// Every node is examined at compile time; the first mistake found is explained (errors.hpp) and stands in for the
+// network, as a type that swallows whatever is done with it, so that the compiler has one error to print and nothing
+// more to say.
+
+// pergrad/graph/graph.hpp - unfolds a network's layers into one flat list of nodes
+//
+// A node says how many places back in the list its input lies (1: the node before it), so lists can be joined and
+// repeated without renumbering. Types are looked up in an indexed base table: recursion over the list would be
+// quadratic to compile.
+
+// pergrad/graph/sequential.hpp - entries of a network made of layers: lists, branches, shared and frozen blocks
+//
+// None of them computes anything: a network unfolds them into one flat list of nodes, each of which knows how many
+// nodes back its input lies (graph/graph.hpp). Where branches meet, the shared input's gradient is the sum of the
+// branches' gradients.
+
+namespace pergrad::inline v0_1 {
+
+/// The layers one after the other. PyTorch: `nn.Sequential`.
+template <class... Layers>
+struct sequential {};
+
+/// `Count` copies of the layers one after the other, each copy with parameters of its own.
+template <std::size_t Count, class... Layers>
+struct repeat {};
+
+/// Last entry of a `residual`: the layers of its shortcut.
+template <class... Layers>
+struct projection {};
+
+/// y = body(x) + x, or y = body(x) + shortcut(x) where the last entry is `projection<Layers...>`.
+/// Parameters: the body's, then the projection's. (He et al. 2015, arXiv:1512.03385)
+template <class... Layers>
+struct residual {};
+
+/// `Layer` on what two branches make of the same input: y = Layer(First(x), Second(x)). The layer takes two inputs
+/// (concepts.hpp). Parameters: First's, Second's, the layer's.
+template <class Layer, class First, class Second>
+struct merge {};
+
+/// The layers with parameters that they share with every other `tied` of the same key in the network. A sample's
+/// gradient with respect to them is the sum over all uses, formed before its norm. The layers must be the same.
+template <std::size_t Key, class... Layers>
+struct tied {};
+
+/// The layers with parameters that are not trained: they have no gradient, and none is computed. They are not part of
+/// `parameters()` nor of `parameter_count`, but of `frozen_parameters()`.
+template <class... Layers>
+struct frozen {};
+
+/// The layers as members of a clipping group, for `clip_per_group`. Layers outside are in group 0.
+template <std::size_t Group, class... Layers>
+struct parameter_group {};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1::detail {
+
+/// Which block of shared parameters a node uses: the same for every use of `Size` nodes.
+template <std::size_t Key, std::size_t Index, std::size_t Size>
+struct tie {};
+struct untied {};
+/// Of a node that two keys claim: one of them would be forgotten.
+struct tied_twice {};
+/// A tie in numbers. No address stands for it: with -fsanitize=undefined g++ 12 takes no comparison of an address with
+/// null for a constant expression.
+struct tie_number {
+  std::size_t key = 0;
+  std::size_t index = 0;
+  std::size_t size = 0;  ///< 0 for parameters that are not shared
+};
+template <class Tie>
+inline constexpr tie_number tie_of{};
+template <std::size_t Key, std::size_t Index, std::size_t Size>
+inline constexpr tie_number tie_of<tie<Key, Index, Size>>{Key, Index, Size};
+template <class Before, class After>
+using tie_once = std::conditional_t<std::is_same_v<Before, untied>, After, tied_twice>;
+
+/// A layer whose input lies `Back` nodes before it; one with two inputs has the second `Back2` nodes before it. Its
+/// parameters stand behind those of the node that comes `Later` nodes after it.
+template <class Layer, std::size_t Back = 1, std::size_t Back2 = 0, bool Frozen = false, std::size_t Group = 0,
+          class Tie = untied, std::size_t Later = 0>
+struct node {
+  using layer_type = Layer;
+  using tie_type = Tie;
+  static constexpr std::size_t back = Back;
+  static constexpr std::size_t back2 = Back2;
+  static constexpr bool is_frozen = Frozen;
+  static constexpr std::size_t group = Group;
+  static constexpr std::size_t later = Later;
+};
+
+template <class... Nodes>
+struct node_list {
+  static constexpr std::size_t size = sizeof...(Nodes);
+};
+
+/// The node that ends a residual: y = a + b.
+struct branch_sum {
+  static constexpr const char* name = "residual";
+  static constexpr bool is_branch_sum = true;
+  [[nodiscard]] static constexpr shape output_shape(shape first, shape /*second*/) noexcept { return first; }
+};
+
+template <class... Lists>
+struct join;
+template <>
+struct join<> {
+  using type = node_list<>;
+};
+template <class... Nodes>
+struct join<node_list<Nodes...>> {
+  using type = node_list<Nodes...>;
+};
+template <class... First, class... Second>
+struct join<node_list<First...>, node_list<Second...>> {
+  using type = node_list<First..., Second...>;
+};
+template <class... First, class... Second, class... Third, class... Fourth, class... Rest>
+struct join<node_list<First...>, node_list<Second...>, node_list<Third...>, node_list<Fourth...>, Rest...> {
+  using type = typename join<node_list<First..., Second..., Third..., Fourth...>, Rest...>::type;
+};
+template <class... First, class... Second, class... Third>
+struct join<node_list<First...>, node_list<Second...>, node_list<Third...>> {
+  using type = node_list<First..., Second..., Third...>;
+};
+
+/// A list whose outside input lies `Distance` nodes further back than it would if it followed that input directly.
+template <class List, std::size_t Distance, class Indices = std::make_index_sequence<List::size>>
+struct shift;
+template <class... Nodes, std::size_t Distance, std::size_t... Index>
+struct shift<node_list<Nodes...>, Distance, std::index_sequence<Index...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back + (Nodes::back > Index ? Distance : 0),
+                              Nodes::back2 + (Nodes::back2 > Index ? Distance : 0), Nodes::is_frozen, Nodes::group,
+                              typename Nodes::tie_type, Nodes::later>...>;
+};
+
+/// Two branches from the same input, and the layer in which they meet. An empty branch is the input itself.
+template <class Layer, class First, class Second>
+struct merge_lists {
+  using type = typename join<First, typename shift<Second, First::size>::type,
+                             node_list<node<Layer, Second::size + 1, (Second::size > 0 ? 1 : First::size + 1)>>>::type;
+};
+
+/// A layer may be a composition of others: then it says `using unfolds_to = sequential<...>;`.
+template <class Layer>
+struct unfold {
+  using type = node_list<node<Layer>>;
+};
+template <class Layer>
+requires requires { typename Layer::unfolds_to; }
+struct unfold<Layer> : unfold<typename Layer::unfolds_to> {};
+template <class... Layers>
+struct unfold<sequential<Layers...>> {
+  using type = typename join<typename unfold<Layers>::type...>::type;
+};
+
+template <class List, std::size_t Count>
+struct repeat_list {
+  using half = typename repeat_list<List, Count / 2>::type;
+  using type =
+      std::conditional_t<Count % 2 == 0, typename join<half, half>::type, typename join<half, half, List>::type>;
+};
+template <class List>
+struct repeat_list<List, 1> {
+  using type = List;
+};
+template <class List>
+struct repeat_list<List, 0> {
+  using type = node_list<>;
+};
+template <std::size_t Count, class... Layers>
+struct unfold<repeat<Count, Layers...>> {
+  using type = typename repeat_list<typename unfold<sequential<Layers...>>::type, Count>::type;
+};
+
+/// Splits the projection, if any, from a residual's body.
+template <class Body, class... Layers>
+struct split_residual;
+template <class... Body>
+struct split_residual<sequential<Body...>> {
+  using body = sequential<Body...>;
+  using shortcut = sequential<>;
+};
+template <class... Body, class... Shortcut>
+struct split_residual<sequential<Body...>, projection<Shortcut...>> {
+  using body = sequential<Body...>;
+  using shortcut = sequential<Shortcut...>;
+};
+template <class... Body, class Next, class... Rest>
+struct split_residual<sequential<Body...>, Next, Rest...> : split_residual<sequential<Body..., Next>, Rest...> {};
+
+template <class... Layers>
+struct unfold<residual<Layers...>> {
+  using split = split_residual<sequential<>, Layers...>;
+  using type = typename merge_lists<branch_sum, typename unfold<typename split::body>::type,
+                                    typename unfold<typename split::shortcut>::type>::type;
+};
+template <class Layer, class First, class Second>
+struct unfold<merge<Layer, First, Second>>
+    : merge_lists<Layer, typename unfold<First>::type, typename unfold<Second>::type> {};
+
+template <class List>
+struct freeze;
+template <class... Nodes>
+struct freeze<node_list<Nodes...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, true, Nodes::group,
+                              typename Nodes::tie_type, Nodes::later>...>;
+};
+template <class... Layers>
+struct unfold<frozen<Layers...>> : freeze<typename unfold<sequential<Layers...>>::type> {};
+
+template <std::size_t Group, class List>
+struct put_into_group;
+template <std::size_t Group, class... Nodes>
+struct put_into_group<Group, node_list<Nodes...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Group,
+                              typename Nodes::tie_type, Nodes::later>...>;
+};
+template <std::size_t Group, class... Layers>
+struct unfold<parameter_group<Group, Layers...>> : put_into_group<Group, typename unfold<sequential<Layers...>>::type> {
+};
+
+template <std::size_t Key, class List, class Indices = std::make_index_sequence<List::size>>
+struct tie_together;
+template <std::size_t Key, class... Nodes, std::size_t... Index>
+struct tie_together<Key, node_list<Nodes...>, std::index_sequence<Index...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
+                              tie_once<typename Nodes::tie_type, tie<Key, Index, sizeof...(Nodes)>>, Nodes::later>...>;
+};
+template <std::size_t Key, class... Layers>
+struct unfold<tied<Key, Layers...>> : tie_together<Key, typename unfold<sequential<Layers...>>::type> {};
+
+/// The layers, with parameters that stand behind those of the node `Nodes` nodes later: compositions use it where
+/// PyTorch numbers their parameters in another order than they compute in.
+template <std::size_t Nodes, class... Layers>
+struct parameters_later {};
+template <std::size_t Count, class List>
+struct postpone;
+template <std::size_t Count, class... Nodes>
+struct postpone<Count, node_list<Nodes...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
+                              typename Nodes::tie_type, Count>...>;
+};
+template <std::size_t Count, class... Layers>
+struct unfold<parameters_later<Count, Layers...>> : postpone<Count, typename unfold<sequential<Layers...>>::type> {};
+
+template <std::size_t Index, class Type>
+struct table_entry {};
+template <class Indices, class... Types>
+struct type_table_base;
+template <std::size_t... Index, class... Types>
+struct type_table_base<std::index_sequence<Index...>, Types...> : table_entry<Index, Types>... {};
+/// Constant-time lookup of a type by index.
+template <class... Types>
+struct type_table : type_table_base<std::index_sequence_for<Types...>, Types...> {};
+template <std::size_t Index, class Type>
+std::type_identity<Type> look_up(table_entry<Index, Type>);
+template <std::size_t Index, class Table>
+using type_at = typename decltype(look_up<Index>(Table{}))::type;
+
+/// Calls f(std::integral_constant<std::size_t, 0>{}), …, f(…<Count - 1>); no fold, which clang limits to 256 operands.
+template <std::size_t Count, class Function>
+constexpr void for_each_index(Function&& f) {
+  [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+    using expand = int[];
+    static_cast<void>(expand{0, (static_cast<void>(f(std::integral_constant<std::size_t, Index>{})), 0)...});
+  }
+  (std::make_index_sequence<Count>{});
+}
+
+template <class Layer, class Function>
+constexpr void call_with_layer(Function& f, std::size_t index) {
+  f(std::type_identity<Layer>{}, index);
+}
+template <class Function, class... Layers>
+constexpr void call_in_order(std::type_identity<type_table<Layers...>> /*layers*/, Function& f) {
+  using call = void (*)(Function&, std::size_t);
+  constexpr std::array<call, sizeof...(Layers)> calls{&call_with_layer<Layers, Function>...};
+  for (std::size_t i = 0; i < sizeof...(Layers); ++i) calls[i](f, i);
+}
+/// Calls f(std::type_identity<layer>{}, index) for the layers of a `structure` in their order. It is compiled once for
+/// each type of layer, however many nodes there are.
+template <class Structure, class Function>
+constexpr void for_each_layer(Function&& f) {
+  call_in_order(std::type_identity<typename Structure::table>{}, f);
+}
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/graph/mistakes.hpp - what a layer's check(shape) may answer; each has its sentence in errors.hpp
+
+#include <ratio>
+
+namespace pergrad::inline v0_1::detail {
+
+enum class mistake {
+  none,
+  no_output_shape,
+  no_parameter_count,
+  no_forward,
+  no_backward,
+  no_factors,
+  factors_do_not_cover,
+  factor_outside_tape,
+  mixes_samples,
+  needs_an_image,
+  needs_features,
+  needs_channels_and_positions,
+  needs_a_volume,
+  needs_two_axes,
+  reshape_changes_size,
+  output_padding_too_large,
+  kernel_too_large,
+  groups_do_not_divide,
+  pool_padding_too_large,
+  zero_is_no_size,
+  option_not_offered,
+  no_probability,
+  softmax_is_in_the_loss,
+  activation_not_offered,
+  layer_of_pytorch_not_offered,
+  rejects_input,
+  no_output,
+  branches_differ,
+  element_function_changes_shape,
+  ids_into_a_float_layer,
+  needs_ids,
+  needs_a_sequence,
+  tied_blocks_differ,
+  ties_nest,
+  lengths_are_lost,
+  not_on_tiles,
+  heads_do_not_divide,
+  branches_do_not_fit,
+  branches_differ_in_length,
+  branches_not_given
+};
+
+/// What to say of an input that has not `axes` axes besides its channels.
+[[nodiscard]] constexpr mistake wrong_rank(std::size_t axes) noexcept {
+  return axes == 1   ? mistake::needs_channels_and_positions
+         : axes == 2 ? mistake::needs_an_image
+                     : mistake::needs_a_volume;
+}
+
+/// Stands in the place of a composition with an option (or a layer) that is none of its own, and says so.
+template <class Option>
+struct no_such_option {
+  [[nodiscard]] static constexpr mistake check(shape /*in*/) noexcept { return mistake::option_not_offered; }
+};
+
+/// Whether a type is a std::ratio.
+template <class Type>
+inline constexpr bool is_ratio = false;
+template <std::intmax_t Numerator, std::intmax_t Denominator>
+inline constexpr bool is_ratio<std::ratio<Numerator, Denominator>> = true;
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/graph/stand_ins.hpp - what takes the place of anything made from a program that was explained to be wrong
+//
+// The compiler has printed one error; every use of a stand-in is allowed, means nothing and prints nothing. A class
+// template that has a network for an argument has its stand-in here, so that the network's mistake is the only one that
+// is reported.
+
+#include <vector>
+
+namespace pergrad::inline v0_1 {
+
+template <class Network>
+class tape;
+template <class Network, class Loss>
+class batch;
+template <class Network, bool IsPrivate>
+class released_gradient;
+template <class Network>
+class bounded_total;
+template <class Network>
+class sgd;
+template <class Network>
+class adam;
+namespace unprotected {
+template <class Network>
+class gradient;
+}  // namespace unprotected
+
+/// A base in the library's own namespace, so that functions called by their short names are found for stand-ins as
+/// well.
+struct stand_in_base {};
+
+namespace error {
+
+/// Stands in for an expression or an object; takes whatever is done with it.
+struct explained : stand_in_base {
+  template <class... Any>
+  explicit(false) explained(Any&&...) noexcept {}  // NOLINT(google-explicit-constructor)
+  template <class Any>
+  explained& operator=(Any&&) noexcept {
+    return *this;
+  }
+  template <class Any>
+  explained& operator+=(Any&&) noexcept {
+    return *this;
+  }
+
+  [[nodiscard]] static constexpr std::size_t size() noexcept { return 0; }
+  [[nodiscard]] static constexpr std::size_t capacity() noexcept { return 0; }
+  [[nodiscard]] static constexpr std::size_t bytes() noexcept { return 0; }
+  [[nodiscard]] static constexpr double sensitivity() noexcept { return 0; }
+  [[nodiscard]] static constexpr double standard_deviation() noexcept { return 0; }
+  [[nodiscard]] static constexpr bool within_budget() noexcept { return false; }
+  [[nodiscard]] static constexpr bool next() noexcept { return false; }
+  [[nodiscard]] static explained gradients() noexcept { return {}; }
+  template <class... Any>
+  [[nodiscard]] static explained begin(Any&&...) noexcept {
+    return {};
+  }
+  [[nodiscard]] static constexpr std::size_t steps() noexcept { return 0; }
+  template <class... Any>
+  [[nodiscard]] static constexpr double epsilon(Any&&...) noexcept {
+    return 0;
+  }
+  [[nodiscard]] static explained accountant() noexcept { return {}; }
+  [[nodiscard]] static explained leaf() noexcept { return {}; }
+  template <class Index>
+  [[nodiscard]] explained operator[](Index&&) const noexcept {
+    return {};
+  }
+  template <class... Any>
+  static void step(Any&&...) noexcept {}
+  template <class... Any>
+  static void clear(Any&&...) noexcept {}
+};
+
+/// Stands in for values that nobody can compute; becomes a vector of any numbers.
+struct unknown_values : std::vector<double> {
+  template <class Value>
+  explicit(false) operator std::vector<Value>() const {  // NOLINT(google-explicit-constructor)
+    return {};
+  }
+};
+
+/// Stands in for a number that belongs to a wrong network: usable as one, and equal to whatever a static_assert
+/// expects.
+struct unknown_count {
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  constexpr explicit(false) operator std::size_t() const noexcept { return 1; }
+  template <class Any>
+  friend constexpr bool operator==(const unknown_count&, const Any&) noexcept {
+    return true;
+  }
+};
+struct unknown_shape : shape {
+  constexpr unknown_shape() noexcept : shape{1} {}
+  template <class Any>
+  friend constexpr bool operator==(const unknown_shape&, const Any&) noexcept {
+    return true;
+  }
+};
+
+/// Stands in for an object that holds numbers of type `Scalar`.
+template <class Scalar>
+struct stand_in : explained {
+  using explained::explained;
+  using explained::operator=;
+  using scalar = Scalar;
+
+  [[nodiscard]] static std::span<Scalar> values() noexcept { return {}; }
+  [[nodiscard]] static std::span<Scalar> parameters() noexcept { return {}; }
+  [[nodiscard]] static std::span<Scalar> frozen_parameters() noexcept { return {}; }
+  [[nodiscard]] static std::span<Scalar> all_parameters() noexcept { return {}; }
+  [[nodiscard]] static std::span<Scalar> layer_parameters(std::size_t /*index*/) noexcept { return {}; }
+  [[nodiscard]] static stand_in last_update() noexcept { return {}; }
+};
+
+/// Stands in for a network.
+template <class Explanation, class Scalar>
+struct wrong_network : stand_in<Scalar> {
+  using stand_in<Scalar>::stand_in;
+  using tape = pergrad::tape<wrong_network>;
+  template <class Other>
+  using rebind = wrong_network<Explanation, Other>;
+  using input_value = Scalar;
+  static constexpr unknown_count parameter_count{};
+  static constexpr unknown_count frozen_parameter_count{};
+  static constexpr unknown_shape input_shape{};
+  static constexpr unknown_shape output_shape{};
+};
+
+/// The one class whose body is the explanation; of a sound network, nothing.
+template <class Network>
+struct explanation_of {
+  using type = char;
+};
+template <class Explanation, class Scalar>
+struct explanation_of<wrong_network<Explanation, Scalar>> {
+  using type = Explanation;
+};
+
+}  // namespace error
+
+namespace detail {
+
+/// Base of what stands in for a loss of PyTorch's (losses/not_offered.hpp).
+struct loss_not_offered;
+
+template <class Type>
+inline constexpr bool is_explained = std::is_base_of_v<error::explained, std::remove_cvref_t<Type>>;
+template <class... Types>
+inline constexpr bool any_explained = (is_explained<Types> || ...);
+
+/// What is wrong with a loss, as a class whose body says so; `char` if nothing is, or if the network is wrong already.
+template <class Network, class Loss>
+[[nodiscard]] constexpr auto explanation_of_loss() {
+  if constexpr (is_explained<Network>) {
+    return std::type_identity<char>{};
+  } else if constexpr (std::is_base_of_v<loss_not_offered, Loss>) {
+    return std::type_identity<error::loss_of_pytorch_not_offered<Loss>>{};
+  } else if constexpr (!loss<Loss>) {
+    return std::type_identity<error::not_a_loss<Loss>>{};
+  } else if constexpr (!Loss::accepts(Network::output_shape)) {
+    return std::type_identity<
+        error::loss_rejects_the_networks_output<Loss, error::gets_shape<Network::output_shape>>>{};
+  } else {
+    return std::type_identity<char>{};
+  }
+}
+template <class Network, class Loss>
+using loss_explanation = typename decltype(explanation_of_loss<Network, Loss>())::type;
+/// No training, no batch: the network or the loss is wrong.
+template <class Network, class Loss>
+inline constexpr bool cannot_be_trained =
+    is_explained<Network> || !std::is_same_v<loss_explanation<Network, Loss>, char>;
+
+}  // namespace detail
+
+// clang-format off
+template <class Explanation, class Scalar>
+class tape<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
+template <class Explanation, class Scalar, bool IsPrivate>
+class released_gradient<error::wrong_network<Explanation, Scalar>, IsPrivate> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
+template <class Explanation, class Scalar>
+class bounded_total<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
+template <class Explanation, class Scalar>
+class sgd<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { static_assert(sizeof(Explanation) != 0); public: using error::stand_in<Scalar>::stand_in; };
+template <class Explanation, class Scalar>
+class adam<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { static_assert(sizeof(Explanation) != 0); public: using error::stand_in<Scalar>::stand_in; };
+template <class Explanation, class Scalar>
+class unprotected::gradient<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
+template <class Network, class Loss> requires detail::cannot_be_trained<Network, Loss>
+class batch<Network, Loss> : public error::stand_in<typename Network::scalar> {
+  static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
+  static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
+ public:
+  using error::stand_in<typename Network::scalar>::stand_in;
+};
+template <class... Given> sgd(const Given&...) -> sgd<error::wrong_network<error::optimizer_of_no_network<Given...>, float>>;
+template <class... Given> adam(const Given&...) -> adam<error::wrong_network<error::optimizer_of_no_network<Given...>, float>>;
+template <class... Given> batch(const Given&...) -> batch<error::wrong_network<error::batch_of_no_network<Given...>, float>, void>;
+// clang-format on
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+template <class Scalar, class Input, class... Layers>
+class static_network;
+
+namespace detail {
+
+template <class Layer>
+concept has_check = requires(shape in) {
+  { Layer::check(in) } -> std::convertible_to<mistake>;
+};
+
+/// Does one operand lie inside the `size` values it is taken from?
+[[nodiscard]] constexpr bool inside(const operand& from, std::size_t positions, std::size_t count,
+                                    std::size_t size) noexcept {
+  return positions > 0 && count > 0 &&
+         from.offset + (positions - 1) * from.position_stride + (count - 1) * from.stride < size;
+}
+
+template <class Layer>
+[[nodiscard]] constexpr mistake check_factors(shape in, shape second) {
+  const std::size_t saved = saved_count_of<Layer>(in, second);
+  const auto size_of = [&](source from) -> std::size_t {
+    if (from == source::activation) return in.size();
+    if (from == source::second_activation) return second.size();
+    return from == source::saved ? saved : output_shape_of<Layer>(in, second).size();
+  };
+  std::size_t covered = 0;
+  for (const factor& each : factors_of<Layer>(in, second)) {
+    covered += each.size();
+    if (each.sparse) {
+      const bool all_inside = each.delta.from != source::ones &&
+                              inside(each.delta, each.positions, each.columns, size_of(each.delta.from)) &&
+                              each.other.from == source::activation && in.ids == each.rows &&
+                              each.positions == in.size();
+      if (!all_inside) return mistake::factor_outside_tape;
+      continue;
+    }
+    const std::size_t other_count = each.outer ? each.columns : each.rows;
+    const bool other_inside = (each.other.from == source::ones && !each.outer) ||
+                              inside(each.other, each.positions, other_count, size_of(each.other.from));
+    const bool delta_inside =
+        each.delta.from != source::ones && inside(each.delta, each.positions, each.rows, size_of(each.delta.from));
+    if (!delta_inside || !other_inside) return mistake::factor_outside_tape;
+  }
+  return covered == parameter_count_of<Layer>(in, second) ? mistake::none : mistake::factors_do_not_cover;
+}
+
+/// What is wrong with a layer that has functions of its own, once these are there.
+template <class Layer>
+[[nodiscard]] constexpr mistake diagnose_own(shape in, shape second) {
+  if constexpr (has_accepts<Layer>) {
+    if (!Layer::accepts(in)) return mistake::rejects_input;
+  }
+  if (output_shape_of<Layer>(in, second).size() == 0) return mistake::no_output;
+  if constexpr (has_factors<Layer>) {
+    return check_factors<Layer>(in, second);
+  } else {
+    return parameter_count_of<Layer>(in, second) == 0 ? mistake::none : mistake::no_factors;
+  }
+}
+template <class Layer>
+[[nodiscard]] constexpr mistake diagnose_tiled(shape in, shape second) {
+  if constexpr (!is_tiled<Layer> || !has_output_shape<Layer>) {
+    return mistake::not_on_tiles;
+  } else {
+    mistake found = mistake::none;
+    if constexpr (requires { Layer::check(in, second); }) {
+      found = Layer::check(in, second);
+    } else if constexpr (has_check<Layer>) {
+      found = Layer::check(in);
+    }
+    if (found != mistake::none) return found;
+    if (second.ids != 0) return mistake::branches_do_not_fit;  // to a layer with two inputs both are numbers
+    return diagnose_own<Layer>(in, second);
+  }
+}
+
+/// May a layer get samples of varying length? Either it works position by position (the executor keeps zero what is
+/// beyond), or it says what becomes of the length, or it takes care of lengths itself. Positions must lie along the
+/// axis that the layer takes for them.
+template <class Layer>
+[[nodiscard]] constexpr bool keeps_lengths(shape in, shape out) {
+  constexpr bool knows = requires { requires Layer::knows_lengths; };
+  constexpr bool channels_first = requires { requires Layer::channels_first; };
+  constexpr bool either = requires { requires Layer::is_transpose; };
+  if (in.varying_axis() == 0) return true;
+  if (in.varying_axis() == 2 && !channels_first && !either && (knows || out != in)) return false;
+  if (in.varying_axis() == 1 && channels_first) return false;
+  return knows || out.varying_axis() != 0;
+}
+
+/// Whether a layer may stand behind one other: it says what it makes of one shape.
+template <class Layer>
+inline constexpr bool takes_one_input = requires(shape in) {
+  Layer::output_shape(in);
+};
+
+/// What is wrong with a layer on this input, before anything else of it is used.
+template <class Layer>
+[[nodiscard]] constexpr mistake diagnose(shape in, shape second) {
+  if constexpr (is_mixing<Layer>) {
+    return mistake::mixes_samples;
+  } else if (in.ids != 0 && !takes_ids<Layer>) {
+    return mistake::ids_into_a_float_layer;
+  } else if constexpr (is_branch_sum<Layer>) {
+    return in == second ? mistake::none : mistake::branches_differ;
+  } else if constexpr (requires { Layer::on_tiles; }) {
+    return diagnose_tiled<Layer>(in, second);
+  } else if constexpr (has_check<Layer>) {
+    return Layer::check(in);
+  } else if constexpr (is_reshape<Layer>) {
+    return Layer::output_shape(in).size() == in.size() ? mistake::none : mistake::no_output;
+  } else if constexpr (has_value<Layer>) {
+    return output_shape_of<Layer>(in) == in ? mistake::none : mistake::element_function_changes_shape;
+  } else if constexpr (has_output_shape<Layer> && (has_affine<Layer> || has_windows<Layer>)) {
+    return Layer::output_shape(in).size() == 0 ? mistake::no_output : mistake::none;
+  } else if constexpr (!has_output_shape<Layer>) {
+    return mistake::no_output_shape;
+  } else if constexpr (!has_parameter_count<Layer>) {
+    return mistake::no_parameter_count;
+  } else if constexpr (!has_general_forward<Layer>) {
+    return mistake::no_forward;
+  } else if constexpr (!has_general_backward<Layer>) {
+    return mistake::no_backward;
+  } else {
+    return diagnose_own<Layer>(in, {});
+  }
+}
+
+/// The unfolded list of a network with its shapes; stops inferring at the first mistake.
+template <class Input, class List, class... Layers>
+struct unfolded;
+template <class Input, class... Nodes, class... Layers>
+struct unfolded<Input, node_list<Nodes...>, Layers...> {
+  static constexpr std::size_t size = sizeof...(Nodes);
+  using table = type_table<typename Nodes::layer_type...>;
+  template <std::size_t Index>
+  using layer_at = type_at<Index, table>;
+
+  struct findings {
+    std::array<shape, size + 1> shapes{};
+    std::array<std::size_t, size + 1> parameter_counts{};   ///< parameters that node i uses
+    std::array<std::size_t, size + 1> parameter_offsets{};  ///< their place; frozen ones lie behind all others
+    std::array<std::size_t, size + 1> trained_counts{};     ///< 0 if they are frozen
+    std::array<std::size_t, size + 1> owners{};  ///< the first node that uses the same parameters: i unless tied
+    std::array<std::size_t, size + 1> groups{};  ///< clipping groups
+    std::array<std::size_t, size + 1>
+        inputs{};  // slot that node i reads; slot 0 is the network's input, node i writes i + 1
+    std::array<std::size_t, size + 1> inputs2{};         // second slot of a node with two inputs, else 0
+    std::array<std::size_t, size + 1> length_origins{};  // the last slot before a slot that changed the lengths
+    std::size_t trained = 0;                             // parameters that are trained
+    std::size_t frozen = 0;
+    std::size_t first_mistake = size;
+    mistake what = mistake::none;
+  };
+  static constexpr findings find() {
+    using diagnose_function = mistake (*)(shape, shape);
+    using shape_function = shape (*)(shape, shape);
+    using count_function = std::size_t (*)(shape, shape);
+    using lengths_function = bool (*)(shape, shape);
+    constexpr std::array<std::size_t, size + 1> back{Nodes::back..., 0};
+    constexpr std::array<std::size_t, size + 1> back2{Nodes::back2..., 0};
+    constexpr std::array<std::size_t, size + 1> group_numbers{Nodes::group..., 0};
+    constexpr std::array<std::size_t, size + 1> later{Nodes::later..., 0};
+    constexpr std::array<bool, size + 1> is_frozen{Nodes::is_frozen..., false};
+    constexpr std::array<tie_number, size + 1> ties{tie_of<typename Nodes::tie_type>..., tie_number{}};
+    constexpr std::array<bool, size + 1> tied_by_two{std::is_same_v<typename Nodes::tie_type, tied_twice>..., false};
+    constexpr std::array<diagnose_function, size + 1> diagnoses{&diagnose<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<lengths_function, size + 1> lengths{&keeps_lengths<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<bool, size + 1> takes_one{takes_one_input<typename Nodes::layer_type>..., true};
+    constexpr std::array<bool, size + 1> takes_two{has_two_inputs<typename Nodes::layer_type>..., false};
+    constexpr std::array<bool, size + 1> joins{joins_positions<typename Nodes::layer_type>..., false};
+    constexpr std::array<bool, size + 1> changes_length{has_output_length<typename Nodes::layer_type>..., false};
+    findings result;
+    result.shapes[0] = Input::value;
+    for (std::size_t i = 0; i < size; ++i) {
+      result.inputs[i] = i + 1 - back[i];
+      result.inputs2[i] = back2[i] == 0 ? 0 : i + 1 - back2[i];
+      result.groups[i] = group_numbers[i];
+      const shape in = result.shapes[result.inputs[i]];
+      const shape in2 = back2[i] == 0 ? shape{} : result.shapes[result.inputs2[i]];
+      const bool as_many_inputs = back2[i] != 0 ? takes_two[i] : takes_one[i] || !takes_two[i];
+      result.what = as_many_inputs ? diagnoses[i](in, in2) : mistake::branches_do_not_fit;
+      if (result.what == mistake::none) {
+        result.shapes[i + 1] = outputs[i](in, in2);
+        result.parameter_counts[i] = counts[i](in, in2);
+        if (!lengths[i](in, result.shapes[i + 1])) result.what = mistake::lengths_are_lost;
+        if (joins[i] && !agree_in_length(result, i)) result.what = mistake::branches_differ_in_length;
+        result.length_origins[i + 1] = changes_length[i] ? i + 1 : result.length_origins[result.inputs[i]];
+      }
+      if (tied_by_two[i]) result.what = mistake::ties_nest;
+      result.owners[i] = i;
+      for (std::size_t k = 0; ties[i].size != 0 && k < i; ++k) {
+        if (ties[k].size == 0 || ties[k].key != ties[i].key || ties[k].index != ties[i].index) continue;
+        result.owners[i] = k;
+        if (ties[k].size != ties[i].size || diagnoses[k] != diagnoses[i] ||
+            result.parameter_counts[k] != result.parameter_counts[i] || is_frozen[k] != is_frozen[i]) {
+          result.what = mistake::tied_blocks_differ;
+        }
+        break;
+      }
+      if (result.what != mistake::none) {
+        result.first_mistake = i;
+        return result;
+      }
+      if (!is_frozen[i]) result.trained_counts[i] = result.parameter_counts[i];
+    }
+    result.trained = place_parameters(result, is_frozen, later, false, 0);
+    result.parameter_offsets[size] = result.trained;
+    result.frozen = place_parameters(result, is_frozen, later, true, result.trained) - result.trained;
+    for (std::size_t i = 0; i < size; ++i) result.parameter_offsets[i] = result.parameter_offsets[result.owners[i]];
+    return result;
+  }
+  /// Positions in a slot of a sample that has `length` of the network's input.
+  static constexpr std::size_t length_in(const findings& result, std::size_t slot, std::size_t length) {
+    using length_function = std::size_t (*)(shape, std::size_t);
+    constexpr std::array<length_function, size + 1> after{&output_length_of<typename Nodes::layer_type>..., nullptr};
+    if (slot == 0) return length;
+    const std::size_t before = result.inputs[slot - 1];
+    return after[slot - 1](result.shapes[before], length_in(result, before, length));
+  }
+  /// Do both inputs of a node have as many positions of every sample, however short it is?
+  static constexpr bool agree_in_length(const findings& result, std::size_t node) {
+    const std::size_t first = result.inputs[node];
+    const std::size_t second = result.inputs2[node];
+    if (result.shapes[first].varying_axis() == 0 || result.length_origins[first] == result.length_origins[second]) {
+      return true;
+    }
+    for (std::size_t length = 0; length <= Input::value.e0; ++length) {
+      if (length_in(result, first, length) != length_in(result, second, length)) return false;
+    }
+    return true;
+  }
+  /// Gives the owners of parameters their places from `end` on, node after node but for those that stand later; returns
+  /// the end.
+  static constexpr std::size_t place_parameters(findings& result, const std::array<bool, size + 1>& is_frozen,
+                                                const std::array<std::size_t, size + 1>& later, bool frozen,
+                                                std::size_t end) {
+    std::size_t most = 0;
+    for (const std::size_t each : later) most = each > most ? each : most;
+    for (std::size_t i = 0; i < size; ++i) {
+      for (std::size_t back = 0; back <= most && back <= i; ++back) {
+        const std::size_t candidate = back == 0 ? i : i - (most < i ? most : i) + back - 1;
+        if (later[candidate] != i - candidate || result.owners[candidate] != candidate ||
+            is_frozen[candidate] != frozen) {
+          continue;
+        }
+        result.parameter_offsets[candidate] = end;
+        end += result.parameter_counts[candidate];
+      }
+    }
+    return end;
+  }
+  static constexpr findings found = find();
+
+  /// Index in the user's list of the entry that node `node_index` comes from.
+  static constexpr std::size_t entry_of(std::size_t node_index) {
+    constexpr std::array<std::size_t, sizeof...(Layers) + 1> sizes{unfold<Layers>::type::size..., 0};
+    std::size_t end = 0;
+    for (std::size_t entry = 0; entry < sizeof...(Layers); ++entry) {
+      end += sizes[entry];
+      if (node_index < end) return entry;
+    }
+    return sizeof...(Layers);
+  }
+
+  static constexpr const auto& shapes = found.shapes;
+  static constexpr const auto& parameter_counts = found.parameter_counts;
+  static constexpr const auto& parameter_offsets = found.parameter_offsets;
+  static constexpr const auto& trained_counts = found.trained_counts;
+  static constexpr const auto& owners = found.owners;
+  static constexpr const auto& groups = found.groups;
+  static constexpr const auto& inputs = found.inputs;
+  static constexpr const auto& inputs2 = found.inputs2;
+};
+
+template <class Input, class... Layers>
+using structure = unfolded<Input, typename join<typename unfold<Layers>::type...>::type, Layers...>;
+
+}  // namespace detail
+
+namespace detail {
+
+template <mistake What, class Where, class Layer, class Given, class Structure, std::size_t Index>
+constexpr auto explain() {
+  using namespace error;
+  // clang-format off
+  if constexpr (What == mistake::no_output_shape) return std::type_identity<no_output_shape<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_parameter_count) return std::type_identity<no_parameter_count<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_forward) return std::type_identity<no_forward<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_backward) return std::type_identity<no_backward<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_factors) return std::type_identity<no_factors<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::factor_outside_tape) return std::type_identity<factor_reads_outside_the_tape<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::mixes_samples) return std::type_identity<mixes_samples<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_an_image) return std::type_identity<needs_an_image<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_features) return std::type_identity<needs_features<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_channels_and_positions) return std::type_identity<needs_channels_and_positions<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_a_volume) return std::type_identity<needs_a_volume<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_two_axes) return std::type_identity<needs_two_axes<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::reshape_changes_size) return std::type_identity<reshape_changes_size<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::output_padding_too_large) return std::type_identity<output_padding_too_large<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::kernel_too_large) return std::type_identity<kernel_larger_than_padded_input<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::groups_do_not_divide) return std::type_identity<groups_do_not_divide_channels<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::pool_padding_too_large) return std::type_identity<padding_larger_than_half_the_window<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::zero_is_no_size) return std::type_identity<zero_is_no_size<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::option_not_offered) return std::type_identity<option_not_offered<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::softmax_is_in_the_loss) return std::type_identity<error::softmax_is_in_the_loss<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::activation_not_offered) return std::type_identity<error::activation_not_offered<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::layer_of_pytorch_not_offered) return std::type_identity<error::layer_of_pytorch_not_offered<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_probability) return std::type_identity<probability_out_of_range<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::rejects_input) return std::type_identity<layer_rejects_its_input<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_output) return std::type_identity<layer_gives_no_output<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::element_function_changes_shape) return std::type_identity<element_function_changes_shape<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::ids_into_a_float_layer) return std::type_identity<ids_into_a_float_layer<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_ids) return std::type_identity<needs_ids<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_a_sequence) return std::type_identity<needs_a_sequence<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::ties_nest) return std::type_identity<ties_nest<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::tied_blocks_differ) return std::type_identity<tied_blocks_differ<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::lengths_are_lost) return std::type_identity<lengths_are_lost<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::branches_differ_in_length) return std::type_identity<branches_differ_in_length<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::branches_not_given) return std::type_identity<branches_not_given<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::not_on_tiles) return std::type_identity<not_on_tiles<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::heads_do_not_divide) return std::type_identity<heads_do_not_divide_features<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::branches_do_not_fit) {
+    return std::type_identity<branches_do_not_fit<Where, Layer, Given, gets_shape<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
+  }
+  else if constexpr (What == mistake::branches_differ) {
+    return std::type_identity<residual_branches_differ<Where, Given, gets_shape<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
+  } else {
+    using layer = typename Structure::template layer_at<Index>;
+    constexpr shape in = Structure::found.shapes[Structure::found.inputs[Index]];
+    constexpr shape in2 = Structure::found.shapes[Structure::found.inputs2[Index]];
+    constexpr std::size_t covered = [](shape given, shape second) {
+      std::size_t sum = 0;
+      for (const factor& each : factors_of<layer>(given, second)) sum += each.size();
+      return sum;
+    }(in, in2);
+    return std::type_identity<factors_do_not_cover_the_parameters<Where, Layer, count<covered>, count<parameter_count_of<layer>(in, in2)>>>{};
+  }
+  // clang-format on
+}
+
+[[nodiscard]] constexpr bool all_extents_positive(shape of) noexcept {
+  return of.e0 != 0 && (of.e1 != 0 || of.e2 == 0) && (of.e2 != 0 || of.e3 == 0);
+}
+
+/// Behind the gate: a sound network, of which nothing is to be said.
+template <class Input, class... Layers>
+struct sound {
+  template <class Scalar>
+  using network = static_network<Scalar, Input, Layers...>;
+  static constexpr int say() noexcept { return 0; }
+};
+/// `chosen` is a sound network, or the explanation of what is wrong.
+template <class Input, class... Layers>
+struct gate {
+  static constexpr auto choose() {
+    if constexpr (sizeof...(Layers) == 0 || structure<Input, Layers...>::size == 0) {
+      return std::type_identity<error::empty_network<error::gets<Input>>>{};
+    } else if constexpr (!all_extents_positive(Input::value)) {
+      return std::type_identity<error::not_a_shape<error::gets<Input>>>{};
+    } else {
+      using found = structure<Input, Layers...>;
+      if constexpr (found::found.what != mistake::none) {
+        constexpr std::size_t index = found::found.first_mistake;
+        return explain<found::found.what, error::at_layer<found::entry_of(index)>,
+                       error::layer_type<typename found::template layer_at<index>>,
+                       error::gets_shape<found::found.shapes[found::found.inputs[index]]>, found, index>();
+      } else {
+        return std::type_identity<sound<Input, Layers...>>{};
+      }
+    }
+  }
+  using chosen = typename decltype(choose())::type;
+};
+template <shape Input, class... Layers>
+using chosen = typename gate<shape_name<Input>, Layers...>::chosen;
+/// A network, once what is to be said of it is said: by a call, so that nothing stands between the program's line and
+/// the sentence, and the compiler prints little.
+template <class Network, int /*said*/>
+using explained_network = Network;
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+// pergrad/initialise.hpp - first values of the parameters, by PyTorch's names and with PyTorch's defaults
+//
+// Initial values are public: they need no secure randomness. Every value is a pure function of (seed, parameter index),
+// so a network starts alike on any machine. fan_in = in / groups * taps, fan_out = out * taps as
+// torch.nn.init counts them.
+
+#include <cmath>
+#include <numbers>
+
+// pergrad/detail/float_environment.hpp - the rounding that proofs count on, whatever a caller's thread is set to
+//
+// Bounds and factors are proven for IEEE's default: to nearest, subnormal numbers kept. A program may have set its
+// thread otherwise, and a processor may take longer over subnormal numbers, so both are set where they matter: in every
+// task of an executor's threads, and in every verb that computes on its caller's thread.
+
+namespace pergrad::inline v0_1::detail {
+
+enum class subnormal_numbers { kept, flushed };
+
+/// Rounds to nearest while it lives, and keeps subnormal numbers or takes them for zeros.
+class float_environment {
+ public:
+  explicit float_environment(subnormal_numbers wanted = subnormal_numbers::kept) noexcept : before_{current()} {
+#if defined(__SSE__)
+    constexpr std::uint32_t control = 0xffc0;  // the rest are flags of what has happened
+    constexpr std::uint32_t to_nearest = 0x1f80;
+    constexpr std::uint32_t flush = 0x8040;
+    const std::uint32_t now = wanted == subnormal_numbers::kept ? to_nearest : to_nearest | flush;
+    changes_ = (before_ & control) != now;
+    if (changes_) __builtin_ia32_ldmxcsr(now);
+#elif defined(__aarch64__)
+    constexpr word control = 0x3c0'0000;
+    constexpr word flush = word{1} << 24U;
+    const word now = wanted == subnormal_numbers::kept ? 0 : flush;
+    changes_ = (before_ & control) != now;
+    if (changes_) __asm__ __volatile__("msr fpcr, %0" : : "r"(now));
+#else
+    static_cast<void>(wanted);
+#endif
+  }
+  float_environment(const float_environment&) = delete;
+  float_environment& operator=(const float_environment&) = delete;
+  ~float_environment() {
+    if (!changes_) return;
+#if defined(__SSE__)
+    __builtin_ia32_ldmxcsr(before_);
+#elif defined(__aarch64__)
+    __asm__ __volatile__("msr fpcr, %0" : : "r"(before_));
+#endif
+  }
+
+ private:
+#if defined(__aarch64__)
+  using word = std::uint64_t;
+#else
+  using word = std::uint32_t;
+#endif
+  [[nodiscard]] static word current() noexcept {
+    word now = 0;
+#if defined(__SSE__)
+    now = __builtin_ia32_stmxcsr();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("mrs %0, fpcr" : "=r"(now));
+#endif
+    return now;
+  }
+
+  word before_;
+  bool changes_ = false;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// splitmix64 of (seed, index): public randomness, not for anything private (Steele, Lea & Flood 2014).
+[[nodiscard]] constexpr std::uint64_t public_bits(std::uint64_t seed, std::uint64_t index) noexcept {
+  std::uint64_t state = seed * 0xD1342543DE82EF95U + (index + 1) * 0x9E3779B97F4A7C15U;
+  state = (state ^ (state >> 30U)) * 0xBF58476D1CE4E5B9U;
+  state = (state ^ (state >> 27U)) * 0x94D049BB133111EBU;
+  return state ^ (state >> 31U);
+}
+/// Uniform in [0, 1) with 53 bits.
+[[nodiscard]] constexpr double public_uniform(std::uint64_t seed, std::uint64_t index) noexcept {
+  return static_cast<double>(public_bits(seed, index) >> 11U) * 0x1p-53;
+}
+[[nodiscard]] inline double public_normal(std::uint64_t seed, std::uint64_t index) noexcept {
+  const double radius = std::sqrt(-2 * std::log1p(-public_uniform(seed, 2 * index)));
+  return radius * std::cos(2 * std::numbers::pi * public_uniform(seed, 2 * index + 1));
+}
+
+struct fans {
+  double in = 1;
+  double out = 1;
+};
+
+}  // namespace detail
+
+/// PyTorch's own default of `nn.Linear` and `nn.Conv2d` (reset_parameters): weights and biases uniform in
+/// ±1/sqrt(fan_in).
+struct layer_default {
+  std::uint64_t seed = 0;
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept { return bias(index, fan); }
+  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept {
+    return (2 * detail::public_uniform(seed, index) - 1) / std::sqrt(fan.in);
+  }
+};
+/// `nn.init.kaiming_uniform_`: weights uniform in ±gain sqrt(3 / fan_in), gain = sqrt(2 / (1 + a²)); biases as
+/// `layer_default`.
+struct kaiming_uniform : layer_default {
+  double negative_slope = 0;
+  constexpr explicit kaiming_uniform(std::uint64_t with_seed, double a = 0)
+      : layer_default{with_seed}, negative_slope{a} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    const double bound = std::sqrt(6 / ((1 + negative_slope * negative_slope) * fan.in));
+    return bound * (2 * detail::public_uniform(seed, index) - 1);
+  }
+};
+/// `nn.init.kaiming_normal_`: weights N(0, gain² / fan_in); biases as `layer_default`.
+struct kaiming_normal : layer_default {
+  double negative_slope = 0;
+  constexpr explicit kaiming_normal(std::uint64_t with_seed, double a = 0)
+      : layer_default{with_seed}, negative_slope{a} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    return std::sqrt(2 / ((1 + negative_slope * negative_slope) * fan.in)) * detail::public_normal(seed, index);
+  }
+};
+/// `nn.init.xavier_uniform_`: weights uniform in ±gain sqrt(6 / (fan_in + fan_out)); biases as `layer_default`.
+struct xavier_uniform : layer_default {
+  double gain = 1;
+  constexpr explicit xavier_uniform(std::uint64_t with_seed, double with_gain = 1)
+      : layer_default{with_seed}, gain{with_gain} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    return gain * std::sqrt(6 / (fan.in + fan.out)) * (2 * detail::public_uniform(seed, index) - 1);
+  }
+};
+/// `nn.init.xavier_normal_`: weights N(0, gain² · 2 / (fan_in + fan_out)); biases as `layer_default`.
+struct xavier_normal : layer_default {
+  double gain = 1;
+  constexpr explicit xavier_normal(std::uint64_t with_seed, double with_gain = 1)
+      : layer_default{with_seed}, gain{with_gain} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    return gain * std::sqrt(2 / (fan.in + fan.out)) * detail::public_normal(seed, index);
+  }
+};
+/// `nn.init.uniform_` on every parameter: uniform in [low, high).
+struct uniform {
+  std::uint64_t seed = 0;
+  double low = 0;
+  double high = 1;
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
+    return low + (high - low) * detail::public_uniform(seed, index);
+  }
+  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
+};
+/// `nn.init.normal_` on every parameter: N(mean, standard_deviation²).
+struct normal {
+  std::uint64_t seed = 0;
+  double mean = 0;
+  double standard_deviation = 1;
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
+    return mean + standard_deviation * detail::public_normal(seed, index);
+  }
+  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
+};
+/// `nn.init.constant_` on every parameter.
+struct constant {
+  double value = 0;
+  [[nodiscard]] double weight(std::uint64_t /*index*/, detail::fans /*fan*/) const noexcept { return value; }
+  [[nodiscard]] double bias(std::uint64_t /*index*/, detail::fans /*fan*/) const noexcept { return value; }
+};
+/// `nn.init.zeros_` on every parameter.
+struct zeros : constant {};
+/// `nn.init.ones_` on every parameter.
+struct ones : constant {
+  constexpr ones() : constant{1} {}
+};
+
+namespace detail {
+
+/// Rows of a table (embedding, positions): N(0, 1), as `nn.Embedding` begins, where an initialiser means "what PyTorch
+/// does"; any other as it says.
+template <class Initialiser, class Scalar>
+void initialise_rows(const Initialiser& initialiser, fans fan, std::uint64_t first, std::span<Scalar> rows) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if constexpr (std::is_same_v<Initialiser, layer_default>) {
+      rows[i] = static_cast<Scalar>(public_normal(initialiser.seed, first + i));
+    } else {
+      rows[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
+    }
+  }
+}
+
+/// Weights, then biases, all of one fan.
+template <class Initialiser, class Scalar>
+void initialise_block(const Initialiser& initialiser, fans fan, std::size_t weights, std::uint64_t first,
+                      std::span<Scalar> parameters) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i] =
+        static_cast<Scalar>(i < weights ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
+  }
+}
+
+/// Fills one layer's parameters. A layer may bring its own `initialise(in, initialiser, first_index, parameters)`; one
+/// with two inputs takes the second's shape behind the first's.
+template <class Layer, class Initialiser, class Scalar>
+void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first, std::span<Scalar> parameters,
+                           [[maybe_unused]] shape second = {}) {
+  const float_environment proven;
+  if constexpr (requires { Layer::initialise(in, second, initialiser, first, parameters); }) {
+    Layer::initialise(in, second, initialiser, first, parameters);
+  } else if constexpr (requires { Layer::initialise(in, initialiser, first, parameters); }) {
+    Layer::initialise(in, initialiser, first, parameters);
+  } else if constexpr (has_affine<Layer>) {
+    constexpr auto real = [](std::size_t count) { return static_cast<double>(count); };
+    const affine_map map = Layer::affine(in);
+    const fans fan{real(map.view_width()), real(map.out_channels * map.kernel.size())};
+    initialise_block(initialiser, fan, map.weight_count(), first, parameters);
+  } else {
+    const fans fan{static_cast<double>(in.size()), static_cast<double>(output_shape_of<Layer>(in).size())};
+    initialise_block(initialiser, fan, parameters.size(), first, parameters);
+  }
+}
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+template <class Network>
+class tape;
+
+namespace detail {
+
+/// Bytes of a network on a device; cuda/plan/layout.hpp knows.
+template <class Network>
+struct device_memory;
+struct network_access;
+
+}  // namespace detail
+
+/// The type behind `network`: use that name. One object holds the parameters of one model. `Input` names the shape of a
+/// sample: `of_shape<1, 28, 28>`.
+template <class Scalar, class Input, class... Layers>
+class static_network {
+ public:
+  using scalar = Scalar;
+  using structure = detail::structure<Input, Layers...>;
+  using tape = pergrad::tape<static_network>;
+  /// The same network with another scalar type.
+  template <class Other>
+  using rebind = static_network<Other, Input, Layers...>;
+
+  static constexpr shape input_shape = Input::value;
+  static constexpr shape output_shape = structure::shapes[structure::size];
+  /// Number of parameters, biases included.
+  static constexpr std::size_t parameter_count = structure::found.trained;
+  /// Number of parameters inside `frozen`, which are not trained and not part of `parameter_count`.
+  static constexpr std::size_t frozen_parameter_count = structure::found.frozen;
+  /// The type of one input value: integer ids or numbers.
+  using input_value = std::conditional_t<input_shape.ids != 0, std::int32_t, Scalar>;
+
+  /// Bytes that a tape of this network for batches of up to MaxBatch samples takes on a device, all in one allocation:
+  /// parameters, values, gradients, sums and an optimizer's moments. Needs the device part of the library.
+  template <std::size_t MaxBatch>
+  static constexpr std::size_t device_bytes = detail::device_memory<static_network>::template bytes<MaxBatch>;
+
+  /// A network whose parameters are set by an initialiser (initialise.hpp). The executor says where it will live.
+  template <class Executor, class Initialiser>
+  static_network(const Executor& /*executor*/, const Initialiser& initialiser)
+      : parameters_{parameter_count + frozen_parameter_count, "a network's parameters"} {
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (detail::may_have_parameters<Layer>) {
+        if (structure::parameter_counts[i] == 0 || structure::owners[i] != i) return;
+        detail::initialise_parameters<Layer>(initialiser, structure::shapes[structure::inputs[i]],
+                                             structure::parameter_offsets[i], layer_parameters(i),
+                                             structure::shapes[structure::inputs2[i]]);
+      }
+    });
+  }
+
+  /// What was moved from has no parameters. While a device trains them, they are brought back first, and throws what
+  /// that throws.
+  // NOLINTNEXTLINE(performance-noexcept-move-constructor,cppcoreguidelines-noexcept-move-operations): see above
+  static_network(static_network&& other) : parameters_{other.give_up()} {}
+  /// A trainer on a device that refers to this network goes on with the parameters that it gets.
+  // NOLINTNEXTLINE(performance-noexcept-move-constructor,cppcoreguidelines-noexcept-move-operations): see above
+  static_network& operator=(static_network&& other) {
+    parameters_ = other.give_up();
+    remote_.newer = false;
+    remote_.changed = true;
+    return *this;
+  }
+  // Compilers show these lines.
+  static_network(const static_network&) = delete;             // a copy is made by a word: net.clone()
+  static_network& operator=(const static_network&) = delete;  // a copy is made by a word: other = net.clone()
+  static_network() = delete;  // a network has an executor and first parameters: {exec, pergrad::kaiming_uniform{1}}
+  template <class Given>
+  explicit static_network(const Given&) = delete;  // it has both: {exec, pergrad::kaiming_uniform{1}}
+  ~static_network() = default;
+
+  /// Another network with the same parameters, frozen ones included. While a device trains them, this brings them back.
+  [[nodiscard]] static_network clone() const {
+    const std::span<const Scalar> mine = all_parameters();
+    static_network copy{detail::aligned_buffer<Scalar>{mine.size(), "a network's parameters"}};
+    std::copy(mine.begin(), mine.end(), copy.parameters_.data());
+    return copy;
+  }
+
+  /// All parameters, layer after layer, each in PyTorch's order: weight `[out, in / groups, kh, kw]`, then bias.
+  /// While a device trains them, this brings them back; a span from before a step shows the values of then.
+  [[nodiscard]] std::span<Scalar> parameters() { return all_parameters().first(parameter_count); }
+  [[nodiscard]] std::span<const Scalar> parameters() const { return all_parameters().first(parameter_count); }
+  /// The parameters of `frozen` layers, in the same order among themselves.
+  [[nodiscard]] std::span<Scalar> frozen_parameters() { return all_parameters().subspan(parameter_count); }
+  [[nodiscard]] std::span<const Scalar> frozen_parameters() const { return all_parameters().subspan(parameter_count); }
+
+  /// Both, one after the other: what a checkpoint holds.
+  [[nodiscard]] std::span<Scalar> all_parameters() {
+    pull();
+    remote_.changed = true;
+    return parameters_.span();
+  }
+  [[nodiscard]] std::span<const Scalar> all_parameters() const {
+    pull();
+    return parameters_.span();
+  }
+
+  /// The parameters of entry `index` of the unfolded list (see `describe`), frozen or not. Precondition:
+  /// index < structure::size.
+  [[nodiscard]] std::span<Scalar> layer_parameters(std::size_t index) {
+    return all_parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
+  }
+  [[nodiscard]] std::span<const Scalar> layer_parameters(std::size_t index) const {
+    return all_parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
+  }
+
+ private:
+  friend struct detail::network_access;
+  explicit static_network(detail::aligned_buffer<Scalar>&& parameters) noexcept : parameters_{std::move(parameters)} {}
+  void pull() const {
+    if (!remote_.newer) return;
+    remote_.newer = false;
+    remote_.pull(remote_.context, parameters_.data());
+  }
+  /// The buffer, with the newest parameters. Nobody's trainer refers to what is left.
+  [[nodiscard]] detail::aligned_buffer<Scalar> give_up() {
+    pull();
+    remote_ = {};
+    return std::move(parameters_);
+  }
+
+  mutable detail::aligned_buffer<Scalar> parameters_;
+  mutable detail::remote_parameters remote_;
+};
+
+namespace detail {
+
+/// A device's way to the parameters of a network.
+struct network_access {
+  [[nodiscard]] static remote_parameters& remote(const auto& network) noexcept { return network.remote_; }
+  static void pull(const auto& network) { network.pull(); }
+};
+
+}  // namespace detail
+
+/// A network with parameters of type `Scalar` (float or double).
+template <class Scalar, shape Input, class... Layers>
+using basic_network = detail::explained_network<typename detail::chosen<Input, Layers...>::template network<Scalar>,
+                                                detail::chosen<Input, Layers...>::say()>;
+
+/// A network in single precision: `network<shape{1, 28, 28}, flatten, linear<10>>`.
+template <shape Input, class... Layers>
+using network = detail::explained_network<typename detail::chosen<Input, Layers...>::template network<float>,
+                                          detail::chosen<Input, Layers...>::say()>;
+
+}  // namespace pergrad::inline v0_1
+// pergrad/tape.hpp - the working memory that evaluating a network's per-sample gradients needs, reserved once
+
+namespace pergrad::inline v0_1 {
+
+/// The most samples that one evaluation takes; larger batches are processed in chunks of this size.
+struct max_batch {
+  std::size_t count = 0;
+
+  /// Compilers show the next lines to who leaves the type out.
+  template <std::integral Number>
+  max_batch& operator=(Number) = delete;  // a plain number does not say what it stands for: pergrad::max_batch{256}
+};
+/// The most different sums over the batch that one evaluation forms.
+struct max_sums {
+  std::size_t count = 0;
+};
+
+/// The working memory of one network, where its executor has it. Construct it once; a step allocates nothing.
+///
+/// One evaluation at a time may use a tape. It must be evaluated by the executor that it was made for, or by another
+/// host with no more threads.
+template <class Network>
+class tape {
+ public:
+  using scalar = typename Network::scalar;
+
+  /// Reserves everything. Throws std::invalid_argument for an empty batch, std::runtime_error if there is no memory,
+  /// and what the executor throws.
+  template <executor Executor>
+  tape(const Executor& executor, max_batch batch, max_sums sums = {Executor::template usual_sums<Network>})
+      : max_batch_{batch.count}, max_sums_{sums.count} {
+    if (batch.count == 0) detail::throw_invalid_argument({"pergrad: tape: max_batch must be at least 1"});
+    if (sums.count == 0) detail::throw_invalid_argument({"pergrad: tape: max_sums must be at least 1"});
+    static_assert(sizeof(typename Executor::template explanation<Network>) != 0);
+    if constexpr (std::is_same_v<typename Executor::template explanation<Network>, char>) {
+      memory_ = executor.template make_tape<Network>(batch.count, sums.count);
+    }
+  }
+
+  template <class... Given>
+  explicit tape(const Given&...) = delete;  // write net_type::tape tape{exec, pergrad::max_batch{256}}
+
+  /// The largest batch of one evaluation.
+  [[nodiscard]] std::size_t capacity() const noexcept { return max_batch_; }
+  /// Sums that one evaluation may form.
+  [[nodiscard]] std::size_t sum_capacity() const noexcept { return max_sums_; }
+  /// Bytes reserved. Those for gradients that the plan never forms are reserved but not touched, so they cost no
+  /// memory.
+  [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes; }
+  /// How clipped sums that are formed on this tape add up.
+  [[nodiscard]] const detail::addition_way& way_of_additions() const noexcept { return memory_.way; }
+  /// The library's own: what the executor has made, if it is of this type; else null.
+  template <class Memory>
+  [[nodiscard]] Memory* memory() noexcept {
+    return memory_.template as<Memory>();
+  }
+
+ private:
+  std::size_t max_batch_;
+  std::size_t max_sums_;
+  detail::executor_memory memory_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/batch.hpp - samples with their targets: a whole data set, and the batch of it that one step sees
+//
+// Both are views: the caller owns the numbers. A batch of a data set is a list of record numbers; no sample is copied.
+
+#include <iterator>
+
+namespace pergrad::inline v0_1 {
+
+/// The type of one target value of a loss.
+template <class Loss, class Scalar>
+using target_of = typename Loss::template target<Scalar>;
+
+namespace detail {
+
+template <class Array>
+concept array = requires(const Array& numbers) {
+  std::data(numbers);
+};
+
+/// A shape as people write it: (1, 28, 28).
+struct shape_text {
+  char text[96] = {};
+  [[gnu::cold, gnu::noinline]] explicit shape_text(const shape& of) noexcept {
+    std::size_t used = 0;
+    for (std::size_t axis = 0; axis < std::max<std::size_t>(1, of.rank()); ++axis) {
+      used += static_cast<std::size_t>(std::snprintf(text + used, sizeof text - used, "%s%zu", axis == 0 ? "(" : ", ",
+                                                     axis < of.rank() ? of[axis] : std::size_t{0}));
+    }
+    std::snprintf(text + used, sizeof text - used, ")");
+  }
+};
+
+template <array Numbers>
+using number_in = std::remove_cvref_t<decltype(*std::data(std::declval<const Numbers&>()))>;
+
+/// Arrays that would be the targets and the inputs of samples, were their numbers of the right types.
+template <class Targets, class Inputs, class Target, class Value>
+concept of_another_type_with =
+    array<Inputs> && array<Targets> && !(std::is_convertible_v<const Inputs&, std::span<const Value>> &&
+                                         std::is_convertible_v<const Targets&, std::span<const Target>>);
+
+/// Whether an argument of this (forwarded) type is an array that ends with the call. A span or view of one is none.
+template <class Argument>
+concept ends_with_the_call =
+    !std::is_lvalue_reference_v<Argument> && array<Argument> && !std::ranges::enable_borrowed_range<Argument>;
+template <class Argument, class Element>
+concept given_as_span = std::is_convertible_v<Argument, std::span<const Element>>;
+template <class... Arguments>
+struct first_that_ends {
+  using type = void;
+};
+template <class First, class... Rest>
+struct first_that_ends<First, Rest...> : first_that_ends<Rest...> {};
+template <ends_with_the_call First, class... Rest>
+struct first_that_ends<First, Rest...> {
+  using type = First;
+};
+
+/// What an error about them names.
+template <class Inputs, class Targets>
+struct numbers_given {};
+
+/// Whether all ids are 0 <= id < limit. One pass without branches, in blocks that compilers turn into vectors, as this
+/// is done for every sample of every batch. As unsigned numbers negative ids are the largest.
+template <class Id>
+[[nodiscard]] constexpr bool all_below(const Id* ids, std::size_t count, std::size_t limit) noexcept {
+  using bits = std::make_unsigned_t<Id>;
+  constexpr std::size_t together = 32;
+  bits most[together]{};
+  std::size_t i = 0;
+  for (; i + together <= count; i += together) {
+    for (std::size_t k = 0; k < together; ++k) {
+      const auto id = static_cast<bits>(ids[i + k]);
+      most[k] = id > most[k] ? id : most[k];
+    }
+  }
+  for (; i < count; ++i) {
+    const auto id = static_cast<bits>(ids[i]);
+    most[0] = id > most[0] ? id : most[0];
+  }
+  bits largest = 0;
+  for (const bits each : most) largest = each > largest ? each : largest;
+  return largest < limit && largest <= static_cast<bits>(std::numeric_limits<Id>::max());
+}
+
+}  // namespace detail
+
+/// Records one after the other: inputs in PyTorch's order `[records][input shape]`, one target a record (or several),
+/// and, where samples have lengths of their own, one length a record. `Value` is the type of an input value: float or
+/// double, or std::int32_t for ids.
+template <class Value, class Target>
+class dataset {
+ public:
+  /// Throws std::invalid_argument unless all spans hold the same, whole number of records, and for a length that is 0
+  /// or more than there are positions; std::out_of_range for an id outside the shape's vocabulary. All records are
+  /// looked at here, so that no later error depends on which ones are drawn.
+  // By reference: g++ 12 for AVX-512 passes a constant shape {n, n, 0, 0} by value as {n, n, n, n}.
+  dataset(std::span<const Value> inputs, std::span<const Target> targets, const shape& input,
+          std::size_t targets_per_record = 1, std::span<const std::uint32_t> lengths = {})
+      : inputs_{inputs}, targets_{targets}, lengths_{lengths}, input_{input}, targets_per_record_{targets_per_record} {
+    if (input.size() == 0 || targets_per_record == 0 || inputs.size() % input.size() != 0 ||
+        targets.size() % targets_per_record != 0 ||
+        inputs.size() / input.size() != targets.size() / targets_per_record) {
+      detail::throw_invalid_argument({"pergrad: dataset: ", inputs.size(), " input values in records of shape ",
+                                      detail::shape_text{input}.text, ", ", input.size(), " values, do not match ",
+                                      targets.size(), " targets, ", targets_per_record, " a record"});
+    }
+    if (lengths.size() != (input.varying_axis() != 0 ? size() : 0)) {
+      detail::throw_invalid_argument({"pergrad: dataset: ", lengths.size(), " lengths for ", size(), " records of ",
+                                      (input.varying_axis() != 0 ? "varying length" : "fixed length")});
+    }
+    for (std::size_t record = 0; record < size(); ++record) require_valid(record);
+  }
+  /// Numbers of other types: one error that says so.
+  template <class Inputs, detail::of_another_type_with<Inputs, Target, Value> Targets, class... More>
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+  dataset(const Inputs&, const Targets&, const shape&, const More&...) {
+    static_cast<void>(error::numbers_of_another_type<std::span<const Value>, std::span<const Target>,
+                                                     detail::numbers_given<Inputs, Targets>>{});
+  }
+
+  /// Arrays that would be gone before anybody reads them: one error that says so.
+  template <detail::given_as_span<Value> Inputs, detail::given_as_span<Target> Targets, class... More>
+  requires(detail::ends_with_the_call<Inputs> || detail::ends_with_the_call<Targets> ||
+           (detail::ends_with_the_call<More> || ...))
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+      dataset(Inputs&& /*inputs*/, Targets&& /*targets*/, const shape& /*input*/, More&&... /*more*/) {
+    static_cast<void>(error::temporary_array<typename detail::first_that_ends<Inputs, Targets, More...>::type>{});
+  }
+
+  template <detail::array Inputs, detail::array Targets>
+  dataset(const Inputs&, const Targets&) = delete;  // a record has a shape: {inputs, targets, net_type::input_shape}
+
+  /// Number of records. Under add-or-remove-one neighbours this is a private value.
+  [[nodiscard]] std::size_t size() const noexcept { return inputs_.size() / input_.size(); }
+  [[nodiscard]] shape input_shape() const noexcept { return input_; }
+  [[nodiscard]] const Value* input(std::size_t record) const noexcept {
+    return inputs_.data() + record * input_.size();
+  }
+  [[nodiscard]] std::span<const Target> targets(std::size_t record) const noexcept {
+    return targets_.subspan(record * targets_per_record_, targets_per_record_);
+  }
+  [[nodiscard]] std::span<const Target> targets() const noexcept { return targets_; }
+  /// Positions of a record that are there.
+  [[nodiscard]] std::uint32_t length(std::size_t record) const noexcept {
+    return lengths_.empty() ? static_cast<std::uint32_t>(input_.e0) : lengths_[record];
+  }
+
+  /// Whether this record's length and ids are those of the shape. What lies in memory may have changed since the data
+  /// set was made.
+  [[nodiscard]] bool is_valid(std::size_t record) const noexcept {
+    if (!lengths_.empty() && (lengths_[record] == 0 || lengths_[record] > input_.e0)) return false;
+    if constexpr (std::is_integral_v<Value>) return detail::all_below(input(record), input_.size(), input_.ids);
+    return true;
+  }
+  /// Throws std::out_of_range for an id of this record outside the vocabulary, std::invalid_argument for its length.
+  void require_valid(std::size_t record) const {
+    if (is_valid(record)) return;
+    if (!lengths_.empty() && (lengths_[record] == 0 || lengths_[record] > input_.e0)) {
+      detail::throw_invalid_argument(
+          {"pergrad: dataset: record ", record, " has length ", lengths_[record], ", allowed are 1 to ", input_.e0});
+    }
+    if constexpr (std::is_integral_v<Value>) {
+      const Value* ids = input(record);
+      for (std::size_t i = 0; i < input_.size(); ++i) {
+        if (!holds(ids[i])) {
+          detail::throw_out_of_range({"pergrad: dataset: record ", record, ", position ", i, ": id ", ids[i],
+                                      " of a vocabulary of ", input_.ids});
+        }
+      }
+    }
+  }
+  /// Whether both are views of the same memory in the same way.
+  [[nodiscard]] bool same_view(const dataset& other) const noexcept {
+    const auto same = [](const auto& a, const auto& b) { return a.data() == b.data() && a.size() == b.size(); };
+    return same(inputs_, other.inputs_) && same(targets_, other.targets_) && same(lengths_, other.lengths_) &&
+           input_ == other.input_ && targets_per_record_ == other.targets_per_record_;
+  }
+
+ private:
+  [[nodiscard]] bool holds(Value id) const noexcept { return id >= 0 && static_cast<std::size_t>(id) < input_.ids; }
+
+  std::span<const Value> inputs_;
+  std::span<const Target> targets_;
+  std::span<const std::uint32_t> lengths_;
+  shape input_;
+  std::size_t targets_per_record_;
+};
+
+/// From the arrays' numbers: `dataset records{pixels, labels, net_type::input_shape}`.
+template <detail::array Inputs, detail::array Targets, class... More>
+dataset(const Inputs&, const Targets&, const More&...)
+    -> dataset<detail::number_in<Inputs>, detail::number_in<Targets>>;
+
+namespace detail {
+
+/// Whether values of one shape mean, in the same order, values of the other: the same extents but for those of 1, or
+/// one of both is a plain row. {height, width, channels} is not {channels, height, width}, although the size is the
+/// same.
+[[nodiscard]] constexpr bool means_the_same(const shape& given, const shape& wanted) noexcept {
+  const auto extents = [](const shape& of, std::size_t(&kept)[4]) {
+    std::size_t count = 0;
+    for (std::size_t axis = 0; axis < of.rank(); ++axis) {
+      if (of[axis] > 1) kept[count++] = of[axis];
+    }
+    return count;
+  };
+  std::size_t left[4]{}, right[4]{};
+  const std::size_t count = extents(given, left), wanted_count = extents(wanted, right);
+  if (count <= 1 || wanted_count <= 1) return given.size() == wanted.size();
+  return count == wanted_count && std::equal(left, left + count, right);
+}
+
+/// Throws std::invalid_argument unless the records are of the kind that the network takes.
+inline void require_fit(const shape& given, const shape& wanted, const char* where) {
+  if (given.size() != wanted.size() || !means_the_same(given, wanted)) {
+    throw_invalid_argument({"pergrad: ", where, ": records have shape ", shape_text{given}.text, ", ", given.size(),
+                            " values, the network takes ", shape_text{wanted}.text, ", ", wanted.size(), " values",
+                            given.size() == wanted.size() ? ": values in another order?" : ""});
+  }
+  if (given.ids > wanted.ids) {
+    throw_invalid_argument(
+        {"pergrad: ", where, ": records have a vocabulary of ", given.ids, " ids, the network one of ", wanted.ids});
+  }
+  if (wanted.varying_axis() != 0 && given.varying_axis() != 0 && given.e0 != wanted.e0) {
+    throw_invalid_argument(
+        {"pergrad: ", where, ": records have up to ", given.e0, " positions, the network takes up to ", wanted.e0});
+  }
+  if (given.varying_axis() != wanted.varying_axis()) {
+    throw_invalid_argument({"pergrad: ", where, ": records have ",
+                            (given.varying_axis() != 0 ? "varying lengths" : "one length"), ", the network takes ",
+                            (wanted.varying_axis() != 0 ? "varying lengths" : "one length")});
+  }
+}
+
+/// Says which record has a target that the loss does not take, which one that is, and what it may be, as far as the
+/// loss tells: `target_limits(output)` gives the least and the largest.
+template <class Loss, class Target>
+[[noreturn, gnu::cold, gnu::noinline]] void throw_bad_target(const char* where, std::size_t record, const shape& output,
+                                                             std::span<const Target> targets) {
+  const std::size_t needed = Loss::target_count(output);
+  if (targets.size() != needed) {
+    throw_invalid_argument({"pergrad: ", where, ": record ", record, " has ", targets.size(),
+                            " targets, the loss takes ", needed, " a record"});
+  }
+  if constexpr (requires { Loss::target_limits(output)[1]; }) {
+    const auto limits = Loss::target_limits(output);
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      if (targets[i] >= static_cast<Target>(limits[0]) && targets[i] <= static_cast<Target>(limits[1])) continue;
+      throw_invalid_argument({"pergrad: ", where, ": record ", record, " has the target ", targets[i],
+                              targets.size() == 1 ? "" : " among its targets",
+                              " that this loss does not take: it takes ", limits[0], " to ", limits[1]});
+    }
+  }
+  if constexpr (std::is_arithmetic_v<Target>) {
+    if (targets.size() == 1) {
+      throw_invalid_argument(
+          {"pergrad: ", where, ": record ", record, " has the target ", targets[0], " that this loss does not take"});
+    }
+  }
+  throw_invalid_argument({"pergrad: ", where, ": record ", record, " has targets that this loss does not take"});
+}
+[[noreturn]] inline void throw_not_in_the_data_set(std::size_t record, std::size_t records) {
+  throw_out_of_range({"pergrad: batch: record ", record, " of a data set with ", records});
+}
+
+}  // namespace detail
+
+/// The samples of one evaluation.
+template <class Network, class Loss>
+class batch {
+ public:
+  using scalar = typename Network::scalar;
+  using input_value = typename Network::input_value;
+  using target = target_of<Loss, scalar>;
+
+  /// All samples of two spans. Throws std::invalid_argument if they do not fit the network, the loss or each other, or
+  /// if a target is not valid for the loss.
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): the constructor that it delegates to does
+  batch(std::span<const input_value> inputs, std::span<const target> targets)
+      : batch{inputs, targets, std::span<const std::uint32_t>{}} {}
+  /// The same for samples with lengths of their own.
+  batch(std::span<const input_value> inputs, std::span<const target> targets, std::span<const std::uint32_t> lengths)
+      : records_{inputs, targets, Network::input_shape, per_sample, lengths}, count_{records_.size()} {
+    for (std::size_t i = 0; i < count_; ++i) check_target(i);
+  }
+  /// Numbers of other types: one error that says so.
+  template <class Inputs, detail::of_another_type_with<Inputs, target, input_value> Targets, class... More>
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+  batch(const Inputs&, const Targets&, const More&...) : batch{{}, {}} {
+    static_cast<void>(error::numbers_of_another_type<std::span<const input_value>, std::span<const target>,
+                                                     detail::numbers_given<Inputs, Targets>>{});
+  }
+  /// Arrays that would be gone before anybody reads them: one error that says so.
+  template <detail::given_as_span<input_value> Inputs, detail::given_as_span<target> Targets, class... More>
+  requires(detail::ends_with_the_call<Inputs> || detail::ends_with_the_call<Targets> ||
+           (detail::ends_with_the_call<More> || ...))
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+      batch(Inputs&& /*inputs*/, Targets&& /*targets*/, More&&... /*more*/)
+      : batch{{}, {}} {
+    static_cast<void>(error::temporary_array<typename detail::first_that_ends<Inputs, Targets, More...>::type>{});
+  }
+  template <detail::given_as_span<std::uint32_t> Ids>
+  requires detail::ends_with_the_call<Ids>
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+  batch(const dataset<input_value, target>& /*records*/, Ids&& /*ids*/) : batch{{}, {}} {
+    static_cast<void>(error::temporary_array<Ids>{});
+  }
+  /// The records of a data set that `ids` lists. The list is read when the batch is evaluated.
+  /// Throws std::invalid_argument or std::out_of_range as above, and for a record number that the data set has not.
+  batch(const dataset<input_value, target>& records, std::span<const std::uint32_t> ids)
+      : records_{records}, ids_{ids}, gathered_{true}, count_{ids.size()} {
+    detail::require_fit(records.input_shape(), Network::input_shape, "batch");
+    require_valid(0, count_);
+  }
+  /// Records of other types: one error that says so.
+  template <class Value, class Target, class... Ids>
+  requires(!std::is_same_v<dataset<Value, Target>, dataset<input_value, target>>)
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+      batch(const dataset<Value, Target>& /*records*/, const Ids&... /*ids*/)
+      : batch{{}, {}} {
+    static_cast<void>(error::records_of_another_type<dataset<input_value, target>, dataset<Value, Target>>{});
+  }
+  /// Throws as the constructors do, for `count` samples from `first` on. The batch is a view: what it sees may have
+  /// changed since it was made, and what is evaluated is looked at again.
+  void require_valid(std::size_t first, std::size_t count) const {
+    for (std::size_t i = first; i < first + count; ++i) {
+      const std::size_t number = record(i);
+      if (number >= records_.size()) detail::throw_not_in_the_data_set(number, records_.size());
+      records_.require_valid(number);
+      check_target(i);
+    }
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept { return count_; }
+  [[nodiscard]] const input_value* input(std::size_t sample) const noexcept { return records_.input(record(sample)); }
+  [[nodiscard]] std::uint32_t length(std::size_t sample) const noexcept { return records_.length(record(sample)); }
+  /// Number of a sample in its data set, or in the spans that the batch was made of.
+  [[nodiscard]] std::size_t record(std::size_t sample) const noexcept { return gathered_ ? ids_[sample] : sample; }
+  [[nodiscard]] std::span<const target> targets(std::size_t sample) const noexcept {
+    return records_.targets(record(sample));
+  }
+  /// Where the records lie: batches of one data set have the same source.
+  [[nodiscard]] const void* source() const noexcept { return records_.input(0); }
+
+ private:
+  static constexpr std::size_t per_sample = Loss::target_count(Network::output_shape);
+  void check_target(std::size_t sample) const {
+    const std::span<const target> these = targets(sample);
+    if (these.size() != per_sample || !Loss::valid(Network::output_shape, these)) {
+      detail::throw_bad_target<Loss>("batch", record(sample), Network::output_shape, these);
+    }
+  }
+
+  dataset<input_value, target> records_;
+  std::span<const std::uint32_t> ids_;
+  bool gathered_ = false;
+  std::size_t count_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/optim/optimizer.hpp - what every optimizer takes: a noised gradient, or a plain one by a name that says so
+//
+// A step on a private gradient is post-processing: it can be anything. The divisor is a public constant that the user
+// states, never the size of the batch that was drawn, which is a private value.
+
+// pergrad/detail/thread_pool.hpp - a fixed set of threads that share out numbered tasks
+//
+// Which thread runs which task is left to chance; callers give every task its own place for its result, so that nothing
+// that is computed depends on it.
+
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+namespace pergrad::inline v0_1 {
+
+/// A number of threads; 0 means all that the machine has.
+struct threads {
+  std::size_t count = 0;
+};
+
+namespace detail {
+
+/// Threads that share out numbered tasks. Not copyable: it owns its threads.
+class thread_pool {
+ public:
+  /// Throws std::invalid_argument for more than 1024 threads.
+  explicit thread_pool(threads wanted) : state_{std::make_unique<shared_state>()} {
+    std::size_t count = wanted.count == 0 ? std::thread::hardware_concurrency() : wanted.count;
+    count = count == 0 ? 1 : count;
+    if (count > most_threads) throw_invalid_argument({"pergrad: threads must be at most 1024"});
+    state_->members = std::vector<std::thread>(count - 1);
+    for (std::size_t worker = 1; worker < count; ++worker) {
+      state_->members[worker - 1] = std::thread{[shared = state_.get(), worker] { serve(*shared, worker); }};
+    }
+  }
+
+  /// Threads that work, the caller's included.
+  [[nodiscard]] std::size_t thread_count() const noexcept { return state_->members.size() + 1; }
+
+  /// Calls f(task, worker) for every task < count, on any thread; worker < thread_count(). Returns when all are done.
+  /// The first exception thrown by a task is thrown again here, after all others are done. Allocates nothing.
+  /// Tasks round to nearest and keep subnormal numbers, whatever the caller's thread is set to.
+  /// Calls from several threads wait for each other. Throws std::logic_error when called from one of its own tasks.
+  template <class Function>
+  void parallel(std::size_t count, Function&& f) const {
+    using function_type = std::remove_reference_t<Function>;
+    run(count, const_cast<void*>(static_cast<const void*>(std::addressof(f))),
+        [](void* context, std::size_t task, std::size_t worker) {
+          (*static_cast<function_type*>(context))(task, worker);
+        });
+  }
+
+ private:
+  using task_function = void (*)(void* context, std::size_t task, std::size_t worker);
+
+  void run(std::size_t count, void* context, task_function call) const {
+    if (count == 0) return;
+    if (state_at_work() == state_.get()) {
+      throw_logic_error({"pergrad: a task cannot start tasks on its own executor, it would wait for itself"});
+    }
+    const std::lock_guard lock{state_->one_job_at_a_time};
+    shared_state& shared = *state_;
+    shared.context = context;
+    shared.call = call;
+    shared.count = count;
+    shared.next.store(0, std::memory_order_relaxed);
+    const bool alone = count == 1 || shared.members.empty();
+    if (!alone) {
+      shared.busy.store(0, std::memory_order_release);
+      shared.job.fetch_add(1, std::memory_order_release);
+      shared.job.notify_all();
+    }
+    work(shared, 0);
+    if (!alone) {
+      // Only for those who have begun: a member that another program keeps off its core finds the job closed.
+      for (std::size_t waiting = shared.busy.fetch_or(closed, std::memory_order_acq_rel) | closed; waiting != closed;
+           waiting = shared.busy.load(std::memory_order_acquire)) {
+        if (!spin([&] { return shared.busy.load(std::memory_order_acquire) == closed; })) {
+          shared.busy.wait(waiting, std::memory_order_acquire);
+        }
+      }
+    }
+    if (shared.failure) std::rethrow_exception(std::exchange(shared.failure, nullptr));
+  }
+
+  static constexpr std::size_t most_threads = 1024;
+  static constexpr std::size_t closed = std::size_t{1} << 16U;
+
+  struct shared_state {
+    std::vector<std::thread> members;
+    std::mutex one_job_at_a_time;
+    std::mutex failure_mutex;
+    std::exception_ptr failure;
+    void* context = nullptr;
+    task_function call = nullptr;
+    std::size_t count = 0;
+    std::atomic<std::size_t> next{0};
+    std::atomic<std::size_t> busy{closed};  // members at work on the job; with `closed`, no other may begin
+    std::atomic<std::uint32_t> job{0};
+    std::atomic<bool> stop{false};
+
+    shared_state() = default;
+    shared_state(const shared_state&) = delete;
+    shared_state& operator=(const shared_state&) = delete;
+    ~shared_state() {
+      stop.store(true, std::memory_order_relaxed);
+      job.fetch_add(1, std::memory_order_release);
+      job.notify_all();
+      for (std::thread& member : members) {
+        if (member.joinable()) member.join();  // all, unless one could not be started
+      }
+    }
+  };
+
+  /// Waits a few microseconds for `done`, as steps follow each other closely; then a sleep is cheaper.
+  template <class Condition>
+  static bool spin(Condition done) noexcept {
+    constexpr int rounds = 4000;
+    for (int round = 0; round < rounds; ++round) {
+      if (done()) return true;
+#if defined(__x86_64__) || defined(__i386__)
+      __builtin_ia32_pause();
+#endif
+    }
+    return false;
+  }
+
+  /// The pool whose task this thread is working on, if any.
+  [[nodiscard]] static const shared_state*& state_at_work() noexcept {
+    thread_local const shared_state* current = nullptr;
+    return current;
+  }
+
+  static void work(shared_state& shared, std::size_t worker) noexcept {
+    const detail::float_environment proven;
+    const shared_state* const before = std::exchange(state_at_work(), &shared);
+    for (std::size_t task = shared.next.fetch_add(1, std::memory_order_relaxed); task < shared.count;
+         task = shared.next.fetch_add(1, std::memory_order_relaxed)) {
+      try {
+        shared.call(shared.context, task, worker);
+      } catch (...) {
+        const std::lock_guard lock{shared.failure_mutex};
+        if (!shared.failure) shared.failure = std::current_exception();
+      }
+    }
+    state_at_work() = before;
+  }
+
+  static void serve(shared_state& shared, std::size_t worker) noexcept {
+    std::uint32_t seen = 0;
+    while (true) {
+      if (!spin([&] { return shared.job.load(std::memory_order_acquire) != seen; })) {
+        shared.job.wait(seen, std::memory_order_acquire);
+      }
+      const std::uint32_t current = shared.job.load(std::memory_order_acquire);
+      if (current == seen) continue;
+      seen = current;
+      if (shared.stop.load(std::memory_order_relaxed)) return;
+      if (!begin(shared)) continue;
+      work(shared, worker);
+      if (shared.busy.fetch_sub(1, std::memory_order_acq_rel) == closed + 1) shared.busy.notify_all();
+    }
+  }
+
+  /// Joins those at work, unless the job is closed: then nothing that belongs to it may be read.
+  static bool begin(shared_state& shared) noexcept {
+    std::size_t busy = shared.busy.load(std::memory_order_acquire);
+    while ((busy & closed) == 0) {
+      if (shared.busy.compare_exchange_weak(busy, busy + 1, std::memory_order_acq_rel, std::memory_order_acquire))
+        return true;
+    }
+    return false;
+  }
+
+  std::unique_ptr<shared_state> state_;
+};
+
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1
+// pergrad/expressions/evaluate.hpp - the verbs: they alone compute, and they name the executor
+//
+//   evaluate_into(exec, update, sum(clip(g, C)) + noise)                                  a release
+//   unprotected::evaluate(exec, l2_norms(g))                                              a private value, returned
+//   unprotected::evaluate_into(exec, assign(total, sum(clip(g, C))), assign(norms, l2_norms(g)), assign(ls, losses(g)))
+// However many results one call asks for, it runs one forward and one backward pass.
+
+// pergrad/expressions/misuse.hpp - what functions say where an expression would lose its privacy
+//
+// What clips, sums and divides has one more overload, for what it does not take: it compiles to one readable error, and
+// what it returns takes the place of the result without another word. Constraints keep it out of the way of what has a
+// meaning. Other mistakes are what the compiler makes of them. What takes the place of an expression goes through every
+// function in silence.
+
+// pergrad/expressions/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise
+//
+// A clipped expression knows the most that one sample can add to its sum. That number is its sensitivity; noise is
+// scaled by it and by nothing else.
+
+// pergrad/expressions/leaf.hpp - the lazy per-sample gradients of a batch: the leaf of every gradient expression
+//
+// Nothing is computed here. A leaf points at a network, a batch and a tape; expressions are values made of it; only
+// evaluation (evaluate.hpp) computes, and it names the executor.
+
 // pergrad/gradients/request.hpp - what one evaluation asks of an executor, free of the expressions' types
 //
 // Expressions differ from program to program, an executor's engine does not: it is compiled once a network and is told
@@ -2077,6 +3445,8 @@ struct remote_parameters {
 //     instantiate  2 T d p               G_b kept, squared on its way out,                + weighted row sum of B G_b's
 // multiply-adds counted as 2. (Goodfellow 2015; Rochette et al. 2019; Lee & Kifer 2020; Bu et al. 2022,
 // arXiv:2210.00038.)
+
+#include <string_view>
 
 namespace pergrad::inline v0_1 {
 
@@ -2218,6 +3588,12 @@ template <class Scalar>
 inline constexpr Scalar least_subnormal = std::numeric_limits<Scalar>::denorm_min();
 
 }  // namespace pergrad::inline v0_1::limits
+// pergrad/detail/no_fast_math.hpp - refuses flags under which a NaN is not seen and a bound does not hold
+
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ + 0 != 0)
+#error \
+    "pergrad: -ffast-math, -Ofast and -ffinite-math-only break the clip bound, the noise and the search for non-finite gradients: compile without them; see docs/privacy.md"
+#endif
 
 namespace pergrad::inline v0_1 {
 
@@ -2325,8 +3701,7 @@ template <class Scalar>
 // refuses to work there. What no program can see is a snapshot of a virtual machine: whoever restores one twice has two
 // programs with one key, whose difference of releases has no noise. Make the generator after the machine was restored.
 
-#include <atomic>
-#include <new>
+#include <cerrno>
 
 // pergrad/privacy/noise/chacha20.hpp - the ChaCha20 block function of RFC 8439, one block or many at once.
 //
@@ -3111,6 +4486,8 @@ void chacha20_keystream(const chacha_key& key, const chacha_nonce& nonce, std::u
 #endif
 #include <sys/mman.h>
 
+#include <unistd.h>
+
 namespace pergrad::inline v0_1 {
 
 class os_keyed_generator;
@@ -3502,1366 +4879,6 @@ struct run_request {
 };
 
 }  // namespace pergrad::inline v0_1::detail
-// pergrad/graph/graph.hpp - unfolds a network's layers into one flat list of nodes
-//
-// A node says how many places back in the list its input lies (1: the node before it), so lists can be joined and
-// repeated without renumbering. Types are looked up in an indexed base table: recursion over the list would be
-// quadratic to compile.
-
-// pergrad/graph/sequential.hpp - entries of a network made of layers: lists, branches, shared and frozen blocks
-//
-// None of them computes anything: a network unfolds them into one flat list of nodes, each of which knows how many
-// nodes back its input lies (graph/graph.hpp). Where branches meet, the shared input's gradient is the sum of the
-// branches' gradients.
-
-namespace pergrad::inline v0_1 {
-
-/// The layers one after the other. PyTorch: `nn.Sequential`.
-template <class... Layers>
-struct sequential {};
-
-/// `Count` copies of the layers one after the other, each copy with parameters of its own.
-template <std::size_t Count, class... Layers>
-struct repeat {};
-
-/// Last entry of a `residual`: the layers of its shortcut.
-template <class... Layers>
-struct projection {};
-
-/// y = body(x) + x, or y = body(x) + shortcut(x) where the last entry is `projection<Layers...>`.
-/// Parameters: the body's, then the projection's. (He et al. 2015, arXiv:1512.03385)
-template <class... Layers>
-struct residual {};
-
-/// `Layer` on what two branches make of the same input: y = Layer(First(x), Second(x)). The layer takes two inputs
-/// (concepts.hpp). Parameters: First's, Second's, the layer's.
-template <class Layer, class First, class Second>
-struct merge {};
-
-/// The layers with parameters that they share with every other `tied` of the same key in the network. A sample's
-/// gradient with respect to them is the sum over all uses, formed before its norm. The layers must be the same.
-template <std::size_t Key, class... Layers>
-struct tied {};
-
-/// The layers with parameters that are not trained: they have no gradient, and none is computed. They are not part of
-/// `parameters()` nor of `parameter_count`, but of `frozen_parameters()`.
-template <class... Layers>
-struct frozen {};
-
-/// The layers as members of a clipping group, for `clip_per_group`. Layers outside are in group 0.
-template <std::size_t Group, class... Layers>
-struct parameter_group {};
-
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1::detail {
-
-/// Which block of shared parameters a node uses: the same for every use of `Size` nodes.
-template <std::size_t Key, std::size_t Index, std::size_t Size>
-struct tie {};
-struct untied {};
-/// Of a node that two keys claim: one of them would be forgotten.
-struct tied_twice {};
-/// A tie in numbers. No address stands for it: with -fsanitize=undefined g++ 12 takes no comparison of an address with
-/// null for a constant expression.
-struct tie_number {
-  std::size_t key = 0;
-  std::size_t index = 0;
-  std::size_t size = 0;  ///< 0 for parameters that are not shared
-};
-template <class Tie>
-inline constexpr tie_number tie_of{};
-template <std::size_t Key, std::size_t Index, std::size_t Size>
-inline constexpr tie_number tie_of<tie<Key, Index, Size>>{Key, Index, Size};
-template <class Before, class After>
-using tie_once = std::conditional_t<std::is_same_v<Before, untied>, After, tied_twice>;
-
-/// A layer whose input lies `Back` nodes before it; one with two inputs has the second `Back2` nodes before it. Its
-/// parameters stand behind those of the node that comes `Later` nodes after it.
-template <class Layer, std::size_t Back = 1, std::size_t Back2 = 0, bool Frozen = false, std::size_t Group = 0,
-          class Tie = untied, std::size_t Later = 0>
-struct node {
-  using layer_type = Layer;
-  using tie_type = Tie;
-  static constexpr std::size_t back = Back;
-  static constexpr std::size_t back2 = Back2;
-  static constexpr bool is_frozen = Frozen;
-  static constexpr std::size_t group = Group;
-  static constexpr std::size_t later = Later;
-};
-
-template <class... Nodes>
-struct node_list {
-  static constexpr std::size_t size = sizeof...(Nodes);
-};
-
-/// The node that ends a residual: y = a + b.
-struct branch_sum {
-  static constexpr const char* name = "residual";
-  static constexpr bool is_branch_sum = true;
-  [[nodiscard]] static constexpr shape output_shape(shape first, shape /*second*/) noexcept { return first; }
-};
-
-template <class... Lists>
-struct join;
-template <>
-struct join<> {
-  using type = node_list<>;
-};
-template <class... Nodes>
-struct join<node_list<Nodes...>> {
-  using type = node_list<Nodes...>;
-};
-template <class... First, class... Second>
-struct join<node_list<First...>, node_list<Second...>> {
-  using type = node_list<First..., Second...>;
-};
-template <class... First, class... Second, class... Third, class... Fourth, class... Rest>
-struct join<node_list<First...>, node_list<Second...>, node_list<Third...>, node_list<Fourth...>, Rest...> {
-  using type = typename join<node_list<First..., Second..., Third..., Fourth...>, Rest...>::type;
-};
-template <class... First, class... Second, class... Third>
-struct join<node_list<First...>, node_list<Second...>, node_list<Third...>> {
-  using type = node_list<First..., Second..., Third...>;
-};
-
-/// A list whose outside input lies `Distance` nodes further back than it would if it followed that input directly.
-template <class List, std::size_t Distance, class Indices = std::make_index_sequence<List::size>>
-struct shift;
-template <class... Nodes, std::size_t Distance, std::size_t... Index>
-struct shift<node_list<Nodes...>, Distance, std::index_sequence<Index...>> {
-  using type = node_list<node<typename Nodes::layer_type, Nodes::back + (Nodes::back > Index ? Distance : 0),
-                              Nodes::back2 + (Nodes::back2 > Index ? Distance : 0), Nodes::is_frozen, Nodes::group,
-                              typename Nodes::tie_type, Nodes::later>...>;
-};
-
-/// Two branches from the same input, and the layer in which they meet. An empty branch is the input itself.
-template <class Layer, class First, class Second>
-struct merge_lists {
-  using type = typename join<First, typename shift<Second, First::size>::type,
-                             node_list<node<Layer, Second::size + 1, (Second::size > 0 ? 1 : First::size + 1)>>>::type;
-};
-
-/// A layer may be a composition of others: then it says `using unfolds_to = sequential<...>;`.
-template <class Layer>
-struct unfold {
-  using type = node_list<node<Layer>>;
-};
-template <class Layer>
-requires requires { typename Layer::unfolds_to; }
-struct unfold<Layer> : unfold<typename Layer::unfolds_to> {};
-template <class... Layers>
-struct unfold<sequential<Layers...>> {
-  using type = typename join<typename unfold<Layers>::type...>::type;
-};
-
-template <class List, std::size_t Count>
-struct repeat_list {
-  using half = typename repeat_list<List, Count / 2>::type;
-  using type =
-      std::conditional_t<Count % 2 == 0, typename join<half, half>::type, typename join<half, half, List>::type>;
-};
-template <class List>
-struct repeat_list<List, 1> {
-  using type = List;
-};
-template <class List>
-struct repeat_list<List, 0> {
-  using type = node_list<>;
-};
-template <std::size_t Count, class... Layers>
-struct unfold<repeat<Count, Layers...>> {
-  using type = typename repeat_list<typename unfold<sequential<Layers...>>::type, Count>::type;
-};
-
-/// Splits the projection, if any, from a residual's body.
-template <class Body, class... Layers>
-struct split_residual;
-template <class... Body>
-struct split_residual<sequential<Body...>> {
-  using body = sequential<Body...>;
-  using shortcut = sequential<>;
-};
-template <class... Body, class... Shortcut>
-struct split_residual<sequential<Body...>, projection<Shortcut...>> {
-  using body = sequential<Body...>;
-  using shortcut = sequential<Shortcut...>;
-};
-template <class... Body, class Next, class... Rest>
-struct split_residual<sequential<Body...>, Next, Rest...> : split_residual<sequential<Body..., Next>, Rest...> {};
-
-template <class... Layers>
-struct unfold<residual<Layers...>> {
-  using split = split_residual<sequential<>, Layers...>;
-  using type = typename merge_lists<branch_sum, typename unfold<typename split::body>::type,
-                                    typename unfold<typename split::shortcut>::type>::type;
-};
-template <class Layer, class First, class Second>
-struct unfold<merge<Layer, First, Second>>
-    : merge_lists<Layer, typename unfold<First>::type, typename unfold<Second>::type> {};
-
-template <class List>
-struct freeze;
-template <class... Nodes>
-struct freeze<node_list<Nodes...>> {
-  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, true, Nodes::group,
-                              typename Nodes::tie_type, Nodes::later>...>;
-};
-template <class... Layers>
-struct unfold<frozen<Layers...>> : freeze<typename unfold<sequential<Layers...>>::type> {};
-
-template <std::size_t Group, class List>
-struct put_into_group;
-template <std::size_t Group, class... Nodes>
-struct put_into_group<Group, node_list<Nodes...>> {
-  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Group,
-                              typename Nodes::tie_type, Nodes::later>...>;
-};
-template <std::size_t Group, class... Layers>
-struct unfold<parameter_group<Group, Layers...>> : put_into_group<Group, typename unfold<sequential<Layers...>>::type> {
-};
-
-template <std::size_t Key, class List, class Indices = std::make_index_sequence<List::size>>
-struct tie_together;
-template <std::size_t Key, class... Nodes, std::size_t... Index>
-struct tie_together<Key, node_list<Nodes...>, std::index_sequence<Index...>> {
-  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
-                              tie_once<typename Nodes::tie_type, tie<Key, Index, sizeof...(Nodes)>>, Nodes::later>...>;
-};
-template <std::size_t Key, class... Layers>
-struct unfold<tied<Key, Layers...>> : tie_together<Key, typename unfold<sequential<Layers...>>::type> {};
-
-/// The layers, with parameters that stand behind those of the node `Nodes` nodes later: compositions use it where
-/// PyTorch numbers their parameters in another order than they compute in.
-template <std::size_t Nodes, class... Layers>
-struct parameters_later {};
-template <std::size_t Count, class List>
-struct postpone;
-template <std::size_t Count, class... Nodes>
-struct postpone<Count, node_list<Nodes...>> {
-  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
-                              typename Nodes::tie_type, Count>...>;
-};
-template <std::size_t Count, class... Layers>
-struct unfold<parameters_later<Count, Layers...>> : postpone<Count, typename unfold<sequential<Layers...>>::type> {};
-
-template <std::size_t Index, class Type>
-struct table_entry {};
-template <class Indices, class... Types>
-struct type_table_base;
-template <std::size_t... Index, class... Types>
-struct type_table_base<std::index_sequence<Index...>, Types...> : table_entry<Index, Types>... {};
-/// Constant-time lookup of a type by index.
-template <class... Types>
-struct type_table : type_table_base<std::index_sequence_for<Types...>, Types...> {};
-template <std::size_t Index, class Type>
-std::type_identity<Type> look_up(table_entry<Index, Type>);
-template <std::size_t Index, class Table>
-using type_at = typename decltype(look_up<Index>(Table{}))::type;
-
-/// Calls f(std::integral_constant<std::size_t, 0>{}), …, f(…<Count - 1>); no fold, which clang limits to 256 operands.
-template <std::size_t Count, class Function>
-constexpr void for_each_index(Function&& f) {
-  [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-    using expand = int[];
-    static_cast<void>(expand{0, (static_cast<void>(f(std::integral_constant<std::size_t, Index>{})), 0)...});
-  }
-  (std::make_index_sequence<Count>{});
-}
-
-template <class Layer, class Function>
-constexpr void call_with_layer(Function& f, std::size_t index) {
-  f(std::type_identity<Layer>{}, index);
-}
-template <class Function, class... Layers>
-constexpr void call_in_order(std::type_identity<type_table<Layers...>> /*layers*/, Function& f) {
-  using call = void (*)(Function&, std::size_t);
-  constexpr std::array<call, sizeof...(Layers)> calls{&call_with_layer<Layers, Function>...};
-  for (std::size_t i = 0; i < sizeof...(Layers); ++i) calls[i](f, i);
-}
-/// Calls f(std::type_identity<layer>{}, index) for the layers of a `structure` in their order. It is compiled once for
-/// each type of layer, however many nodes there are.
-template <class Structure, class Function>
-constexpr void for_each_layer(Function&& f) {
-  call_in_order(std::type_identity<typename Structure::table>{}, f);
-}
-
-}  // namespace pergrad::inline v0_1::detail
-// pergrad/graph/stand_ins.hpp - what takes the place of anything made from a program that was explained to be wrong
-//
-// The compiler has printed one error; every use of a stand-in is allowed, means nothing and prints nothing. A class
-// template that has a network for an argument has its stand-in here, so that the network's mistake is the only one that
-// is reported.
-
-namespace pergrad::inline v0_1 {
-
-template <class Network>
-class tape;
-template <class Network, class Loss>
-class batch;
-template <class Network, bool IsPrivate>
-class released_gradient;
-template <class Network>
-class bounded_total;
-template <class Network>
-class sgd;
-template <class Network>
-class adam;
-namespace unprotected {
-template <class Network>
-class gradient;
-}  // namespace unprotected
-
-/// A base in the library's own namespace, so that functions called by their short names are found for stand-ins as
-/// well.
-struct stand_in_base {};
-
-namespace error {
-
-/// Stands in for an expression or an object; takes whatever is done with it.
-struct explained : stand_in_base {
-  template <class... Any>
-  explicit(false) explained(Any&&...) noexcept {}  // NOLINT(google-explicit-constructor)
-  template <class Any>
-  explained& operator=(Any&&) noexcept {
-    return *this;
-  }
-  template <class Any>
-  explained& operator+=(Any&&) noexcept {
-    return *this;
-  }
-
-  [[nodiscard]] static constexpr std::size_t size() noexcept { return 0; }
-  [[nodiscard]] static constexpr std::size_t capacity() noexcept { return 0; }
-  [[nodiscard]] static constexpr std::size_t bytes() noexcept { return 0; }
-  [[nodiscard]] static constexpr double sensitivity() noexcept { return 0; }
-  [[nodiscard]] static constexpr double standard_deviation() noexcept { return 0; }
-  [[nodiscard]] static constexpr bool within_budget() noexcept { return false; }
-  [[nodiscard]] static constexpr std::size_t steps() noexcept { return 0; }
-  template <class... Any>
-  [[nodiscard]] static constexpr double epsilon(Any&&...) noexcept {
-    return 0;
-  }
-  [[nodiscard]] static explained accountant() noexcept { return {}; }
-  [[nodiscard]] static explained leaf() noexcept { return {}; }
-  template <class Index>
-  [[nodiscard]] explained operator[](Index&&) const noexcept {
-    return {};
-  }
-  template <class... Any>
-  static void step(Any&&...) noexcept {}
-  template <class... Any>
-  static void clear(Any&&...) noexcept {}
-};
-
-/// Stands in for values that nobody can compute; becomes a vector of any numbers.
-struct unknown_values : std::vector<double> {
-  template <class Value>
-  explicit(false) operator std::vector<Value>() const {  // NOLINT(google-explicit-constructor)
-    return {};
-  }
-};
-
-/// Stands in for a number that belongs to a wrong network: usable as one, and equal to whatever a static_assert
-/// expects.
-struct unknown_count {
-  // NOLINTNEXTLINE(google-explicit-constructor)
-  constexpr explicit(false) operator std::size_t() const noexcept { return 1; }
-  template <class Any>
-  friend constexpr bool operator==(const unknown_count&, const Any&) noexcept {
-    return true;
-  }
-};
-struct unknown_shape : shape {
-  constexpr unknown_shape() noexcept : shape{1} {}
-  template <class Any>
-  friend constexpr bool operator==(const unknown_shape&, const Any&) noexcept {
-    return true;
-  }
-};
-
-/// Stands in for an object that holds numbers of type `Scalar`.
-template <class Scalar>
-struct stand_in : explained {
-  using explained::explained;
-  using explained::operator=;
-  using scalar = Scalar;
-
-  [[nodiscard]] static std::span<Scalar> values() noexcept { return {}; }
-  [[nodiscard]] static std::span<Scalar> parameters() noexcept { return {}; }
-  [[nodiscard]] static std::span<Scalar> frozen_parameters() noexcept { return {}; }
-  [[nodiscard]] static std::span<Scalar> all_parameters() noexcept { return {}; }
-  [[nodiscard]] static std::span<Scalar> layer_parameters(std::size_t /*index*/) noexcept { return {}; }
-  [[nodiscard]] static stand_in last_update() noexcept { return {}; }
-};
-
-/// Stands in for a network.
-template <class Explanation, class Scalar>
-struct wrong_network : stand_in<Scalar> {
-  using stand_in<Scalar>::stand_in;
-  using tape = pergrad::tape<wrong_network>;
-  template <class Other>
-  using rebind = wrong_network<Explanation, Other>;
-  using input_value = Scalar;
-  static constexpr unknown_count parameter_count{};
-  static constexpr unknown_count frozen_parameter_count{};
-  static constexpr unknown_shape input_shape{};
-  static constexpr unknown_shape output_shape{};
-};
-
-/// The one class whose body is the explanation; of a sound network, nothing.
-template <class Network>
-struct explanation_of {
-  using type = char;
-};
-template <class Explanation, class Scalar>
-struct explanation_of<wrong_network<Explanation, Scalar>> {
-  using type = Explanation;
-};
-
-}  // namespace error
-
-namespace detail {
-
-template <class Type>
-inline constexpr bool is_explained = std::is_base_of_v<error::explained, std::remove_cvref_t<Type>>;
-template <class... Types>
-inline constexpr bool any_explained = (is_explained<Types> || ...);
-
-/// What is wrong with a loss, as a class whose body says so; `char` if nothing is, or if the network is wrong already.
-template <class Network, class Loss>
-[[nodiscard]] constexpr auto explanation_of_loss() {
-  if constexpr (is_explained<Network>) {
-    return std::type_identity<char>{};
-  } else if constexpr (!loss<Loss>) {
-    return std::type_identity<error::not_a_loss<Loss>>{};
-  } else if constexpr (!Loss::accepts(Network::output_shape)) {
-    return std::type_identity<error::loss_rejects_the_networks_output<Loss, error::gets<Network::output_shape>>>{};
-  } else {
-    return std::type_identity<char>{};
-  }
-}
-template <class Network, class Loss>
-using loss_explanation = typename decltype(explanation_of_loss<Network, Loss>())::type;
-/// No training, no batch: the network or the loss is wrong.
-template <class Network, class Loss>
-inline constexpr bool cannot_be_trained =
-    is_explained<Network> || !std::is_same_v<loss_explanation<Network, Loss>, char>;
-
-}  // namespace detail
-
-// clang-format off
-template <class Explanation, class Scalar>
-class tape<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
-template <class Explanation, class Scalar, bool IsPrivate>
-class released_gradient<error::wrong_network<Explanation, Scalar>, IsPrivate> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
-template <class Explanation, class Scalar>
-class bounded_total<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
-template <class Explanation, class Scalar>
-class sgd<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
-template <class Explanation, class Scalar>
-class adam<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
-template <class Explanation, class Scalar>
-class unprotected::gradient<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
-template <class Network, class Loss> requires detail::cannot_be_trained<Network, Loss>
-class batch<Network, Loss> : public error::stand_in<typename Network::scalar> {
-  static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
- public:
-  using error::stand_in<typename Network::scalar>::stand_in;
-};
-// clang-format on
-
-}  // namespace pergrad::inline v0_1
-// pergrad/network.hpp - a network is a type: an input shape and a list of layers; every other shape is inferred
-//
-// `network<shape{1, 28, 28}, conv2d<16, 8>, relu, flatten, linear<10>>` unfolds into a list of nodes with compile-time
-// shapes, parameter counts and offsets. An object of it owns one aligned buffer: the parameters, in PyTorch's order.
-
-// pergrad/detail/aligned_buffer.hpp - one zero-filled, cache-line aligned allocation that is reserved once and never
-// grows
-
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
-namespace pergrad::inline v0_1::detail {
-
-/// Asks for memory that nobody fills: pages that are never written then cost nothing.
-struct uninitialised_t {};
-inline constexpr uninitialised_t uninitialised{};
-
-inline constexpr std::size_t huge_page = std::size_t{1} << 21U;
-
-/// Room for `count` values of `size` bytes. Throws as aligned_buffer says.
-[[gnu::noinline]] inline void* reserve(std::size_t count, std::size_t size, std::align_val_t alignment,
-                                       const char* what) {
-  void* memory = nullptr;
-  if (count <= std::numeric_limits<std::size_t>::max() / size) {
-    memory = ::operator new(count* size, alignment, std::nothrow);
-  }
-  if (memory == nullptr) {
-    throw_runtime_error({"pergrad: no memory for ", what, ": ", count, " values of ", size, " bytes"});
-  }
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-  // A request, not a condition: products walk through large matrices faster than small pages can be looked up.
-  if (alignment == std::align_val_t{huge_page}) ::madvise(memory, count * size / huge_page * huge_page, MADV_HUGEPAGE);
-#endif
-  return memory;
-}
-
-struct give_back {
-  std::align_val_t alignment{64};
-  void operator()(void* memory) const noexcept { ::operator delete(memory, alignment); }
-};
-
-/// The memory of an aligned_buffer, whatever lies in it: one piece of code for all types.
-class aligned_memory {
- public:
-  aligned_memory() = default;
-  [[gnu::noinline]] aligned_memory(std::size_t count, std::size_t size, std::size_t together, const char* what)
-      : count_{count} {
-    if (count == 0) return;
-    const std::align_val_t alignment{is_large(count * size, together * size) ? huge_page : 64};
-    data_ = {reserve(count, size, alignment, what), give_back{alignment}};
-  }
-  [[nodiscard]] void* data() const noexcept { return data_.get(); }
-  /// What was moved from is empty.
-  [[nodiscard]] std::size_t count() const noexcept { return data_ == nullptr ? 0 : count_; }
-
- private:
-  /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch
-  /// (docs/internals/rejected.md).
-  [[nodiscard]] static constexpr bool is_large(std::size_t bytes, std::size_t together) {
-    return bytes >= 32 * huge_page || together >= huge_page;
-  }
-  std::unique_ptr<void, give_back> data_;
-  std::size_t count_ = 0;
-};
-
-template <class Scalar>
-class aligned_buffer {
- public:
-  aligned_buffer() = default;
-  /// `count` zeros. Throws std::runtime_error with the size and `what` it was for, if the machine has not got them.
-  [[gnu::noinline]] aligned_buffer(std::size_t count, const char* what) : aligned_buffer{count, what, uninitialised} {
-    std::uninitialized_fill_n(data(), count, Scalar{});
-  }
-  /// The same without the zeros. `together`: values that are touched together if any of them is.
-  aligned_buffer(std::size_t count, const char* what, uninitialised_t, std::size_t together = 1)
-      : memory_{count, sizeof(Scalar), together, what} {}
-
-  [[nodiscard]] Scalar* data() noexcept { return static_cast<Scalar*>(memory_.data()); }
-  [[nodiscard]] const Scalar* data() const noexcept { return static_cast<const Scalar*>(memory_.data()); }
-  [[nodiscard]] std::size_t size() const noexcept { return memory_.count(); }
-  [[nodiscard]] std::span<Scalar> span() noexcept { return {data(), size()}; }
-  [[nodiscard]] std::span<const Scalar> span() const noexcept { return {data(), size()}; }
-
- private:
-  aligned_memory memory_;
-};
-
-}  // namespace pergrad::inline v0_1::detail
-// pergrad/graph/gate.hpp - infers a network's shapes, and lets only a sound network through
-//
-// Every node is examined at compile time; the first mistake found is explained (errors.hpp) and stands in for the
-// network, as a type that swallows whatever is done with it, so that the compiler has one error to print and nothing
-// more to say.
-
-// pergrad/graph/mistakes.hpp - what a layer's check(shape) may answer; each has its sentence in errors.hpp
-
-#include <ratio>
-
-namespace pergrad::inline v0_1::detail {
-
-enum class mistake {
-  none,
-  no_output_shape,
-  no_parameter_count,
-  no_forward,
-  no_backward,
-  no_factors,
-  factors_do_not_cover,
-  factor_outside_tape,
-  mixes_samples,
-  needs_an_image,
-  needs_features,
-  needs_channels_and_positions,
-  needs_a_volume,
-  needs_two_axes,
-  reshape_changes_size,
-  output_padding_too_large,
-  kernel_too_large,
-  groups_do_not_divide,
-  pool_padding_too_large,
-  zero_is_no_size,
-  option_not_offered,
-  rejects_input,
-  no_output,
-  branches_differ,
-  element_function_changes_shape,
-  ids_into_a_float_layer,
-  needs_ids,
-  needs_a_sequence,
-  tied_blocks_differ,
-  ties_nest,
-  lengths_are_lost,
-  not_on_tiles,
-  heads_do_not_divide,
-  branches_do_not_fit,
-  branches_differ_in_length,
-  branches_not_given
-};
-
-/// What to say of an input that has not `axes` axes besides its channels.
-[[nodiscard]] constexpr mistake wrong_rank(std::size_t axes) noexcept {
-  return axes == 1   ? mistake::needs_channels_and_positions
-         : axes == 2 ? mistake::needs_an_image
-                     : mistake::needs_a_volume;
-}
-
-/// Stands in the place of a composition with an option (or a layer) that is none of its own, and says so.
-template <class Option>
-struct no_such_option {
-  [[nodiscard]] static constexpr mistake check(shape /*in*/) noexcept { return mistake::option_not_offered; }
-};
-
-/// Whether a type is a std::ratio.
-template <class Type>
-inline constexpr bool is_ratio = false;
-template <std::intmax_t Numerator, std::intmax_t Denominator>
-inline constexpr bool is_ratio<std::ratio<Numerator, Denominator>> = true;
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1 {
-
-template <class Scalar, shape Input, class... Layers>
-class static_network;
-
-namespace detail {
-
-template <class Layer>
-concept has_check = requires(shape in) {
-  { Layer::check(in) } -> std::convertible_to<mistake>;
-};
-
-/// Does one operand lie inside the `size` values it is taken from?
-[[nodiscard]] constexpr bool inside(const operand& from, std::size_t positions, std::size_t count,
-                                    std::size_t size) noexcept {
-  return positions > 0 && count > 0 &&
-         from.offset + (positions - 1) * from.position_stride + (count - 1) * from.stride < size;
-}
-
-template <class Layer>
-[[nodiscard]] constexpr mistake check_factors(shape in, shape second) {
-  const std::size_t saved = saved_count_of<Layer>(in, second);
-  const auto size_of = [&](source from) -> std::size_t {
-    if (from == source::activation) return in.size();
-    if (from == source::second_activation) return second.size();
-    return from == source::saved ? saved : output_shape_of<Layer>(in, second).size();
-  };
-  std::size_t covered = 0;
-  for (const factor& each : factors_of<Layer>(in, second)) {
-    covered += each.size();
-    if (each.sparse) {
-      const bool all_inside = each.delta.from != source::ones &&
-                              inside(each.delta, each.positions, each.columns, size_of(each.delta.from)) &&
-                              each.other.from == source::activation && in.ids == each.rows &&
-                              each.positions == in.size();
-      if (!all_inside) return mistake::factor_outside_tape;
-      continue;
-    }
-    const std::size_t other_count = each.outer ? each.columns : each.rows;
-    const bool other_inside = (each.other.from == source::ones && !each.outer) ||
-                              inside(each.other, each.positions, other_count, size_of(each.other.from));
-    const bool delta_inside =
-        each.delta.from != source::ones && inside(each.delta, each.positions, each.rows, size_of(each.delta.from));
-    if (!delta_inside || !other_inside) return mistake::factor_outside_tape;
-  }
-  return covered == parameter_count_of<Layer>(in, second) ? mistake::none : mistake::factors_do_not_cover;
-}
-
-/// What is wrong with a layer that has functions of its own, once these are there.
-template <class Layer>
-[[nodiscard]] constexpr mistake diagnose_own(shape in, shape second) {
-  if constexpr (has_accepts<Layer>) {
-    if (!Layer::accepts(in)) return mistake::rejects_input;
-  }
-  if (output_shape_of<Layer>(in, second).size() == 0) return mistake::no_output;
-  if constexpr (has_factors<Layer>) {
-    return check_factors<Layer>(in, second);
-  } else {
-    return parameter_count_of<Layer>(in, second) == 0 ? mistake::none : mistake::no_factors;
-  }
-}
-template <class Layer>
-[[nodiscard]] constexpr mistake diagnose_tiled(shape in, shape second) {
-  if constexpr (!is_tiled<Layer> || !has_output_shape<Layer>) {
-    return mistake::not_on_tiles;
-  } else {
-    mistake found = mistake::none;
-    if constexpr (requires { Layer::check(in, second); }) {
-      found = Layer::check(in, second);
-    } else if constexpr (has_check<Layer>) {
-      found = Layer::check(in);
-    }
-    if (found != mistake::none) return found;
-    if (second.ids != 0) return mistake::branches_do_not_fit;  // to a layer with two inputs both are numbers
-    return diagnose_own<Layer>(in, second);
-  }
-}
-
-/// May a layer get samples of varying length? Either it works position by position (the executor keeps zero what is
-/// beyond), or it says what becomes of the length, or it takes care of lengths itself. Positions must lie along the
-/// axis that the layer takes for them.
-template <class Layer>
-[[nodiscard]] constexpr bool keeps_lengths(shape in, shape out) {
-  constexpr bool knows = requires { requires Layer::knows_lengths; };
-  constexpr bool channels_first = requires { requires Layer::channels_first; };
-  constexpr bool either = requires { requires Layer::is_transpose; };
-  if (in.varying_axis() == 0) return true;
-  if (in.varying_axis() == 2 && !channels_first && !either && (knows || out != in)) return false;
-  if (in.varying_axis() == 1 && channels_first) return false;
-  return knows || out.varying_axis() != 0;
-}
-
-/// Whether a layer may stand behind one other: it says what it makes of one shape.
-template <class Layer>
-inline constexpr bool takes_one_input = requires(shape in) {
-  Layer::output_shape(in);
-};
-
-/// What is wrong with a layer on this input, before anything else of it is used.
-template <class Layer>
-[[nodiscard]] constexpr mistake diagnose(shape in, shape second) {
-  if constexpr (is_mixing<Layer>) {
-    return mistake::mixes_samples;
-  } else if (in.ids != 0 && !takes_ids<Layer>) {
-    return mistake::ids_into_a_float_layer;
-  } else if constexpr (is_branch_sum<Layer>) {
-    return in == second ? mistake::none : mistake::branches_differ;
-  } else if constexpr (requires { Layer::on_tiles; }) {
-    return diagnose_tiled<Layer>(in, second);
-  } else if constexpr (has_check<Layer>) {
-    return Layer::check(in);
-  } else if constexpr (is_reshape<Layer>) {
-    return Layer::output_shape(in).size() == in.size() ? mistake::none : mistake::no_output;
-  } else if constexpr (has_value<Layer>) {
-    return output_shape_of<Layer>(in) == in ? mistake::none : mistake::element_function_changes_shape;
-  } else if constexpr (has_output_shape<Layer> && (has_affine<Layer> || has_windows<Layer>)) {
-    return Layer::output_shape(in).size() == 0 ? mistake::no_output : mistake::none;
-  } else if constexpr (!has_output_shape<Layer>) {
-    return mistake::no_output_shape;
-  } else if constexpr (!has_parameter_count<Layer>) {
-    return mistake::no_parameter_count;
-  } else if constexpr (!has_general_forward<Layer>) {
-    return mistake::no_forward;
-  } else if constexpr (!has_general_backward<Layer>) {
-    return mistake::no_backward;
-  } else {
-    return diagnose_own<Layer>(in, {});
-  }
-}
-
-/// The unfolded list of a network with its shapes; stops inferring at the first mistake.
-template <shape Input, class List, class... Layers>
-struct unfolded;
-template <shape Input, class... Nodes, class... Layers>
-struct unfolded<Input, node_list<Nodes...>, Layers...> {
-  static constexpr std::size_t size = sizeof...(Nodes);
-  using table = type_table<typename Nodes::layer_type...>;
-  template <std::size_t Index>
-  using layer_at = type_at<Index, table>;
-
-  struct findings {
-    std::array<shape, size + 1> shapes{};
-    std::array<std::size_t, size + 1> parameter_counts{};   ///< parameters that node i uses
-    std::array<std::size_t, size + 1> parameter_offsets{};  ///< their place; frozen ones lie behind all others
-    std::array<std::size_t, size + 1> trained_counts{};     ///< 0 if they are frozen
-    std::array<std::size_t, size + 1> owners{};  ///< the first node that uses the same parameters: i unless tied
-    std::array<std::size_t, size + 1> groups{};  ///< clipping groups
-    std::array<std::size_t, size + 1>
-        inputs{};  // slot that node i reads; slot 0 is the network's input, node i writes i + 1
-    std::array<std::size_t, size + 1> inputs2{};         // second slot of a node with two inputs, else 0
-    std::array<std::size_t, size + 1> length_origins{};  // the last slot before a slot that changed the lengths
-    std::size_t trained = 0;                             // parameters that are trained
-    std::size_t frozen = 0;
-    std::size_t first_mistake = size;
-    mistake what = mistake::none;
-  };
-  static constexpr findings find() {
-    using diagnose_function = mistake (*)(shape, shape);
-    using shape_function = shape (*)(shape, shape);
-    using count_function = std::size_t (*)(shape, shape);
-    using lengths_function = bool (*)(shape, shape);
-    constexpr std::array<std::size_t, size + 1> back{Nodes::back..., 0};
-    constexpr std::array<std::size_t, size + 1> back2{Nodes::back2..., 0};
-    constexpr std::array<std::size_t, size + 1> group_numbers{Nodes::group..., 0};
-    constexpr std::array<std::size_t, size + 1> later{Nodes::later..., 0};
-    constexpr std::array<bool, size + 1> is_frozen{Nodes::is_frozen..., false};
-    constexpr std::array<tie_number, size + 1> ties{tie_of<typename Nodes::tie_type>..., tie_number{}};
-    constexpr std::array<bool, size + 1> tied_by_two{std::is_same_v<typename Nodes::tie_type, tied_twice>..., false};
-    constexpr std::array<diagnose_function, size + 1> diagnoses{&diagnose<typename Nodes::layer_type>..., nullptr};
-    constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
-    constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
-    constexpr std::array<lengths_function, size + 1> lengths{&keeps_lengths<typename Nodes::layer_type>..., nullptr};
-    constexpr std::array<bool, size + 1> takes_one{takes_one_input<typename Nodes::layer_type>..., true};
-    constexpr std::array<bool, size + 1> takes_two{has_two_inputs<typename Nodes::layer_type>..., false};
-    constexpr std::array<bool, size + 1> joins{joins_positions<typename Nodes::layer_type>..., false};
-    constexpr std::array<bool, size + 1> changes_length{has_output_length<typename Nodes::layer_type>..., false};
-    findings result;
-    result.shapes[0] = Input;
-    for (std::size_t i = 0; i < size; ++i) {
-      result.inputs[i] = i + 1 - back[i];
-      result.inputs2[i] = back2[i] == 0 ? 0 : i + 1 - back2[i];
-      result.groups[i] = group_numbers[i];
-      const shape in = result.shapes[result.inputs[i]];
-      const shape in2 = back2[i] == 0 ? shape{} : result.shapes[result.inputs2[i]];
-      const bool as_many_inputs = back2[i] != 0 ? takes_two[i] : takes_one[i] || !takes_two[i];
-      result.what = as_many_inputs ? diagnoses[i](in, in2) : mistake::branches_do_not_fit;
-      if (result.what == mistake::none) {
-        result.shapes[i + 1] = outputs[i](in, in2);
-        result.parameter_counts[i] = counts[i](in, in2);
-        if (!lengths[i](in, result.shapes[i + 1])) result.what = mistake::lengths_are_lost;
-        if (joins[i] && !agree_in_length(result, i)) result.what = mistake::branches_differ_in_length;
-        result.length_origins[i + 1] = changes_length[i] ? i + 1 : result.length_origins[result.inputs[i]];
-      }
-      if (tied_by_two[i]) result.what = mistake::ties_nest;
-      result.owners[i] = i;
-      for (std::size_t k = 0; ties[i].size != 0 && k < i; ++k) {
-        if (ties[k].size == 0 || ties[k].key != ties[i].key || ties[k].index != ties[i].index) continue;
-        result.owners[i] = k;
-        if (ties[k].size != ties[i].size || diagnoses[k] != diagnoses[i] ||
-            result.parameter_counts[k] != result.parameter_counts[i] || is_frozen[k] != is_frozen[i]) {
-          result.what = mistake::tied_blocks_differ;
-        }
-        break;
-      }
-      if (result.what != mistake::none) {
-        result.first_mistake = i;
-        return result;
-      }
-      if (!is_frozen[i]) result.trained_counts[i] = result.parameter_counts[i];
-    }
-    result.trained = place_parameters(result, is_frozen, later, false, 0);
-    result.parameter_offsets[size] = result.trained;
-    result.frozen = place_parameters(result, is_frozen, later, true, result.trained) - result.trained;
-    for (std::size_t i = 0; i < size; ++i) result.parameter_offsets[i] = result.parameter_offsets[result.owners[i]];
-    return result;
-  }
-  /// Positions in a slot of a sample that has `length` of the network's input.
-  static constexpr std::size_t length_in(const findings& result, std::size_t slot, std::size_t length) {
-    using length_function = std::size_t (*)(shape, std::size_t);
-    constexpr std::array<length_function, size + 1> after{&output_length_of<typename Nodes::layer_type>..., nullptr};
-    if (slot == 0) return length;
-    const std::size_t before = result.inputs[slot - 1];
-    return after[slot - 1](result.shapes[before], length_in(result, before, length));
-  }
-  /// Do both inputs of a node have as many positions of every sample, however short it is?
-  static constexpr bool agree_in_length(const findings& result, std::size_t node) {
-    const std::size_t first = result.inputs[node];
-    const std::size_t second = result.inputs2[node];
-    if (result.shapes[first].varying_axis() == 0 || result.length_origins[first] == result.length_origins[second]) {
-      return true;
-    }
-    for (std::size_t length = 0; length <= Input.e0; ++length) {
-      if (length_in(result, first, length) != length_in(result, second, length)) return false;
-    }
-    return true;
-  }
-  /// Gives the owners of parameters their places from `end` on, node after node but for those that stand later; returns
-  /// the end.
-  static constexpr std::size_t place_parameters(findings& result, const std::array<bool, size + 1>& is_frozen,
-                                                const std::array<std::size_t, size + 1>& later, bool frozen,
-                                                std::size_t end) {
-    std::size_t most = 0;
-    for (const std::size_t each : later) most = each > most ? each : most;
-    for (std::size_t i = 0; i < size; ++i) {
-      for (std::size_t back = 0; back <= most && back <= i; ++back) {
-        const std::size_t candidate = back == 0 ? i : i - (most < i ? most : i) + back - 1;
-        if (later[candidate] != i - candidate || result.owners[candidate] != candidate ||
-            is_frozen[candidate] != frozen) {
-          continue;
-        }
-        result.parameter_offsets[candidate] = end;
-        end += result.parameter_counts[candidate];
-      }
-    }
-    return end;
-  }
-  static constexpr findings found = find();
-
-  /// Index in the user's list of the entry that node `node_index` comes from.
-  static constexpr std::size_t entry_of(std::size_t node_index) {
-    constexpr std::array<std::size_t, sizeof...(Layers) + 1> sizes{unfold<Layers>::type::size..., 0};
-    std::size_t end = 0;
-    for (std::size_t entry = 0; entry < sizeof...(Layers); ++entry) {
-      end += sizes[entry];
-      if (node_index < end) return entry;
-    }
-    return sizeof...(Layers);
-  }
-
-  static constexpr const auto& shapes = found.shapes;
-  static constexpr const auto& parameter_counts = found.parameter_counts;
-  static constexpr const auto& parameter_offsets = found.parameter_offsets;
-  static constexpr const auto& trained_counts = found.trained_counts;
-  static constexpr const auto& owners = found.owners;
-  static constexpr const auto& groups = found.groups;
-  static constexpr const auto& inputs = found.inputs;
-  static constexpr const auto& inputs2 = found.inputs2;
-};
-
-template <shape Input, class... Layers>
-using structure = unfolded<Input, typename join<typename unfold<Layers>::type...>::type, Layers...>;
-
-}  // namespace detail
-
-namespace detail {
-
-template <mistake What, class Where, class Layer, class Given, class Structure, std::size_t Index>
-constexpr auto explain() {
-  using namespace error;
-  // clang-format off
-  if constexpr (What == mistake::no_output_shape) return std::type_identity<no_output_shape<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::no_parameter_count) return std::type_identity<no_parameter_count<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::no_forward) return std::type_identity<no_forward<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::no_backward) return std::type_identity<no_backward<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::no_factors) return std::type_identity<no_factors<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::factor_outside_tape) return std::type_identity<factor_reads_outside_the_tape<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::mixes_samples) return std::type_identity<mixes_samples<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::needs_an_image) return std::type_identity<needs_an_image<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::needs_features) return std::type_identity<needs_features<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::needs_channels_and_positions) return std::type_identity<needs_channels_and_positions<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::needs_a_volume) return std::type_identity<needs_a_volume<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::needs_two_axes) return std::type_identity<needs_two_axes<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::reshape_changes_size) return std::type_identity<reshape_changes_size<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::output_padding_too_large) return std::type_identity<output_padding_too_large<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::kernel_too_large) return std::type_identity<kernel_larger_than_padded_input<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::groups_do_not_divide) return std::type_identity<groups_do_not_divide_channels<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::pool_padding_too_large) return std::type_identity<padding_larger_than_half_the_window<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::zero_is_no_size) return std::type_identity<zero_is_no_size<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::option_not_offered) return std::type_identity<option_not_offered<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::rejects_input) return std::type_identity<layer_rejects_its_input<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::no_output) return std::type_identity<layer_gives_no_output<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::element_function_changes_shape) return std::type_identity<element_function_changes_shape<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::ids_into_a_float_layer) return std::type_identity<ids_into_a_float_layer<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::needs_ids) return std::type_identity<needs_ids<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::needs_a_sequence) return std::type_identity<needs_a_sequence<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::ties_nest) return std::type_identity<ties_nest<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::tied_blocks_differ) return std::type_identity<tied_blocks_differ<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::lengths_are_lost) return std::type_identity<lengths_are_lost<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::branches_differ_in_length) return std::type_identity<branches_differ_in_length<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::branches_not_given) return std::type_identity<branches_not_given<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::not_on_tiles) return std::type_identity<not_on_tiles<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::heads_do_not_divide) return std::type_identity<heads_do_not_divide_features<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::branches_do_not_fit) {
-    return std::type_identity<branches_do_not_fit<Where, Layer, Given, gets<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
-  }
-  else if constexpr (What == mistake::branches_differ) {
-    return std::type_identity<residual_branches_differ<Where, Given, gets<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
-  } else {
-    using layer = typename Structure::template layer_at<Index>;
-    constexpr shape in = Structure::found.shapes[Structure::found.inputs[Index]];
-    constexpr shape in2 = Structure::found.shapes[Structure::found.inputs2[Index]];
-    constexpr std::size_t covered = [](shape given, shape second) {
-      std::size_t sum = 0;
-      for (const factor& each : factors_of<layer>(given, second)) sum += each.size();
-      return sum;
-    }(in, in2);
-    return std::type_identity<factors_do_not_cover_the_parameters<Where, Layer, count<covered>, count<parameter_count_of<layer>(in, in2)>>>{};
-  }
-  // clang-format on
-}
-
-[[nodiscard]] constexpr bool all_extents_positive(shape of) noexcept {
-  return of.e0 != 0 && (of.e1 != 0 || of.e2 == 0) && (of.e2 != 0 || of.e3 == 0);
-}
-
-/// The network, or its stand-in. The one place where an explanation is instantiated: what the compiler prints is short
-/// because it is a class that this class needs, with no function in between.
-template <class Scalar, shape Input, class... Layers>
-struct gate {
-  static constexpr auto choose() {
-    if constexpr (sizeof...(Layers) == 0 || structure<Input, Layers...>::size == 0) {
-      return std::type_identity<error::wrong_network<error::empty_network<error::gets<Input>>, Scalar>>{};
-    } else if constexpr (!all_extents_positive(Input)) {
-      return std::type_identity<error::wrong_network<error::not_a_shape<error::gets<Input>>, Scalar>>{};
-    } else {
-      using found = structure<Input, Layers...>;
-      if constexpr (found::found.what != mistake::none) {
-        constexpr std::size_t index = found::found.first_mistake;
-        using explanation = typename decltype(explain<found::found.what, error::at_layer<found::entry_of(index)>,
-                                                      error::layer_type<typename found::template layer_at<index>>,
-                                                      error::gets<found::found.shapes[found::found.inputs[index]]>,
-                                                      found, index>())::type;
-        return std::type_identity<error::wrong_network<explanation, Scalar>>{};
-      } else {
-        return std::type_identity<static_network<Scalar, Input, Layers...>>{};
-      }
-    }
-  }
-  using type = typename decltype(choose())::type;
-  static_assert(sizeof(typename error::explanation_of<type>::type) != 0);
-};
-
-}  // namespace detail
-}  // namespace pergrad::inline v0_1
-// pergrad/initialise.hpp - first values of the parameters, by PyTorch's names and with PyTorch's defaults
-//
-// Initial values are public: they need no secure randomness. Every value is a pure function of (seed, parameter index),
-// so a network starts alike on any machine. fan_in = in / groups * taps, fan_out = out * taps as
-// torch.nn.init counts them.
-
-#include <numbers>
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-/// splitmix64 of (seed, index): public randomness, not for anything private (Steele, Lea & Flood 2014).
-[[nodiscard]] constexpr std::uint64_t public_bits(std::uint64_t seed, std::uint64_t index) noexcept {
-  std::uint64_t state = seed * 0xD1342543DE82EF95U + (index + 1) * 0x9E3779B97F4A7C15U;
-  state = (state ^ (state >> 30U)) * 0xBF58476D1CE4E5B9U;
-  state = (state ^ (state >> 27U)) * 0x94D049BB133111EBU;
-  return state ^ (state >> 31U);
-}
-/// Uniform in [0, 1) with 53 bits.
-[[nodiscard]] constexpr double public_uniform(std::uint64_t seed, std::uint64_t index) noexcept {
-  return static_cast<double>(public_bits(seed, index) >> 11U) * 0x1p-53;
-}
-[[nodiscard]] inline double public_normal(std::uint64_t seed, std::uint64_t index) noexcept {
-  const double radius = std::sqrt(-2 * std::log1p(-public_uniform(seed, 2 * index)));
-  return radius * std::cos(2 * std::numbers::pi * public_uniform(seed, 2 * index + 1));
-}
-
-struct fans {
-  double in = 1;
-  double out = 1;
-};
-
-}  // namespace detail
-
-/// PyTorch's own default of `nn.Linear` and `nn.Conv2d` (reset_parameters): weights and biases uniform in
-/// ±1/sqrt(fan_in).
-struct layer_default {
-  std::uint64_t seed = 0;
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept { return bias(index, fan); }
-  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept {
-    return (2 * detail::public_uniform(seed, index) - 1) / std::sqrt(fan.in);
-  }
-};
-/// `nn.init.kaiming_uniform_`: weights uniform in ±gain sqrt(3 / fan_in), gain = sqrt(2 / (1 + a²)); biases as
-/// `layer_default`.
-struct kaiming_uniform : layer_default {
-  double negative_slope = 0;
-  constexpr explicit kaiming_uniform(std::uint64_t with_seed, double a = 0)
-      : layer_default{with_seed}, negative_slope{a} {}
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
-    const double bound = std::sqrt(6 / ((1 + negative_slope * negative_slope) * fan.in));
-    return bound * (2 * detail::public_uniform(seed, index) - 1);
-  }
-};
-/// `nn.init.kaiming_normal_`: weights N(0, gain² / fan_in); biases as `layer_default`.
-struct kaiming_normal : layer_default {
-  double negative_slope = 0;
-  constexpr explicit kaiming_normal(std::uint64_t with_seed, double a = 0)
-      : layer_default{with_seed}, negative_slope{a} {}
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
-    return std::sqrt(2 / ((1 + negative_slope * negative_slope) * fan.in)) * detail::public_normal(seed, index);
-  }
-};
-/// `nn.init.xavier_uniform_`: weights uniform in ±gain sqrt(6 / (fan_in + fan_out)); biases as `layer_default`.
-struct xavier_uniform : layer_default {
-  double gain = 1;
-  constexpr explicit xavier_uniform(std::uint64_t with_seed, double with_gain = 1)
-      : layer_default{with_seed}, gain{with_gain} {}
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
-    return gain * std::sqrt(6 / (fan.in + fan.out)) * (2 * detail::public_uniform(seed, index) - 1);
-  }
-};
-/// `nn.init.xavier_normal_`: weights N(0, gain² · 2 / (fan_in + fan_out)); biases as `layer_default`.
-struct xavier_normal : layer_default {
-  double gain = 1;
-  constexpr explicit xavier_normal(std::uint64_t with_seed, double with_gain = 1)
-      : layer_default{with_seed}, gain{with_gain} {}
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
-    return gain * std::sqrt(2 / (fan.in + fan.out)) * detail::public_normal(seed, index);
-  }
-};
-/// `nn.init.uniform_` on every parameter: uniform in [low, high).
-struct uniform {
-  std::uint64_t seed = 0;
-  double low = 0;
-  double high = 1;
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
-    return low + (high - low) * detail::public_uniform(seed, index);
-  }
-  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
-};
-/// `nn.init.normal_` on every parameter: N(mean, standard_deviation²).
-struct normal {
-  std::uint64_t seed = 0;
-  double mean = 0;
-  double standard_deviation = 1;
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
-    return mean + standard_deviation * detail::public_normal(seed, index);
-  }
-  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
-};
-/// `nn.init.constant_` on every parameter.
-struct constant {
-  double value = 0;
-  [[nodiscard]] double weight(std::uint64_t /*index*/, detail::fans /*fan*/) const noexcept { return value; }
-  [[nodiscard]] double bias(std::uint64_t /*index*/, detail::fans /*fan*/) const noexcept { return value; }
-};
-/// `nn.init.zeros_` on every parameter.
-struct zeros : constant {};
-/// `nn.init.ones_` on every parameter.
-struct ones : constant {
-  constexpr ones() : constant{1} {}
-};
-
-namespace detail {
-
-/// Rows of a table (embedding, positions): N(0, 1), as `nn.Embedding` begins, where an initialiser means "what PyTorch
-/// does"; any other as it says.
-template <class Initialiser, class Scalar>
-void initialise_rows(const Initialiser& initialiser, fans fan, std::uint64_t first, std::span<Scalar> rows) {
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if constexpr (std::is_same_v<Initialiser, layer_default>) {
-      rows[i] = static_cast<Scalar>(public_normal(initialiser.seed, first + i));
-    } else {
-      rows[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
-    }
-  }
-}
-
-/// Weights, then biases, all of one fan.
-template <class Initialiser, class Scalar>
-void initialise_block(const Initialiser& initialiser, fans fan, std::size_t weights, std::uint64_t first,
-                      std::span<Scalar> parameters) {
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    parameters[i] =
-        static_cast<Scalar>(i < weights ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
-  }
-}
-
-/// Fills one layer's parameters. A layer may bring its own `initialise(in, initialiser, first_index, parameters)`; one
-/// with two inputs takes the second's shape behind the first's.
-template <class Layer, class Initialiser, class Scalar>
-void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first, std::span<Scalar> parameters,
-                           [[maybe_unused]] shape second = {}) {
-  const float_environment proven;
-  if constexpr (requires { Layer::initialise(in, second, initialiser, first, parameters); }) {
-    Layer::initialise(in, second, initialiser, first, parameters);
-  } else if constexpr (requires { Layer::initialise(in, initialiser, first, parameters); }) {
-    Layer::initialise(in, initialiser, first, parameters);
-  } else if constexpr (has_affine<Layer>) {
-    constexpr auto real = [](std::size_t count) { return static_cast<double>(count); };
-    const affine_map map = Layer::affine(in);
-    const fans fan{real(map.view_width()), real(map.out_channels * map.kernel.size())};
-    initialise_block(initialiser, fan, map.weight_count(), first, parameters);
-  } else {
-    const fans fan{static_cast<double>(in.size()), static_cast<double>(output_shape_of<Layer>(in).size())};
-    initialise_block(initialiser, fan, parameters.size(), first, parameters);
-  }
-}
-
-}  // namespace detail
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1 {
-
-template <class Network>
-class tape;
-
-namespace detail {
-
-/// Bytes of a network on a device; cuda/plan/layout.hpp knows.
-template <class Network>
-struct device_memory;
-struct network_access;
-
-}  // namespace detail
-
-/// The type behind `network`: use that name. One object holds the parameters of one model.
-template <class Scalar, shape Input, class... Layers>
-class static_network {
- public:
-  using scalar = Scalar;
-  using structure = detail::structure<Input, Layers...>;
-  using tape = pergrad::tape<static_network>;
-  /// The same network with another scalar type.
-  template <class Other>
-  using rebind = static_network<Other, Input, Layers...>;
-
-  static constexpr shape input_shape = Input;
-  static constexpr shape output_shape = structure::shapes[structure::size];
-  /// Number of parameters, biases included.
-  static constexpr std::size_t parameter_count = structure::found.trained;
-  /// Number of parameters inside `frozen`, which are not trained and not part of `parameter_count`.
-  static constexpr std::size_t frozen_parameter_count = structure::found.frozen;
-  /// The type of one input value: integer ids or numbers.
-  using input_value = std::conditional_t<Input.ids != 0, std::int32_t, Scalar>;
-
-  /// Bytes that a tape of this network for batches of up to MaxBatch samples takes on a device, all in one allocation:
-  /// parameters, values, gradients, sums and an optimizer's moments. Needs the device part of the library.
-  template <std::size_t MaxBatch>
-  static constexpr std::size_t device_bytes = detail::device_memory<static_network>::template bytes<MaxBatch>;
-
-  /// A network whose parameters are set by an initialiser (initialise.hpp). The executor says where it will live.
-  template <class Executor, class Initialiser>
-  static_network(const Executor& /*executor*/, const Initialiser& initialiser)
-      : parameters_{parameter_count + frozen_parameter_count, "a network's parameters"} {
-    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      if constexpr (detail::may_have_parameters<Layer>) {
-        if (structure::parameter_counts[i] == 0 || structure::owners[i] != i) return;
-        detail::initialise_parameters<Layer>(initialiser, structure::shapes[structure::inputs[i]],
-                                             structure::parameter_offsets[i], layer_parameters(i),
-                                             structure::shapes[structure::inputs2[i]]);
-      }
-    });
-  }
-
-  /// What was moved from has no parameters. While a device trains them, they are brought back first, and throws what
-  /// that throws.
-  // NOLINTNEXTLINE(performance-noexcept-move-constructor,cppcoreguidelines-noexcept-move-operations): see above
-  static_network(static_network&& other) : parameters_{other.give_up()} {}
-  /// A trainer on a device that refers to this network goes on with the parameters that it gets.
-  // NOLINTNEXTLINE(performance-noexcept-move-constructor,cppcoreguidelines-noexcept-move-operations): see above
-  static_network& operator=(static_network&& other) {
-    parameters_ = other.give_up();
-    remote_.newer = false;
-    remote_.changed = true;
-    return *this;
-  }
-  static_network(const static_network&) = delete;
-  static_network& operator=(const static_network&) = delete;
-  ~static_network() = default;
-
-  /// All parameters, layer after layer, each in PyTorch's order: weight `[out, in / groups, kh, kw]`, then bias.
-  /// While a device trains them, this brings them back; a span from before a step shows the values of then.
-  [[nodiscard]] std::span<Scalar> parameters() { return all_parameters().first(parameter_count); }
-  [[nodiscard]] std::span<const Scalar> parameters() const { return all_parameters().first(parameter_count); }
-  /// The parameters of `frozen` layers, in the same order among themselves.
-  [[nodiscard]] std::span<Scalar> frozen_parameters() { return all_parameters().subspan(parameter_count); }
-  [[nodiscard]] std::span<const Scalar> frozen_parameters() const { return all_parameters().subspan(parameter_count); }
-
-  /// Both, one after the other: what a checkpoint holds.
-  [[nodiscard]] std::span<Scalar> all_parameters() {
-    pull();
-    remote_.changed = true;
-    return parameters_.span();
-  }
-  [[nodiscard]] std::span<const Scalar> all_parameters() const {
-    pull();
-    return parameters_.span();
-  }
-
-  /// The parameters of entry `index` of the unfolded list (see `describe`), frozen or not. Precondition:
-  /// index < structure::size.
-  [[nodiscard]] std::span<Scalar> layer_parameters(std::size_t index) {
-    return all_parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
-  }
-  [[nodiscard]] std::span<const Scalar> layer_parameters(std::size_t index) const {
-    return all_parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
-  }
-
- private:
-  friend struct detail::network_access;
-  void pull() const {
-    if (!remote_.newer) return;
-    remote_.newer = false;
-    remote_.pull(remote_.context, parameters_.data());
-  }
-  /// The buffer, with the newest parameters. Nobody's trainer refers to what is left.
-  [[nodiscard]] detail::aligned_buffer<Scalar> give_up() {
-    pull();
-    remote_ = {};
-    return std::move(parameters_);
-  }
-
-  mutable detail::aligned_buffer<Scalar> parameters_;
-  mutable detail::remote_parameters remote_;
-};
-
-namespace detail {
-
-/// A device's way to the parameters of a network.
-struct network_access {
-  [[nodiscard]] static remote_parameters& remote(const auto& network) noexcept { return network.remote_; }
-  static void pull(const auto& network) { network.pull(); }
-};
-
-}  // namespace detail
-
-/// A network with parameters of type `Scalar` (float or double).
-template <class Scalar, shape Input, class... Layers>
-using basic_network = typename detail::gate<Scalar, Input, Layers...>::type;
-
-/// A network in single precision: `network<shape{1, 28, 28}, flatten, linear<10>>`.
-template <shape Input, class... Layers>
-using network = typename detail::gate<float, Input, Layers...>::type;
-
-}  // namespace pergrad::inline v0_1
-// pergrad/tape.hpp - the working memory that evaluating a network's per-sample gradients needs, reserved once
-
-namespace pergrad::inline v0_1 {
-
-/// The most samples that one evaluation takes; larger batches are processed in chunks of this size.
-struct max_batch {
-  std::size_t count = 0;
-};
-/// The most different sums over the batch that one evaluation forms.
-struct max_sums {
-  std::size_t count = 0;
-};
-
-/// The working memory of one network, where its executor has it. Construct it once; a step allocates nothing.
-///
-/// One evaluation at a time may use a tape. It must be evaluated by the executor that it was made for, or by another
-/// host with no more threads.
-template <class Network>
-class tape {
- public:
-  using scalar = typename Network::scalar;
-
-  /// Reserves everything. Throws std::invalid_argument for an empty batch, std::runtime_error if there is no memory,
-  /// and what the executor throws.
-  template <executor Executor>
-  tape(const Executor& executor, max_batch batch, max_sums sums = {Executor::template usual_sums<Network>})
-      : max_batch_{batch.count}, max_sums_{sums.count} {
-    if (batch.count == 0) detail::throw_invalid_argument({"pergrad: tape: max_batch must be at least 1"});
-    if (sums.count == 0) detail::throw_invalid_argument({"pergrad: tape: max_sums must be at least 1"});
-    static_assert(sizeof(typename Executor::template explanation<Network>) != 0);
-    if constexpr (std::is_same_v<typename Executor::template explanation<Network>, char>) {
-      memory_ = executor.template make_tape<Network>(batch.count, sums.count);
-    }
-  }
-
-  /// The largest batch of one evaluation.
-  [[nodiscard]] std::size_t capacity() const noexcept { return max_batch_; }
-  /// Sums that one evaluation may form.
-  [[nodiscard]] std::size_t sum_capacity() const noexcept { return max_sums_; }
-  /// Bytes reserved. Those for gradients that the plan never forms are reserved but not touched, so they cost no
-  /// memory.
-  [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes; }
-  /// How clipped sums that are formed on this tape add up.
-  [[nodiscard]] const detail::addition_way& way_of_additions() const noexcept { return memory_.way; }
-  /// The library's own: what the executor has made, if it is of this type; else null.
-  template <class Memory>
-  [[nodiscard]] Memory* memory() noexcept {
-    return memory_.template as<Memory>();
-  }
-
- private:
-  std::size_t max_batch_;
-  std::size_t max_sums_;
-  detail::executor_memory memory_;
-};
-
-}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1 {
 
@@ -5105,115 +5122,6 @@ template <class Network, class Loss, detail::algorithms Which, random_generator 
   return gradients.with(layer_randomness::of_next_step(generator));
 }
 }  // namespace pergrad::inline v0_1
-// pergrad/privacy/types.hpp - strong types for the numbers of private training that must never be swapped.
-//
-// Every type holds one double, checked once when it is made, so that no function behind this border has to ask again.
-// NaN fails every check. Names follow Abadi et al. 2016 (arXiv:1607.00133) and Dwork & Roth 2014.
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-[[noreturn]] inline void throw_bad_number(const char* what, const char* need, double got) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.17g", got);
-  throw_invalid_argument({"pergrad: ", what, " must be ", need, ", got ", text});
-}
-
-inline constexpr double largest_double = std::numeric_limits<double>::max();
-
-/// Base of the strong types: `Derived` says its name, what it needs and which values it holds.
-template <class Derived>
-class checked_number {
- public:
-  /// Throws std::invalid_argument, naming the type and the value, unless `Derived::holds(value)`.
-  constexpr explicit checked_number(double value) : value_{value} {
-    if (!Derived::holds(value)) throw_bad_number(Derived::name, Derived::need, value);
-  }
-
-  [[nodiscard]] constexpr double value() const noexcept { return value_; }
-
-  friend constexpr bool operator==(const Derived& left, const Derived& right) noexcept {
-    return left.value() == right.value();
-  }
-
- private:
-  double value_;
-};
-
-}  // namespace detail
-
-/// Bound C on the L2 norm of one sample's gradient: finite, at least 1e-30.
-struct l2_clip_norm : detail::checked_number<l2_clip_norm> {
-  using detail::checked_number<l2_clip_norm>::checked_number;
-  static constexpr const char* name = "l2_clip_norm";
-  static constexpr const char* need = "finite and at least 1e-30";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 1e-30 && x <= detail::largest_double; }
-};
-
-/// Standard deviation of the noise divided by the L2 sensitivity of the sum: finite, not negative.
-struct noise_multiplier : detail::checked_number<noise_multiplier> {
-  using detail::checked_number<noise_multiplier>::checked_number;
-  static constexpr const char* name = "noise_multiplier";
-  static constexpr const char* need = "finite and not negative";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0 && x <= detail::largest_double; }
-};
-
-/// Probability with which each record enters a step's batch, independently of all others: in [0, 1].
-struct sampling_probability : detail::checked_number<sampling_probability> {
-  using detail::checked_number<sampling_probability>::checked_number;
-  static constexpr const char* name = "sampling_probability";
-  static constexpr const char* need = "in [0, 1]";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0 && x <= 1; }
-};
-
-/// Public constant that divides a noisy sum; never the size of a drawn batch. Finite and positive.
-struct expected_batch_size : detail::checked_number<expected_batch_size> {
-  using detail::checked_number<expected_batch_size>::checked_number;
-  static constexpr const char* name = "expected_batch_size";
-  static constexpr const char* need = "finite and positive";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
-  /// A count of things is an error that says why.
-  template <std::unsigned_integral Count>
-  explicit expected_batch_size(Count /*count*/) : expected_batch_size{1.0} {
-    static_cast<void>(error::count_as_divisor<Count>{});
-  }
-};
-
-/// Privacy loss bound of (epsilon, delta)-differential privacy: not negative; infinity means no guarantee.
-struct epsilon : detail::checked_number<epsilon> {
-  using detail::checked_number<epsilon>::checked_number;
-  static constexpr const char* name = "epsilon";
-  static constexpr const char* need = "not negative";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0; }
-};
-
-/// Probability with which the bound epsilon may fail: strictly between 0 and 1.
-struct delta : detail::checked_number<delta> {
-  using detail::checked_number<delta>::checked_number;
-  static constexpr const char* name = "delta";
-  static constexpr const char* need = "strictly between 0 and 1";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x < 1; }
-};
-
-/// Step size of an optimizer: finite and positive.
-struct learning_rate : detail::checked_number<learning_rate> {
-  using detail::checked_number<learning_rate>::checked_number;
-  static constexpr const char* name = "learning_rate";
-  static constexpr const char* need = "finite and positive";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
-};
-
-/// Which datasets are neighbours: one with a record more or less, or one with a record exchanged.
-enum class neighbouring { add_or_remove_one, replace_one };
-
-/// What a training run may spend in total.
-struct privacy_budget {
-  pergrad::epsilon max_epsilon;
-  pergrad::delta delta;
-};
-
-}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1 {
 
@@ -5432,20 +5340,6 @@ template <class Network, class Loss, detail::algorithms Which>
 }
 
 }  // namespace pergrad::inline v0_1
-// pergrad/expressions/evaluate.hpp - the verbs: they alone compute, and they name the executor
-//
-//   evaluate_into(exec, update, sum(clip(g, C)) + noise)                                  a release
-//   unprotected::evaluate(exec, l2_norms(g))                                              a private value, returned
-//   unprotected::evaluate_into(exec, assign(total, sum(clip(g, C))), assign(norms, l2_norms(g)), assign(ls, losses(g)))
-// However many results one call asks for, it runs one forward and one backward pass.
-
-// pergrad/expressions/misuse.hpp - what functions say where an expression would lose its privacy
-//
-// What clips, sums and divides has one more overload, for what it does not take: it compiles to one readable error, and
-// what it returns takes the place of the result without another word. Constraints keep it out of the way of what has a
-// meaning. Other mistakes are what the compiler makes of them. What takes the place of an expression goes through every
-// function in silence.
-
 // pergrad/expressions/noise.hpp - noise on a bounded sum: what a private optimizer accepts
 //
 // standard deviation = noise_multiplier * sensitivity. The sensitivity comes from the clipped sum itself, so it can
@@ -5455,182 +5349,6 @@ template <class Network, class Loss, detail::algorithms Which>
 // What ties noise to sampling and to a ledger is `private_loop` (train/private_loop.hpp). Noise by hand is a promise
 // of the program, and its name says so: `unaccounted::gaussian_noise`.
 
-// pergrad/detail/thread_pool.hpp - a fixed set of threads that share out numbered tasks
-//
-// Which thread runs which task is left to chance; callers give every task its own place for its result, so that nothing
-// that is computed depends on it.
-
-#include <exception>
-#include <mutex>
-#include <thread>
-
-namespace pergrad::inline v0_1 {
-
-/// A number of threads; 0 means all that the machine has.
-struct threads {
-  std::size_t count = 0;
-};
-
-namespace detail {
-
-/// Threads that share out numbered tasks. Not copyable: it owns its threads.
-class thread_pool {
- public:
-  /// Throws std::invalid_argument for more than 1024 threads.
-  explicit thread_pool(threads wanted) : state_{std::make_unique<shared_state>()} {
-    std::size_t count = wanted.count == 0 ? std::thread::hardware_concurrency() : wanted.count;
-    count = count == 0 ? 1 : count;
-    if (count > most_threads) throw_invalid_argument({"pergrad: threads must be at most 1024"});
-    state_->members = std::vector<std::thread>(count - 1);
-    for (std::size_t worker = 1; worker < count; ++worker) {
-      state_->members[worker - 1] = std::thread{[shared = state_.get(), worker] { serve(*shared, worker); }};
-    }
-  }
-
-  /// Threads that work, the caller's included.
-  [[nodiscard]] std::size_t thread_count() const noexcept { return state_->members.size() + 1; }
-
-  /// Calls f(task, worker) for every task < count, on any thread; worker < thread_count(). Returns when all are done.
-  /// The first exception thrown by a task is thrown again here, after all others are done. Allocates nothing.
-  /// Tasks round to nearest and keep subnormal numbers, whatever the caller's thread is set to.
-  /// Calls from several threads wait for each other. Throws std::logic_error when called from one of its own tasks.
-  template <class Function>
-  void parallel(std::size_t count, Function&& f) const {
-    using function_type = std::remove_reference_t<Function>;
-    run(count, const_cast<void*>(static_cast<const void*>(std::addressof(f))),
-        [](void* context, std::size_t task, std::size_t worker) {
-          (*static_cast<function_type*>(context))(task, worker);
-        });
-  }
-
- private:
-  using task_function = void (*)(void* context, std::size_t task, std::size_t worker);
-
-  void run(std::size_t count, void* context, task_function call) const {
-    if (count == 0) return;
-    if (state_at_work() == state_.get()) {
-      throw_logic_error({"pergrad: a task cannot start tasks on its own executor, it would wait for itself"});
-    }
-    const std::lock_guard lock{state_->one_job_at_a_time};
-    shared_state& shared = *state_;
-    shared.context = context;
-    shared.call = call;
-    shared.count = count;
-    shared.next.store(0, std::memory_order_relaxed);
-    const bool alone = count == 1 || shared.members.empty();
-    if (!alone) {
-      shared.busy.store(0, std::memory_order_release);
-      shared.job.fetch_add(1, std::memory_order_release);
-      shared.job.notify_all();
-    }
-    work(shared, 0);
-    if (!alone) {
-      // Only for those who have begun: a member that another program keeps off its core finds the job closed.
-      for (std::size_t waiting = shared.busy.fetch_or(closed, std::memory_order_acq_rel) | closed; waiting != closed;
-           waiting = shared.busy.load(std::memory_order_acquire)) {
-        if (!spin([&] { return shared.busy.load(std::memory_order_acquire) == closed; })) {
-          shared.busy.wait(waiting, std::memory_order_acquire);
-        }
-      }
-    }
-    if (shared.failure) std::rethrow_exception(std::exchange(shared.failure, nullptr));
-  }
-
-  static constexpr std::size_t most_threads = 1024;
-  static constexpr std::size_t closed = std::size_t{1} << 16U;
-
-  struct shared_state {
-    std::vector<std::thread> members;
-    std::mutex one_job_at_a_time;
-    std::mutex failure_mutex;
-    std::exception_ptr failure;
-    void* context = nullptr;
-    task_function call = nullptr;
-    std::size_t count = 0;
-    std::atomic<std::size_t> next{0};
-    std::atomic<std::size_t> busy{closed};  // members at work on the job; with `closed`, no other may begin
-    std::atomic<std::uint32_t> job{0};
-    std::atomic<bool> stop{false};
-
-    shared_state() = default;
-    shared_state(const shared_state&) = delete;
-    shared_state& operator=(const shared_state&) = delete;
-    ~shared_state() {
-      stop.store(true, std::memory_order_relaxed);
-      job.fetch_add(1, std::memory_order_release);
-      job.notify_all();
-      for (std::thread& member : members) {
-        if (member.joinable()) member.join();  // all, unless one could not be started
-      }
-    }
-  };
-
-  /// Waits a few microseconds for `done`, as steps follow each other closely; then a sleep is cheaper.
-  template <class Condition>
-  static bool spin(Condition done) noexcept {
-    constexpr int rounds = 4000;
-    for (int round = 0; round < rounds; ++round) {
-      if (done()) return true;
-#if defined(__x86_64__) || defined(__i386__)
-      __builtin_ia32_pause();
-#endif
-    }
-    return false;
-  }
-
-  /// The pool whose task this thread is working on, if any.
-  [[nodiscard]] static const shared_state*& state_at_work() noexcept {
-    thread_local const shared_state* current = nullptr;
-    return current;
-  }
-
-  static void work(shared_state& shared, std::size_t worker) noexcept {
-    const detail::float_environment proven;
-    const shared_state* const before = std::exchange(state_at_work(), &shared);
-    for (std::size_t task = shared.next.fetch_add(1, std::memory_order_relaxed); task < shared.count;
-         task = shared.next.fetch_add(1, std::memory_order_relaxed)) {
-      try {
-        shared.call(shared.context, task, worker);
-      } catch (...) {
-        const std::lock_guard lock{shared.failure_mutex};
-        if (!shared.failure) shared.failure = std::current_exception();
-      }
-    }
-    state_at_work() = before;
-  }
-
-  static void serve(shared_state& shared, std::size_t worker) noexcept {
-    std::uint32_t seen = 0;
-    while (true) {
-      if (!spin([&] { return shared.job.load(std::memory_order_acquire) != seen; })) {
-        shared.job.wait(seen, std::memory_order_acquire);
-      }
-      const std::uint32_t current = shared.job.load(std::memory_order_acquire);
-      if (current == seen) continue;
-      seen = current;
-      if (shared.stop.load(std::memory_order_relaxed)) return;
-      if (!begin(shared)) continue;
-      work(shared, worker);
-      if (shared.busy.fetch_sub(1, std::memory_order_acq_rel) == closed + 1) shared.busy.notify_all();
-    }
-  }
-
-  /// Joins those at work, unless the job is closed: then nothing that belongs to it may be read.
-  static bool begin(shared_state& shared) noexcept {
-    std::size_t busy = shared.busy.load(std::memory_order_acquire);
-    while ((busy & closed) == 0) {
-      if (shared.busy.compare_exchange_weak(busy, busy + 1, std::memory_order_acq_rel, std::memory_order_acquire))
-        return true;
-    }
-    return false;
-  }
-
-  std::unique_ptr<shared_state> state_;
-};
-
-}  // namespace detail
-
-}  // namespace pergrad::inline v0_1
 // pergrad/expressions/sums.hpp - what can be made of per-sample gradients over a batch: sums, moments, rows, products
 //
 // Every class here is a value that says what it wants from one evaluation: `attach` fills in a request, `finish`
@@ -10109,398 +9827,1071 @@ template <executor Executor, class Expression>
 
 }  // namespace unprotected
 }  // namespace pergrad::inline v0_1
-// pergrad/files/older_files.hpp - what is read from files before anything is changed, and NumPy's .npy files, which
-// version 0.1 wrote
+// pergrad/optim/held.hpp - parameters that no step moves: the rows of padding ids
 //
-// A .npy file of parameters is the flat vector of `torch.nn.utils.parameters_to_vector`. A checkpoint of version 0.1 is
-// five .npy arrays one after the other: uint64 [1, number of parameters, values of the optimizer's state, its steps,
-// steps given out by the generator, entries of the ledger]; all parameters, frozen ones last; the optimizer's state;
-// probability and noise multiplier of every entry; its steps.
+// The row of a `padding_idx` has no gradient, whatever the data, so a step owes it no noise: like PyTorch's it stays
+// what it was. Noise is drawn for it all the same, because an element's bits depend on its place.
 
-// pergrad/files/safetensors.hpp - files of named tensors, which Python's safetensors reads and writes as well
+// pergrad/graph/plan.hpp - a checked network as tables that every executor reads: what nodes are, where gradients flow,
+// which factors the parameters have, how long values live
 //
-// Format (https://huggingface.co/docs/safetensors, "Format"), all numbers little-endian:
-//
-//   offset 0  8 bytes  N, the size of the header
-//   then      N bytes  JSON: {"__metadata__": {"KEY": "TEXT", ...}, "NAME": {"dtype": "F32", "shape": [2, 3],
-//                      "data_offsets": [BEGIN, END]}, ...}, padded with blanks
-//   then      the tensors' bytes, each from BEGIN to END, without a gap and without an overlap
-//
-// What this library writes has two entries more among the metadata: `pergrad`, what the file is, and `checksum`. Each
-// step of the checksum is a bijection of its state and of the eight bytes that it takes, so damage within eight bytes
-// is found for certain, and any other but for one case in 2^64 (FNV-1a on words, Fowler, Noll & Vo 1991, with a shift
-// that carries high bits down). It protects from accidents, not from somebody who recomputes it.
-//
-// All is in one template, although Text is std::string: a program that has no files compiles none of it.
+// Made once of the types: what a layer's type says is asked once a type, with the node's shapes as numbers. Where
+// values lie, and how norms and sums are formed of the factors, each executor decides for itself.
 
 namespace pergrad::inline v0_1::detail {
 
-template <class Text>
-struct basic_safetensors {
-  /// A tensor of a file, or of an array in memory.
-  struct tensor {
-    Text name;
-    Text type;  ///< "F32", "F64", "U64", ...
-    std::vector<std::size_t> shape;
-    std::size_t begin = 0;  ///< its first byte
-    std::size_t size = 0;   ///< bytes
-  };
-  using metadata_list = std::vector<std::pair<Text, Text>>;
-  using view = std::basic_string_view<typename Text::value_type>;
+enum class node_kind : int { affine, elementwise, pooling, reshape, branch_sum, general, tiled };
 
-  class checksum {
-   public:
-    /// A stretch that is no whole number of words counts as if zeros followed.
-    void add(byte_stretch bytes) noexcept {
-      std::uint64_t word = 0;
-      for (; bytes.size() >= sizeof word; bytes = bytes.subspan(sizeof word)) {
-        std::memcpy(&word, bytes.data(), sizeof word);
-        step(word);
-      }
-      if (bytes.empty()) return;
-      word = 0;
-      std::memcpy(&word, bytes.data(), bytes.size());
-      step(word);
-    }
-    /// 16 digits.
-    [[nodiscard]] Text text() const {
-      char digits[17];
-      std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(state_));
-      return digits;
-    }
-
-   private:
-    void step(std::uint64_t word) noexcept {
-      state_ = (state_ ^ word) * 0x9E3779B97F4A7C15U;
-      state_ ^= state_ >> 32U;
-    }
-    std::uint64_t state_ = 0xCBF29CE484222325U;
-  };
-
-  /// `0.weight F32 [9, 6]`; what is too long to be read is cut off.
-  [[nodiscard]] static Text to_text(const tensor& of) {
-    Text text = of.name.substr(0, 80) + " " + of.type + " [";
-    for (std::size_t i = 0; i < of.shape.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(of.shape[i]);
-    return text + "]";
+template <class Layer>
+[[nodiscard]] constexpr node_kind kind_of() {
+  if constexpr (has_affine<Layer>) {
+    return node_kind::affine;
+  } else if constexpr (is_branch_sum<Layer>) {
+    return node_kind::branch_sum;
+  } else if constexpr (is_reshape<Layer>) {
+    return node_kind::reshape;
+  } else if constexpr (has_value<Layer>) {
+    return node_kind::elementwise;
+  } else if constexpr (has_windows<Layer>) {
+    return node_kind::pooling;
+  } else if constexpr (is_tiled<Layer>) {
+    return node_kind::tiled;
+  } else {
+    return node_kind::general;
   }
-  [[nodiscard]] static const tensor* find(std::span<const tensor> list, std::string_view name) noexcept {
-    for (const tensor& each : list) {
-      if (each.name == name) return &each;
-    }
-    return nullptr;
-  }
-  /// The first few of them.
-  [[nodiscard]] static Text to_text(const std::vector<Text>& names) {
-    constexpr std::size_t most = 6;
-    Text text;
-    for (std::size_t i = 0; i < names.size() && i < most; ++i) text += (i > 0 ? ", " : "") + names[i];
-    return names.size() > most ? text + " and " + std::to_string(names.size() - most) + " more" : text;
-  }
-  /// What of two lists does not fit together, on both sides; empty if everything does. Types count if `with_types`.
-  [[nodiscard]] static Text differences(std::span<const tensor> left, const char* of_left,
-                                        std::span<const tensor> right, const char* of_right, bool with_types) {
-    std::vector<Text> only_left, only_right, other;
-    for (const tensor& each : left) {
-      const tensor* const twin = find(right, each.name);
-      if (twin == nullptr) {
-        only_left.push_back(to_text(each));
-      } else if (each.shape != twin->shape || (with_types && each.type != twin->type)) {
-        other.push_back(to_text(each) + " for " + to_text(*twin));
-      }
-    }
-    for (const tensor& each : right) {
-      if (find(left, each.name) == nullptr) only_right.push_back(to_text(each));
-    }
-    Text text;
-    if (!only_left.empty()) text += Text{"; only in "} + of_left + ": " + to_text(only_left);
-    if (!only_right.empty()) text += Text{"; only in "} + of_right + ": " + to_text(only_right);
-    if (!other.empty()) text += Text{"; "} + of_left + " has " + to_text(other);
-    return text.empty() ? text : text.substr(2);
-  }
+}
 
-  /// Writes tensors from where they lie, `tensors[i]` at `values[i]`; those of wide types should come first. Memory
-  /// does not grow with what they hold.
-  static void write(const Text& path, const metadata_list& metadata, std::span<const tensor> tensors,
-                    std::span<const std::byte* const> values) {
-    Text header = "{\"__metadata__\":{";
-    for (const auto& [key, text] : metadata) header.append("\"").append(key).append("\":\"").append(text).append("\",");
-    header += "\"checksum\":\"";
-    const std::size_t digits = header.size();
-    header += "0000000000000000\"}";
-    std::vector<byte_stretch> stretches(2);
-    std::size_t begin = 0;
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const tensor& each = tensors[i];
-      header += ",\"" + each.name + "\":{\"dtype\":\"" + each.type + "\",\"shape\":[";
-      for (std::size_t k = 0; k < each.shape.size(); ++k) header += (k > 0 ? "," : "") + std::to_string(each.shape[k]);
-      header += "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(begin + each.size) + "]}";
-      begin += each.size;
-      stretches.push_back(bytes_of(values[i], each.size));
-    }
-    header += "}";
-    header.append(63 - (header.size() + 7) % 64, ' ');
-    const std::uint64_t size = header.size();
-    stretches[0] = bytes_of(&size, 1);
-    stretches[1] = bytes_of(header);
-    checksum sum;
-    for (const byte_stretch each : stretches) sum.add(each);
-    header.replace(digits, 16, sum.text());
-    write_whole_file(path, stretches);
-  }
-
-  /// A file's header; every form but the format's is refused.
-  class header_parser {
-   public:
-    header_parser(std::string_view text, const Text& path) noexcept : text_{text}, path_{path} {}
-
-    std::vector<tensor> tensors;
-    metadata_list metadata;
-    std::size_t digits = 0;  ///< where the checksum's begin, 0 without one
-
-    void parse() {
-      if (!text_.starts_with('{')) fail("expected '{'");
-      bool has_metadata = false;
-      members([&](const Text& key) {
-        if (key == "__metadata__") {
-          if (std::exchange(has_metadata, true)) fail("found __metadata__ twice");
-          members([&](const Text& entry) {
-            metadata.emplace_back(entry, string());
-            if (entry == "checksum") digits = place_ - 1 - metadata.back().second.size();
-          });
-        } else {
-          tensors.push_back(one_tensor(key));
-        }
-      });
-      skip_blanks();
-      if (place_ != text_.size()) fail("found more behind the closing brace");
-      const auto refuse_twins = [&](std::vector<view> names) {
-        std::sort(names.begin(), names.end());
-        const auto twin = std::adjacent_find(names.begin(), names.end());
-        if (twin != names.end()) fail("found the name " + Text{twin->substr(0, 80)} + " twice");
-      };
-      std::vector<view> names, keys;
-      for (const tensor& each : tensors) names.push_back(each.name);
-      for (const auto& entry : metadata) keys.push_back(entry.first);
-      refuse_twins(names);
-      refuse_twins(keys);
-      std::sort(tensors.begin(), tensors.end(), [](const tensor& left, const tensor& right) {
-        return left.begin != right.begin ? left.begin < right.begin : left.size < right.size;
-      });
-      std::size_t end = 0;
-      for (const tensor& each : tensors) {
-        if (each.begin != end) {
-          fail("the tensor " + to_text(each) + " begins at byte " + std::to_string(each.begin) +
-               " of the data, expected " + std::to_string(end));
-        }
-        end += each.size;
-      }
-    }
-
-   private:
-    [[noreturn]] void fail(const Text& what) const {
-      fail_with_file(path_, "byte " + std::to_string(8 + place_) + ": " + what);
-    }
-    void skip_blanks() noexcept {
-      while (place_ < text_.size() && std::string_view{" \t\r\n"}.find(text_[place_]) != std::string_view::npos)
-        ++place_;
-    }
-    [[nodiscard]] bool accept(char character) noexcept {
-      skip_blanks();
-      if (place_ == text_.size() || text_[place_] != character) return false;
-      ++place_;
-      return true;
-    }
-    void expect(char character) {
-      if (!accept(character)) fail(Text{"expected '"} + character + "'");
-    }
-    template <class Member>
-    void members(const Member& member) {
-      expect('{');
-      if (accept('}')) return;
-      do {
-        const Text key = string();
-        expect(':');
-        member(key);
-      } while (accept(','));
-      expect('}');
-    }
-
-    /// Escapes stay as they stand: no name of this library's has any.
-    [[nodiscard]] Text string() {
-      expect('"');
-      const std::size_t start = place_;
-      for (; place_ < text_.size() && text_[place_] != '"'; ++place_) {
-        if (static_cast<unsigned char>(text_[place_]) < 0x20) fail("found a control character in a string");
-        if (text_[place_] != '\\') continue;
-        ++place_;
-        if (place_ == text_.size() || std::string_view{"\"\\/bfnrtu"}.find(text_[place_]) == std::string_view::npos) {
-          fail("found an escape that is none");
-        }
-      }
-      Text found{text_.substr(start, place_ - start)};
-      if (place_ == text_.size()) fail("expected '\"' at the end of a string");
-      if (!is_utf8(found)) fail("found a string that is not UTF-8");
-      ++place_;
-      return found;
-    }
-    [[nodiscard]] static bool is_utf8(std::string_view text) noexcept {
-      for (std::size_t i = 0; i < text.size();) {
-        const auto lead = static_cast<std::uint32_t>(static_cast<unsigned char>(text[i++]));
-        if (lead < 0x80) continue;
-        const int more = lead < 0xC0 ? 0 : lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : lead < 0xF8 ? 3 : 0;
-        std::uint32_t code = lead & (0x3FU >> static_cast<unsigned>(more));
-        for (int k = 0; k < more; ++k, ++i) {
-          if (i == text.size() || (static_cast<unsigned char>(text[i]) & 0xC0U) != 0x80) return false;
-          code = code << 6U | (static_cast<unsigned char>(text[i]) & 0x3FU);
-        }
-        constexpr std::uint32_t least[]{0xFFFF'FFFF, 0x80, 0x800, 0x10000};
-        if (code < least[more] || (code >= 0xD800 && code < 0xE000) || code > 0x10FFFF) return false;
-      }
-      return true;
-    }
-
-    [[nodiscard]] std::size_t number() {
-      skip_blanks();
-      const std::size_t start = place_;
-      std::size_t value = 0;
-      for (; place_ < text_.size() && text_[place_] >= '0' && text_[place_] <= '9'; ++place_) {
-        const auto digit = static_cast<std::size_t>(text_[place_] - '0');
-        if (value > (std::numeric_limits<std::size_t>::max() - digit) / 10) fail("a number does not fit 64 bits");
-        value = value * 10 + digit;
-      }
-      if (place_ == start || (text_[start] == '0' && place_ != start + 1)) fail("expected a whole number");
-      return value;
-    }
-    [[nodiscard]] std::vector<std::size_t> numbers(std::size_t most) {
-      std::vector<std::size_t> found;
-      expect('[');
-      if (accept(']')) return found;
-      do {
-        if (found.size() == most) fail("expected at most " + std::to_string(most) + " numbers");
-        found.push_back(number());
-      } while (accept(','));
-      expect(']');
-      return found;
-    }
-
-    [[nodiscard]] tensor one_tensor(const Text& name) {
-      tensor made;
-      made.name = name;
-      std::vector<std::size_t> offsets;
-      unsigned seen = 0;
-      members([&](const Text& key) {
-        const unsigned which = key == "dtype" ? 1 : key == "shape" ? 2 : key == "data_offsets" ? 4 : 0;
-        if (which == 0 || (seen & which) != 0) {
-          fail("the tensor " + name.substr(0, 80) + ": expected dtype, shape and data_offsets, found " +
-               (which != 0 ? "a second " : "") + key.substr(0, 80));
-        }
-        seen |= which;
-        if (which == 1) made.type = string();
-        if (which == 2) made.shape = numbers(16);
-        if (which == 4) offsets = numbers(2);
-      });
-      if (seen != 7) fail("the tensor " + name.substr(0, 80) + ": one of dtype, shape and data_offsets is missing");
-      std::size_t size = width_of(made.type);
-      if (size == 0) fail("the tensor " + to_text(made) + ": an unknown dtype");
-      bool fits = offsets.size() == 2 && offsets[0] <= offsets[1];
-      for (const std::size_t extent : made.shape) {
-        fits = fits && (extent == 0 || size <= std::numeric_limits<std::size_t>::max() / extent);
-        size *= extent;
-      }
-      if (!fits || size != offsets[1] - offsets[0]) {
-        fail("the tensor " + to_text(made) + ": its data_offsets are not those of so many values");
-      }
-      made.begin = offsets[0];
-      made.size = size;
-      return made;
-    }
-    [[nodiscard]] static std::size_t width_of(std::string_view type) noexcept {
-      if (type == "BOOL" || type.starts_with("F8_")) return 1;
-      if (type == "BF16") return 2;
-      if (type.empty() || std::string_view{"FIU"}.find(type[0]) == std::string_view::npos) return 0;
-      const std::string_view bits = type.substr(1);
-      return bits == "64" ? 8 : bits == "32" ? 4 : bits == "16" ? 2 : bits == "8" && type[0] != 'F' ? 1 : 0;
-    }
-
-    std::string_view text_;
-    const Text& path_;
-    std::size_t place_ = 0;
-  };
-
-  /// An open file whose header was read. Nothing is taken from it before `read_values` has looked at everything.
-  class reader {
-   public:
-    /// Throws std::runtime_error that says what is wrong, and where.
-    explicit reader(const Text& path) : path_{path}, stream_{open_file(path, "rb")} {
-      struct stat facts {};
-      if (stream_ == nullptr || ::fstat(::fileno(stream_.get()), &facts) != 0) fail("cannot be opened");
-      if (!S_ISREG(facts.st_mode)) fail("cannot be read: it is not a regular file");
-      std::uint64_t rest = static_cast<std::uint64_t>(facts.st_size);
-      std::uint64_t size = 0;
-      if (rest < sizeof size) fail("ends within the size of its header");
-      read(&size, sizeof size);
-      rest -= sizeof size;
-      constexpr std::uint64_t most = 100'000'000;  // what others allow
-      if (size > most) fail("not a safetensors file: by its first 8 bytes its header is larger than 100 MB");
-      if (size > rest) fail("ends within its header of " + std::to_string(size) + " bytes");
-      header_.resize(size);
-      read(header_.data(), size);
-      rest -= size;
-      header_parser parsed{header_, path_};
-      parsed.parse();
-      tensors_ = std::move(parsed.tensors);
-      metadata_ = std::move(parsed.metadata);
-      digits_ = parsed.digits;
-      if (!tensors_.empty()) data_size_ = tensors_.back().begin + tensors_.back().size;
-      if (rest != data_size_) {
-        fail("has " + std::to_string(rest) + " bytes behind its header, expected " + std::to_string(data_size_));
-      }
-      const bool is_ours = metadata("pergrad") != nullptr;
-      if (is_ours != (digits_ != 0)) fail("only one of its metadata pergrad and checksum is there");
-    }
-
-    [[noreturn]] void fail(const Text& what) const { fail_with_file(path_, what); }
-    [[nodiscard]] std::span<const tensor> tensors() const noexcept { return tensors_; }
-    /// Null without such an entry.
-    [[nodiscard]] const Text* metadata(std::string_view key) const noexcept {
-      for (const auto& entry : metadata_) {
-        if (entry.first == key) return &entry.second;
-      }
-      return nullptr;
-    }
-    /// All tensors' bytes. Throws std::runtime_error if the checksum, of a file that has one, is not that of the file.
-    [[nodiscard]] std::vector<std::byte> read_values() {
-      std::vector<std::byte> values(data_size_);
-      read(values.data(), data_size_);
-      const Text* const found = metadata("checksum");
-      if (digits_ == 0 || found == nullptr) return values;
-      checksum sum;
-      const std::uint64_t size = header_.size();
-      sum.add(bytes_of(&size, 1));
-      if (found->size() == 16) header_.replace(digits_, 16, 16, '0');
-      sum.add(bytes_of(header_));
-      for (const tensor& each : tensors_) sum.add(bytes_of(values.data() + each.begin, each.size));
-      if (*found != sum.text()) fail("damaged: its checksum is " + sum.text() + ", it says " + found->substr(0, 80));
-      return values;
-    }
-
-   private:
-    void read(void* to, std::size_t count) {
-      if (std::fread(to, 1, count, stream_.get()) != count) fail("cannot be read");
-    }
-
-    Text path_;
-    file stream_;
-    Text header_;
-    std::vector<tensor> tensors_;  ///< in the order of their bytes
-    metadata_list metadata_;
-    std::size_t digits_ = 0;
-    std::size_t data_size_ = 0;
-  };
+/// The place of a node among the uses of shared parameters. The backward pass meets the last use first; the sample's
+/// gradient is whole, and its norm known, once the first use has been added.
+struct tied_use {
+  bool first = true;
+  bool last = true;
+  [[nodiscard]] constexpr bool shared() const noexcept { return !first || !last; }
 };
-using safetensors = basic_safetensors<std::string>;
+
+/// What every executor asks of a node.
+struct plan_node {
+  node_kind kind = node_kind::general;
+  bool two_inputs = false;
+  bool derives_from_output = false;  ///< elementwise: its derivative is a function of the output
+  bool channels_first = false;       ///< shapes of rank 2 are (channels, positions)
+  bool swaps_axes = false;           ///< reshape: of channels and positions
+  bool reads_images = false;         ///< tiled: reads and writes values as they are stored
+  affine_map map;                    ///< affine
+  std::size_t saved_count = 0;
+  std::size_t factor_count = 0;  ///< of the layer, trained or not
+  bool input_gradient = false;   ///< a parameter that is trained lies before the input
+  bool input2_gradient = false;
+  bool backward = false;  ///< or in the node itself
+  tied_use use;
+  std::size_t layer = 0;  ///< number among the layers with trained parameters; all uses of a tied one have the same
+};
+
+/// One use of one block of trained parameters. Of an affine layer the factors are its weights, an outer sum with rows
+/// and columns of one group, and its bias; their operands are what the node's map says.
+struct plan_factor {
+  factor what;
+  std::size_t node = 0;
+  std::size_t parameters = 0;  ///< the first of the block
+  std::size_t first_use = 0;   ///< of the block: which of the outer, the elementwise or the row sums it is
+};
+
+/// What the type of a layer says of a node.
+template <class Layer>
+constexpr void describe_node(shape in, shape second, plan_node& to) {
+  to.kind = kind_of<Layer>();
+  to.two_inputs = has_two_inputs<Layer>;
+  to.derives_from_output = requires { requires Layer::derivative_from_output; };
+  to.channels_first = requires { requires Layer::channels_first; };
+  to.swaps_axes = requires { requires Layer::is_transpose; };
+  to.reads_images = reads_images<Layer>;
+  to.saved_count = saved_count_of<Layer>(in, second);
+  if constexpr (has_affine<Layer>) {
+    to.map = Layer::affine(in);
+    to.factor_count = to.map.bias ? 2 : 1;
+  } else if constexpr (has_factors<Layer>) {
+    to.factor_count = factors_of<Layer>(in, second).size();
+  }
+}
+/// The factors of a node's parameters, of which the first is `parameters`.
+template <class Layer>
+constexpr void list_factors_of(shape in, shape second, std::size_t node, std::size_t parameters, plan_factor* to) {
+  if constexpr (has_affine<Layer>) {
+    const affine_map map = Layer::affine(in);
+    *to++ = {outer_sum(map.positions(), map.group_outputs(), {}, map.view_width(), {}), node, parameters};
+    if (map.bias) *to = {elementwise_sum(map.positions(), map.bias_count(), {}), node, parameters + map.weight_count()};
+  } else if constexpr (has_factors<Layer>) {
+    for (const factor& each : factors_of<Layer>(in, second)) {
+      *to++ = {each, node, parameters};
+      parameters += each.size();
+    }
+  }
+}
+
+/// Which reader of a value writes its gradient first, and which add to it: they are asked in the order of the backward
+/// pass. Slots that share a storage have one gradient; that of the output is there from the beginning.
+template <std::size_t Slots>
+class gradient_writers {
+ public:
+  constexpr gradient_writers(const std::array<std::size_t, Slots>& storage, std::size_t output) : storage_{storage} {
+    written_[storage[output]] = true;
+  }
+  /// Is there something already? From now on there is.
+  [[nodiscard]] constexpr bool adds(std::size_t slot) { return std::exchange(written_[storage_[slot]], true); }
+
+ private:
+  const std::array<std::size_t, Slots>& storage_;
+  std::array<bool, Slots> written_{};
+};
+
+/// The tables of a `structure` (gate.hpp).
+template <class Structure>
+struct network_plan {
+  static constexpr std::size_t size = Structure::size;
+  static constexpr shape in_of(std::size_t node) { return Structure::shapes[Structure::inputs[node]]; }
+  static constexpr shape second_of(std::size_t node) { return Structure::shapes[Structure::inputs2[node]]; }
+
+ private:
+  static constexpr std::array<plan_node, size> make_nodes() {
+    std::array<plan_node, size> made{};
+    for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      describe_node<Layer>(in_of(i), second_of(i), made[i]);
+    });
+    std::array<bool, size + 1> trained{};       // a parameter lies before this slot
+    std::array<std::size_t, size> last_uses{};  // of the node's parameters
+    std::size_t layers = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      plan_node& node = made[i];
+      const std::size_t owner = Structure::owners[i];
+      node.input_gradient = trained[Structure::inputs[i]];
+      node.input2_gradient = node.two_inputs && trained[Structure::inputs2[i]];
+      node.backward = node.input_gradient || node.input2_gradient || Structure::trained_counts[i] > 0;
+      trained[i + 1] = node.backward;
+      node.layer = owner == i ? layers : made[owner].layer;
+      if (owner == i && Structure::trained_counts[i] > 0) ++layers;
+      last_uses[owner] = i;
+    }
+    for (std::size_t i = 0; i < size; ++i)
+      made[i].use = {Structure::owners[i] == i, last_uses[Structure::owners[i]] == i};
+    return made;
+  }
+
+ public:
+  static constexpr std::array<plan_node, size> nodes = make_nodes();
+
+ private:
+  static constexpr std::size_t factor_count = [] {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < size; ++i) count += Structure::trained_counts[i] > 0 ? nodes[i].factor_count : 0;
+    return count;
+  }();
+  static constexpr std::array<plan_factor, factor_count> list_factors() {
+    std::array<plan_factor, factor_count> list{};
+    std::array<std::size_t, size> first_of{};
+    std::size_t count = 0;
+    std::size_t outer = 0;
+    std::size_t elementwise = 0;
+    std::size_t sparse = 0;
+    for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if (Structure::trained_counts[i] == 0) return;
+      list_factors_of<Layer>(in_of(i), second_of(i), i, Structure::parameter_offsets[i], list.data() + count);
+      first_of[i] = count;
+      for (std::size_t k = 0; k < nodes[i].factor_count; ++k) {
+        plan_factor& each = list[count++];
+        std::size_t& number = each.what.sparse ? sparse : each.what.outer ? outer : elementwise;
+        each.first_use = nodes[i].use.first ? number : list[first_of[Structure::owners[i]] + k].first_use;
+        ++number;
+      }
+    });
+    return list;
+  }
+
+ public:
+  /// Node after node.
+  static constexpr std::array<plan_factor, factor_count> factors = list_factors();
+  /// Of which kinds, for arrays of them, which have one element at least.
+  static constexpr std::size_t room_for(auto wanted) {
+    std::size_t count = 0;
+    for (const plan_factor& each : factors) count += wanted(each.what) ? 1U : 0U;
+    return std::max<std::size_t>(1, count);
+  }
+  static constexpr std::size_t most_outer = room_for([](const factor& each) { return each.outer; });
+  static constexpr std::size_t most_sparse = room_for([](const factor& each) { return each.sparse; });
+  static constexpr std::size_t most_elementwise =
+      room_for([](const factor& each) { return !each.outer && !each.sparse; });
+};
+
+/// When values are needed: node i runs at time i and its backward at time 2 size - i; behind them, at `end`, norms and
+/// sums are made of the factors. Slots of which one is the other under another shape are one value, that of their root.
+template <class Structure>
+struct value_lifetimes {
+  using plan = network_plan<Structure>;
+  static constexpr std::size_t size = Structure::size;
+  static constexpr int end = 2 * static_cast<int>(size) + 1;
+
+  std::array<std::size_t, size + 1> root{};
+  // Of roots. A value is there from the time of its node on; a gradient that nobody writes is born at the end.
+  std::array<int, size + 1> value_death{};
+  std::array<int, size + 1> gradient_birth{};
+  std::array<int, size + 1> gradient_death{};
+
+  constexpr value_lifetimes() {
+    for (int& each : gradient_birth) each = end;
+    for (std::size_t i = 0; i < size; ++i) {
+      const plan_node& node = plan::nodes[i];
+      const bool is_view = node.kind == node_kind::reshape && !node.swaps_axes;
+      root[i + 1] = is_view ? root[Structure::inputs[i]] : i + 1;
+      const int forward = static_cast<int>(i);
+      const int backward = end - 1 - forward;
+      const bool is_function = node.kind == node_kind::elementwise || node.kind == node_kind::pooling;
+      const bool function_goes_back = is_function && node.input_gradient;
+      const bool tiled_goes_back = node.kind == node_kind::tiled && node.backward;
+      const bool reads_x = (function_goes_back && !node.derives_from_output) || tiled_goes_back ||
+                           (node.kind == node_kind::general && node.backward);
+      live(Structure::inputs[i], reads_x ? backward : forward);
+      live(i + 1, function_goes_back || tiled_goes_back ? backward : forward);
+      if (node.two_inputs) live(Structure::inputs2[i], tiled_goes_back ? backward : forward);
+      if (node.input_gradient) write_gradient(Structure::inputs[i], backward);
+      if (node.input2_gradient) write_gradient(Structure::inputs2[i], backward);
+      if (node.backward && !is_view) {
+        int& death = gradient_death[root[i + 1]];
+        death = std::max(death, Structure::trained_counts[i] > 0 ? end : backward);
+      }
+    }
+    for (const plan_factor& each : plan::factors) {
+      const auto reads = [&](source from) { return each.what.delta.from == from || each.what.other.from == from; };
+      const bool is_affine = plan::nodes[each.node].kind == node_kind::affine;
+      if (is_affine || reads(source::activation)) live(Structure::inputs[each.node], end);
+      if (reads(source::second_activation)) live(Structure::inputs2[each.node], end);
+      if (reads(source::output)) live(each.node + 1, end);
+    }
+    live(size, end);
+    gradient_birth[root[size]] = static_cast<int>(size);
+    gradient_death[root[size]] = end;
+  }
+
+ private:
+  constexpr void live(std::size_t slot, int until) {
+    value_death[root[slot]] = std::max(value_death[root[slot]], until);
+  }
+  constexpr void write_gradient(std::size_t slot, int from) {
+    gradient_birth[root[slot]] = std::min(gradient_birth[root[slot]], from);
+  }
+};
 
 }  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+struct parameter_range {
+  std::size_t first = 0;
+  std::size_t end = 0;
+};
+
+/// Calls visit(range) for the rows of padding ids among the trained parameters.
+template <class Network, class Visitor>
+constexpr void for_each_held(Visitor&& visit) {
+  using plan = network_plan<typename Network::structure>;
+  for (const plan_factor& each : plan::factors) {
+    const factor& table = each.what;
+    if (!table.sparse || table.skipped_id >= table.rows || !plan::nodes[each.node].use.first) continue;
+    const std::size_t row = each.parameters + table.skipped_id * table.columns;
+    visit(parameter_range{row, row + table.columns});
+  }
+}
+
+/// In the order of the parameters.
+template <class Network>
+[[nodiscard]] constexpr auto list_held() {
+  if constexpr (Network::input_shape.ids == 0) {
+    return std::array<parameter_range, 0>{};
+  } else {
+    constexpr std::size_t count = [] {
+      std::size_t found = 0;
+      for_each_held<Network>([&](const parameter_range& /*range*/) { ++found; });
+      return found;
+    }();
+    std::array<parameter_range, count> ranges{};
+    std::size_t next = 0;
+    for_each_held<Network>([&](const parameter_range& range) { ranges[next++] = range; });
+    std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    return ranges;
+  }
+}
+template <class Network>
+inline constexpr auto held_parameters = list_held<Network>();
+
+/// An optimizer's update, f(first parameter, values, how many), without the parameters that are held.
+template <class Network, class Update>
+[[nodiscard]] auto hold_parameters(const Update& update) {
+  if constexpr (held_parameters<Network>.empty()) {
+    return update;
+  } else {
+    return [update](std::size_t first, auto* values, std::size_t count) {
+      const std::size_t end = first + count;
+      for (const parameter_range& held : held_parameters<Network>) {
+        if (held.end <= first || held.first >= end) continue;
+        if (held.first > first) update(first, values, held.first - first);
+        const std::size_t next = std::min(held.end, end);
+        values += next - first;
+        first = next;
+      }
+      if (first < end) update(first, values, end - first);
+    };
+  }
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+struct checkpoint_access;
+
+/// An update by a rule of optim/rules.hpp over parameters and an optimizer's arrays, a vector at a time.
+template <class Rule, class Scalar, class... State>
+[[nodiscard]] auto update_by(const Rule& rule, Scalar* parameters, State*... arrays) {
+  return [=](std::size_t first, const Scalar* gradient, std::size_t size) {
+    // By value: what is stored might lie over anything else, and would be read again each time.
+    const auto step = [=](on_host::index i, const auto& lanes) {
+      const auto apply = [&](on_host::pack<Scalar> parameter, auto... state) {
+        rule(on_host::pack<Scalar>{lanes.load(gradient + i)}, parameter, state...);
+        (lanes.store(arrays + first + i, state), ...);
+        lanes.store(parameters + first + i, parameter);
+      };
+      apply(lanes.load(parameters + first + i), on_host::pack<Scalar>{lanes.load(arrays + first + i)}...);
+    };
+    on_host::for_each_pack<Scalar>(static_cast<on_host::index>(size), step);
+  };
+}
+
+}  // namespace detail
+
+/// The library's own way to an optimizer's formula.
+struct optimizer_access {
+  /// What an optimizer remembers: arrays of values, and a count of steps or null.
+  [[nodiscard]] static auto state(auto& optimizer) noexcept { return optimizer.state(); }
+  [[nodiscard]] static std::uint64_t* count(auto& optimizer) noexcept { return optimizer.count(); }
+  /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
+  /// any thread: f(first parameter, values, how many). The rows of padding ids stay what they are.
+  template <class Optimizer, class Network>
+  [[nodiscard]] static auto begin(Optimizer& optimizer, Network& network, double scale) {
+    return detail::hold_parameters<Network>(optimizer.begin(network, scale));
+  }
+  /// One update with a gradient that lies in memory.
+  template <class Optimizer, class Network, class Scalar>
+  static void apply(Optimizer& optimizer, const detail::thread_pool& pool, Network& network,
+                    std::span<const Scalar> gradient, double scale) {
+    constexpr std::size_t share = std::size_t{1} << 12U;
+    const auto use = begin(optimizer, network, scale);
+    pool.parallel((gradient.size() + share - 1) / share, [&](std::size_t task, std::size_t) {
+      const std::size_t first = task * share;
+      use(first, gradient.data() + first, std::min(gradient.size() - first, share));
+    });
+  }
+  /// What begins an update with released values, divided by a public constant, once nothing can fail any more.
+  template <class Optimizer, class Network>
+  [[nodiscard]] static auto beginning(Optimizer& optimizer, Network& network, expected_batch_size divisor) {
+    return [&optimizer, &network, scale = 1 / divisor.value()] { return begin(optimizer, network, scale); };
+  }
+};
+
+/// Base of the optimizers: the private step.
+template <class Optimizer, class Network>
+class optimizer_steps {
+ public:
+  /// One update with gradient / divisor. Only a noised gradient fits.
+  template <executor Executor, bool IsPrivate>
+  void step(const Executor& executor, Network& network, const released_gradient<Network, IsPrivate>& gradient,
+            expected_batch_size divisor) {
+    const detail::float_environment proven;
+    optimizer_access::apply(self(), executor.pool(), network, gradient.values(), 1 / divisor.value());
+  }
+  /// Noise on a finished total, and one update with (total + noise) / divisor in the same sweep: the noised values are
+  /// stored nowhere, the total stays as it is. Equal in every bit to `evaluate_into` a private gradient and a step with
+  /// that. Draws the noise once, also for an empty total. Throws what `evaluate_into` throws; nothing is changed then.
+  template <executor Executor, class Generator>
+  void step(const Executor& executor, Network& network, const noised_total<Network, Generator>& noised,
+            expected_batch_size divisor) {
+    const detail::float_environment proven;
+    detail::total_release::of_total<Network>(executor.pool(), *noised.total, noised.noise, 1, nullptr,
+                                             optimizer_access::beginning(self(), network, divisor));
+  }
+  /// Evaluates `noised`, a clipped sum or a total with noise, into `update` and takes the step with `update` / divisor
+  /// in the same sweep. Equal in every bit to `evaluate_into(executor, update, noised)` and a step with `update`.
+  /// Throws what `evaluate_into` throws; network and optimizer are unchanged then.
+  template <executor Executor, bool IsPrivate, class Noised>
+  requires(detail::is_noised<Noised>) void step(const Executor& executor, Network& network,
+                                                released_gradient<Network, IsPrivate>& update, const Noised& noised,
+                                                expected_batch_size divisor) {
+    using explanation =
+        detail::assignment_explanation<error::function::assign, released_gradient<Network, IsPrivate>, Noised>;
+    if constexpr (std::is_same_v<explanation, char>) {
+      const detail::float_environment proven;
+      detail::total_release::into(executor, update, noised, optimizer_access::beginning(self(), network, divisor));
+    } else {
+      static_cast<void>(explanation{});
+    }
+  }
+
+  /// Releases a step of a private loop and takes it, divided by the loop's public constant; with `update` the released
+  /// values stay there. The step is used up. Throws what its release throws; nothing is changed then.
+  template <executor Executor, class Loop>
+  void step(const Executor& executor, Network& network, private_step<Loop>&& taken) {
+    const expected_batch_size divisor = taken.divisor();
+    step(executor, network, std::move(taken).consumed(), divisor);
+  }
+  template <executor Executor, class Loop>
+  void step(const Executor& executor, Network& network, released_gradient<Network, Loop::is_private>& update,
+            private_step<Loop>&& taken) {
+    const expected_batch_size divisor = taken.divisor();
+    step(executor, network, update, std::move(taken).consumed(), divisor);
+  }
+  template <executor Executor, class Loop>
+  void step(const Executor& /*executor*/, Network& /*network*/, const private_step<Loop>& /*taken*/) {
+    static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
+  }
+  template <executor Executor, class Destination, class Loop>
+  void step(const Executor& /*executor*/, Network& /*network*/, Destination& /*update*/,
+            const private_step<Loop>& /*taken*/) {
+    static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
+  }
+
+  template <executor Executor, class Gradient>
+  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/,
+            expected_batch_size /*divisor*/) {
+    if constexpr (!detail::is_explained<Gradient>) {
+      static_cast<void>(error::private_step_needs_a_noised_sum<Gradient>{});
+    }
+  }
+  template <executor Executor, class Destination, class Given>
+  void step(const Executor& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
+            expected_batch_size /*divisor*/) {
+    if constexpr (!detail::any_explained<Destination, Given>) {
+      static_cast<void>(error::release_needs_noise<std::remove_cvref_t<Destination>, Given>{});
+    }
+  }
+  template <executor Executor, class Gradient, class Number>
+  requires std::is_arithmetic_v<Number>
+  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, Number /*divisor*/) {
+    static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
+  }
+  template <executor Executor, class Destination, class Given, class Number>
+  requires std::is_arithmetic_v<Number>
+  void step(const Executor& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
+            Number /*divisor*/) {
+    static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
+  }
+  template <executor Executor, class... Rest>
+  void step(const Executor& /*executor*/, const Network& /*network*/, const Rest&... /*rest*/) {
+    static_cast<void>(error::network_is_const<Network>{});
+  }
+  template <class First, class... Rest>
+  requires(!executor<First>) void step(const First& /*first*/, const Rest&... /*rest*/) {
+    if constexpr (!detail::any_explained<First, Rest...>) {
+      static_cast<void>(error::needs_an_executor<error::function::step, First>{});
+    }
+  }
+  // Compilers show these lines.
+  void step() = delete;       // write optimizer.step(exec, net, update, pergrad::expected_batch_size{256})
+  void zero_grad() = delete;  // nothing is left over from a step: leave it out
+
+ protected:
+  optimizer_steps() = default;
+
+ private:
+  [[nodiscard]] Optimizer& self() noexcept { return static_cast<Optimizer&>(*this); }
+};
+
+namespace unprotected {
+
+/// One update with scale * gradient, for ordinary training: no privacy.
+template <class Optimizer, executor Executor, class Network>
+void step(Optimizer& optimizer, const Executor& executor, Network& network, const gradient<Network>& gradient,
+          double scale = 1) {
+  if constexpr (!detail::is_explained<Network>) {
+    const pergrad::detail::float_environment proven;
+    optimizer_access::apply(optimizer, executor.pool(), network, gradient.values(), scale);
+  }
+}
+
+}  // namespace unprotected
+}  // namespace pergrad::inline v0_1
+// pergrad/optim/sgd.hpp - stochastic gradient descent  v <- momentum v + g;  w <- w - rate v      (torch.optim.SGD)
+
+// pergrad/optim/rules.hpp - what an optimizer does to one parameter, stated once for host and device
+//
+//   SGD       w <- w - step g
+//   momentum  v <- momentum v + factor g;  w <- w - rate v
+//   Adam      g' = factor g;  m <- b1 m + (1 - b1) g';  v <- b2 v + (1 - b2) g'²;
+//             w <- w - rate m / (sqrt(v) correction + stability)        (Kingma & Ba 2015, arXiv:1412.6980)
+//
+// Adam's rate and correction hold the bias corrections of the step: rate / (1 - b1^t) and 1 / sqrt(1 - b2^t). Every
+// product that meets a sum is an explicit fma, so host, device and every compiler make the same bits; but on a host
+// without such an instruction the sweep over the parameters rounds twice (simd/rounded.hpp).
+
+// pergrad/simd/lanes.hpp - what lets one template serve a scalar and a whole vector register.
+//
+// A value is float, double, or a vector of either made by the compiler's vector extension (vector_size), no wider than
+// the machine's registers: wider ones compile to slow code and -Wpsabi says so. Every function works lane by lane and
+// without branches: a choice computes both sides and selects bits, so that a lane does the same operations as a scalar.
+// The bits are then equal too if a*b+c is rounded once in both or twice in both. That is the compiler's choice
+// (-ffp-contract): clang decides expression by expression; g++ decides basic block by basic block and may move a result
+// that is not needed yet, so load, evaluate and store in one loop body, as elementwise layers do.
+
+namespace pergrad::inline v0_1::math {
+namespace detail {
+
+template <class Value>
+struct value_traits {
+  using element = std::remove_cvref_t<decltype(std::declval<Value&>()[0])>;
+  using word = std::conditional_t<sizeof(element) == 4, std::uint32_t, std::uint64_t>;
+  typedef word bits __attribute__((vector_size(sizeof(Value))));
+  static constexpr bool is_vector = true;
+};
+
+template <class Element, class Word>
+struct scalar_traits {
+  using element = Element;
+  using word = Word;
+  using bits = Word;
+  static constexpr bool is_vector = false;
+};
+
+template <>
+struct value_traits<float> : scalar_traits<float, std::uint32_t> {};
+
+template <>
+struct value_traits<double> : scalar_traits<double, std::uint64_t> {};
+
+/// The unsigned integer as wide as one element.
+template <class Value>
+using word_t = typename value_traits<Value>::word;
+
+/// Its scalar or vector, as wide as `Value`.
+template <class Value>
+using bits_t = typename value_traits<Value>::bits;
+
+}  // namespace detail
+
+/// float or double: what one lane of `Value` holds.
+template <class Value>
+using element_t = typename detail::value_traits<Value>::element;
+
+/// Whether `Value` is a vector of the compiler's vector extension.
+template <class Value>
+inline constexpr bool is_vector_v = detail::value_traits<Value>::is_vector;
+
+/// How many elements a `Value` holds; 1 for a scalar.
+template <class Value>
+inline constexpr std::size_t lanes_v = sizeof(Value) / sizeof(element_t<Value>);
+
+/// `element` in every lane: constants, and what a choice must put against a vector.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value splat(element_t<Value> element) noexcept {
+  if constexpr (is_vector_v<Value>) {
+    return element - Value{};  // and not +, which would lose the sign of -0
+  } else {
+    return element;
+  }
+}
+
+namespace detail {
+
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline bits_t<Value> to_bits(Value value) noexcept {
+  return __builtin_bit_cast(bits_t<Value>, value);
+}
+
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value from_bits(bits_t<Value> bits) noexcept {
+  return __builtin_bit_cast(Value, bits);
+}
+
+}  // namespace detail
+
+/// Lane by lane `mask ? if_true : if_false`. A mask is what comparing two values gives: bool, or a vector of 0 and -1.
+template <class Mask, class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value select(Mask mask, Value if_true, Value if_false) noexcept {
+  if constexpr (is_vector_v<Value>) {
+    return mask ? if_true : if_false;
+  } else {
+    // Not a conditional: the compiler would move what only one side needs into a branch, and contract it differently.
+    using word = detail::bits_t<Value>;
+    const word ones = word{0} - static_cast<word>(mask);
+    return detail::from_bits<Value>((detail::to_bits(if_true) & ones) | (detail::to_bits(if_false) & ~ones));
+  }
+}
+
+/// |x|; clears the sign, of NaN too.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value abs(Value x) noexcept {
+  return detail::from_bits<Value>(detail::to_bits(x) & (~detail::word_t<Value>{0} >> 1));
+}
+
+/// The larger; `first` if they are equal or either is NaN, so max(x, zero) lets a NaN in x through.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value max(Value first, Value second) noexcept {
+  return select(first < second, second, first);
+}
+
+/// The smaller; `first` if they are equal or either is NaN.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value min(Value first, Value second) noexcept {
+  return select(second < first, second, first);
+}
+
+}  // namespace pergrad::inline v0_1::math
+// pergrad/simd/rounded.hpp - arithmetic with roundings that no compiler chooses: of single numbers, on host and
+// device alike, and of a host's vectors, lane by lane
+//
+// Whether `a * b + c` rounds once or twice is the compiler's affair: it depends on its rules about contraction, and for
+// a b + c d even on the order in which it looks at the products. On a device it may also divide in a hurry. What host
+// and device must agree in bit for bit, or two loops over the same formula, is made of these.
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+namespace pergrad::inline v0_1::rounded {
+
+#ifdef __CUDA_ARCH__
+#define PERGRAD_ROUNDED(on_device, on_host) on_device
+#else
+#define PERGRAD_ROUNDED(on_device, on_host) on_host
+#endif
+
+// clang-format off
+/// a * b + c
+[[nodiscard]] PERGRAD_HD inline float fma(float a, float b, float c) noexcept { return PERGRAD_ROUNDED(__fmaf_rn(a, b, c), __builtin_fmaf(a, b, c)); }
+[[nodiscard]] PERGRAD_HD inline double fma(double a, double b, double c) noexcept { return PERGRAD_ROUNDED(__fma_rn(a, b, c), __builtin_fma(a, b, c)); }
+/// a * b, never part of a contraction
+[[nodiscard]] PERGRAD_HD inline float multiply(float a, float b) noexcept { return PERGRAD_ROUNDED(__fmul_rn(a, b), fma(a, b, -0.0F)); }
+[[nodiscard]] PERGRAD_HD inline double multiply(double a, double b) noexcept { return PERGRAD_ROUNDED(__dmul_rn(a, b), fma(a, b, -0.0)); }
+[[nodiscard]] PERGRAD_HD inline float add(float a, float b) noexcept { return PERGRAD_ROUNDED(__fadd_rn(a, b), a + b); }
+[[nodiscard]] PERGRAD_HD inline double add(double a, double b) noexcept { return PERGRAD_ROUNDED(__dadd_rn(a, b), a + b); }
+[[nodiscard]] PERGRAD_HD inline float subtract(float a, float b) noexcept { return PERGRAD_ROUNDED(__fsub_rn(a, b), a - b); }
+[[nodiscard]] PERGRAD_HD inline double subtract(double a, double b) noexcept { return PERGRAD_ROUNDED(__dsub_rn(a, b), a - b); }
+[[nodiscard]] PERGRAD_HD inline float divide(float a, float b) noexcept { return PERGRAD_ROUNDED(__fdiv_rn(a, b), a / b); }
+[[nodiscard]] PERGRAD_HD inline double divide(double a, double b) noexcept { return PERGRAD_ROUNDED(__ddiv_rn(a, b), a / b); }
+[[nodiscard]] PERGRAD_HD inline float square_root(float x) noexcept { return PERGRAD_ROUNDED(__fsqrt_rn(x), __builtin_sqrtf(x)); }
+[[nodiscard]] PERGRAD_HD inline double square_root(double x) noexcept { return PERGRAD_ROUNDED(__dsqrt_rn(x), __builtin_sqrt(x)); }
+// clang-format on
+
+#undef PERGRAD_ROUNDED
+
+template <class Type>
+concept host_vector = std::is_same_v<Type, on_host::vector<float>> || std::is_same_v<Type, on_host::vector<double>>;
+
+/// Whether `fma` of vectors rounds once. Without such an instruction the target rounds product and sum apart, and no
+/// compiler can do otherwise.
+#if defined(__FMA__) || defined(__aarch64__)
+inline constexpr bool vectors_fuse = true;
+#else
+inline constexpr bool vectors_fuse = false;
+#endif
+
+template <host_vector Vector>
+[[nodiscard]] inline Vector fma(Vector a, Vector b, Vector c) noexcept {
+  constexpr bool is_float = std::is_same_v<Vector, on_host::vector<float>>;
+#if defined(__FMA__)
+  if constexpr (requires { __builtin_elementwise_fma(a, b, c); }) {  // clang's, of which newer ones have no other
+    return __builtin_elementwise_fma(a, b, c);
+  } else {
+#if defined(__AVX512F__)
+#if defined(__clang__)
+    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
+#else  // the same mask, signed
+    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+#endif
+    if constexpr (!is_float) return __builtin_ia32_vfmaddpd512_mask(a, b, c, 0xff, 4);
+#else
+    if constexpr (is_float) return __builtin_ia32_vfmaddps256(a, b, c);
+    if constexpr (!is_float) return __builtin_ia32_vfmaddpd256(a, b, c);
+#endif
+  }
+#elif defined(__aarch64__)
+  if constexpr (is_float) return vfmaq_f32(c, a, b);
+  if constexpr (!is_float) return vfmaq_f64(c, a, b);
+#else
+  static_cast<void>(is_float);
+  return a * b + c;
+#endif
+}
+// Of vectors a product may become part of a `subtract` behind it, but of none of the others: write that one as `fma`.
+template <host_vector Vector>
+[[nodiscard]] inline Vector multiply(Vector a, Vector b) noexcept {
+  return a * b;
+}
+template <host_vector Vector>
+[[nodiscard]] inline Vector subtract(Vector a, Vector b) noexcept {
+  return a - b;
+}
+template <host_vector Vector>
+[[nodiscard]] inline Vector divide(Vector a, Vector b) noexcept {
+  return a / b;
+}
+/// Of numbers that are not negative.
+template <host_vector Vector>
+[[nodiscard]] inline Vector square_root(Vector x) noexcept {
+  constexpr bool is_float = std::is_same_v<Vector, on_host::vector<float>>;
+  if constexpr (requires { __builtin_elementwise_sqrt(x); }) {  // clang's, of which newer ones have no other
+    return __builtin_elementwise_sqrt(x);
+  } else {
+#if defined(__AVX512F__) && defined(__clang__)
+    if constexpr (is_float) return __builtin_ia32_sqrtps512(x, 4);
+    if constexpr (!is_float) return __builtin_ia32_sqrtpd512(x, 4);
+#elif defined(__AVX512F__)
+    if constexpr (is_float) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
+    if constexpr (!is_float) return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4);
+#elif defined(__AVX__)
+    if constexpr (is_float) return __builtin_ia32_sqrtps256(x);
+    if constexpr (!is_float) return __builtin_ia32_sqrtpd256(x);
+#elif defined(__SSE2__)
+    if constexpr (is_float) return __builtin_ia32_sqrtps(x);
+    if constexpr (!is_float) return __builtin_ia32_sqrtpd(x);
+#elif defined(__aarch64__)
+    if constexpr (is_float) return vsqrtq_f32(x);
+    if constexpr (!is_float) return vsqrtq_f64(x);
+#else
+    for (std::size_t lane = 0; lane < sizeof x / sizeof x[0]; ++lane) {
+      if constexpr (is_float) x[lane] = __builtin_sqrtf(x[lane]);
+      if constexpr (!is_float) x[lane] = __builtin_sqrt(x[lane]);
+    }
+    return x;
+#endif
+  }
+}
+
+}  // namespace pergrad::inline v0_1::rounded
+
+namespace pergrad::inline v0_1::rules {
+
+template <class Scalar>
+struct sgd_rule {
+  Scalar step;  ///< rate times the gradient's public factor
+
+  template <class Value>
+  PERGRAD_HD void operator()(Value gradient, Value& parameter) const noexcept {
+    parameter = rounded::fma(math::splat<Value>(-step), gradient, parameter);
+  }
+};
+
+template <class Scalar>
+struct momentum_rule {
+  Scalar factor;  ///< the gradient's
+  Scalar rate;
+  Scalar momentum;
+
+  template <class Value>
+  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& velocity) const noexcept {
+    velocity =
+        rounded::fma(math::splat<Value>(momentum), velocity, rounded::multiply(math::splat<Value>(factor), gradient));
+    parameter = rounded::fma(math::splat<Value>(-rate), velocity, parameter);
+  }
+};
+
+template <class Scalar>
+struct adam_rule {
+  Scalar factor;  ///< the gradient's
+  Scalar rate;    ///< over 1 - b1^t
+  Scalar beta1;
+  Scalar rest1;  ///< 1 - b1, rounded once
+  Scalar beta2;
+  Scalar rest2;
+  Scalar correction;  ///< 1 / sqrt(1 - b2^t)
+  Scalar stability;
+
+  template <class Value>
+  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
+    const Value value = rounded::multiply(math::splat<Value>(factor), gradient);
+    first = rounded::fma(math::splat<Value>(beta1), first, rounded::multiply(math::splat<Value>(rest1), value));
+    second = rounded::fma(math::splat<Value>(beta2), second,
+                          rounded::multiply(rounded::multiply(math::splat<Value>(rest2), value), value));
+    const Value denominator =
+        rounded::fma(rounded::square_root(second), math::splat<Value>(correction), math::splat<Value>(stability));
+    parameter =
+        rounded::subtract(parameter, rounded::divide(rounded::multiply(math::splat<Value>(rate), first), denominator));
+  }
+};
+
+/// rate / (1 - b1^t) and 1 / sqrt(1 - b2^t) of step t = 1, 2, ...
+struct adam_bias {
+  double rate;
+  double correction;
+};
+[[nodiscard]] inline adam_bias adam_bias_at(std::uint64_t step, double rate, double beta1, double beta2) {
+  const auto count = static_cast<double>(step);
+  return {rate / (1 - std::pow(beta1, count)), 1 / std::sqrt(1 - std::pow(beta2, count))};
+}
+
+/// Adam's rule with constants that are rounded once, from double: 1 - 0.999F would be off by 1e-5.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline adam_rule<Scalar> make_adam(double rate, double correction, double beta1, double beta2,
+                                                            double stability, double factor) noexcept {
+  return {static_cast<Scalar>(factor),     static_cast<Scalar>(rate),
+          static_cast<Scalar>(beta1),      static_cast<Scalar>(rounded::subtract(1.0, beta1)),
+          static_cast<Scalar>(beta2),      static_cast<Scalar>(rounded::subtract(1.0, beta2)),
+          static_cast<Scalar>(correction), static_cast<Scalar>(stability)};
+}
+
+}  // namespace pergrad::inline v0_1::rules
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+inline void require_momentum(double momentum) {
+  if (momentum >= 0 && momentum < 1) return;
+  throw_invalid_argument({"pergrad: sgd: momentum must be in [0, 1), got ", momentum});
+}
+
+}  // namespace detail
+
+/// Plain or heavy-ball SGD; with momentum 0 it keeps no state.
+template <class Network>
+class sgd : public optimizer_steps<sgd<Network>, Network> {
+ public:
+  using scalar = typename Network::scalar;
+  /// Throws std::invalid_argument unless 0 <= momentum < 1.
+  explicit sgd(learning_rate rate, double momentum = 0) : rate_{rate.value()}, momentum_{momentum} {
+    detail::require_momentum(momentum);
+    if (momentum > 0) velocity_ = {Network::parameter_count, "an optimizer's velocity"};
+  }
+
+  /// Of all steps from now on: for schedules. A rate must not be computed from records.
+  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
+
+ private:
+  friend struct optimizer_access;
+  // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
+  // their names, and a count of steps or null.
+  friend struct detail::checkpoint_access;
+  static constexpr std::array<const char*, 1> state_names{"momentum_buffer"};  // PyTorch's
+  [[nodiscard]] const char* kind() const noexcept { return momentum_ > 0 ? "sgd with momentum" : "sgd"; }
+  [[nodiscard]] std::array<std::span<scalar>, 1> state() noexcept { return {velocity_.span()}; }
+  [[nodiscard]] std::uint64_t* count() noexcept { return nullptr; }
+  [[nodiscard]] auto begin(Network& network, double scale) {
+    scalar* const w = network.parameters().data();
+    const rules::sgd_rule<scalar> plain{static_cast<scalar>(rate_ * scale)};
+    const rules::momentum_rule<scalar> heavy{static_cast<scalar>(scale), static_cast<scalar>(rate_),
+                                             static_cast<scalar>(momentum_)};
+    return [with = detail::update_by(heavy, w, velocity_.data()), without = detail::update_by(plain, w),
+            is_heavy = momentum_ > 0](std::size_t first, const scalar* gradient, std::size_t size) {
+      is_heavy ? with(first, gradient, size) : without(first, gradient, size);
+    };
+  }
+
+  double rate_;
+  double momentum_;
+  detail::aligned_buffer<scalar> velocity_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/optim/adam.hpp - Adam (Kingma & Ba 2015, arXiv:1412.6980); on a noised gradient it is DP-Adam
+//
+//   m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  w <- w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) +
+//   stability)
+
+namespace pergrad::inline v0_1 {
+
+/// Adam's constants, with PyTorch's defaults.
+struct adam_options {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double stability = 1e-8;
+};
+
+namespace detail {
+
+inline void require_adam_options(const adam_options& options) {
+  const auto fraction = [](double beta) { return beta >= 0 && beta < 1; };
+  if (!fraction(options.beta1) || !fraction(options.beta2) || !(options.stability > 0)) {
+    throw std::invalid_argument("pergrad: adam: betas must be in [0, 1) and stability above 0");
+  }
+}
+
+}  // namespace detail
+
+/// `torch.optim.Adam` without weight decay.
+template <class Network>
+class adam : public optimizer_steps<adam<Network>, Network> {
+ public:
+  using scalar = typename Network::scalar;
+  /// Throws std::invalid_argument unless 0 <= beta < 1 and stability > 0.
+  explicit adam(learning_rate rate, adam_options options = {})
+      : rate_{rate.value()},
+        options_{options},
+        first_{Network::parameter_count, "an optimizer's first moment"},
+        second_{Network::parameter_count, "an optimizer's second moment"} {
+    detail::require_adam_options(options);
+  }
+
+  /// Of all steps from now on: for schedules. A rate must not be computed from records.
+  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
+
+ private:
+  friend struct optimizer_access;
+  // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
+  // their names, and a count of steps or null.
+  friend struct detail::checkpoint_access;
+  static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
+  [[nodiscard]] const char* kind() const noexcept { return "adam"; }
+  [[nodiscard]] std::array<std::span<scalar>, 2> state() noexcept { return {first_.span(), second_.span()}; }
+  [[nodiscard]] std::uint64_t* count() noexcept { return &steps_; }
+  [[nodiscard]] auto begin(Network& network, double scale) {
+    ++steps_;
+    const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
+    return detail::update_by(
+        rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2, options_.stability, scale),
+        network.parameters().data(), first_.data(), second_.data());
+  }
+
+  double rate_;
+  adam_options options_;
+  detail::aligned_buffer<scalar> first_;
+  detail::aligned_buffer<scalar> second_;
+  std::uint64_t steps_ = 0;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/train/predict.hpp - records that the caller says are public, and a network's outputs for them
+
+namespace pergrad::inline v0_1 {
+
+/// Records that anybody may know, such as a test set: what is computed from them is no private value. That they are is
+/// a promise of whoever writes this; training records are not. Holds a view: a `dataset`, or the inputs of records in
+/// one contiguous array.
+template <class View>
+class public_records {
+ public:
+  template <class Records>
+  explicit constexpr public_records(const Records& records) : view_{records} {}
+  [[nodiscard]] constexpr const View& view() const noexcept { return view_; }
+
+ private:
+  View view_;
+};
+template <class Value, class Target>
+public_records(const dataset<Value, Target>&) -> public_records<dataset<Value, Target>>;
+template <detail::array Inputs>
+public_records(const Inputs& inputs)
+    -> public_records<std::span<std::remove_reference_t<decltype(*std::data(inputs))>>>;
+
+namespace detail {
+
+/// Asks nothing of the outputs.
+struct no_loss {
+  static constexpr bool on_device = true;
+  template <class Scalar>
+  using target = std::uint8_t;
+  [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
+  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.size() > 0; }
+  [[nodiscard]] static constexpr bool valid(shape /*output*/, std::span<const std::uint8_t> /*targets*/) noexcept {
+    return true;
+  }
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::uint8_t> targets,
+                                       std::span<Scalar> dy) noexcept {
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* /*y*/, std::size_t count,
+                                                  const std::uint8_t* /*targets*/, Scalar* dy) noexcept {
+    for (std::size_t i = 0; i < count; ++i) dy[i] = 0;
+    return 0;
+  }
+};
+
+/// f(gradients of some records, number of the first, how many), until all records had their turn.
+template <class Loss, class Executor, class Network, class Records, class Function>
+void in_chunks(const Executor& executor, const Network& network, const Records& records, const Function& f) {
+  constexpr std::size_t chunk = 1024;
+  tape<Network> tape{executor, max_batch{std::min(chunk, std::max<std::size_t>(1, records.size()))}};
+  std::vector<std::uint32_t> ids;
+  for (std::size_t first = 0; first < records.size(); first += chunk) {
+    ids.clear();
+    for (std::size_t i = first; i < std::min(first + chunk, records.size()); ++i) {
+      ids.push_back(static_cast<std::uint32_t>(i));
+    }
+    const batch<Network, Loss> samples{records, ids};
+    f(per_sample_gradients(network, Loss{}, samples, tape), first, ids.size());
+  }
+}
+
+}  // namespace detail
+
+namespace unprotected {
+
+/// The same for records of any kind: outputs for training records are private values.
+template <executor Executor, class Network>
+requires(!pergrad::detail::is_explained<Network>)
+    [[nodiscard]] std::vector<typename Network::scalar> predict(const Executor& executor, const Network& network,
+                                                                std::span<const typename Network::input_value> inputs,
+                                                                std::span<const std::uint32_t> lengths = {}) {
+  using value = typename Network::input_value;
+  constexpr std::size_t width = Network::output_shape.size();
+  const std::vector<std::uint8_t> no_targets(inputs.size() / Network::input_shape.size());
+  const dataset<value, std::uint8_t> records{inputs, no_targets, Network::input_shape, 1, lengths};
+  std::vector<typename Network::scalar> found(records.size() * width);
+  pergrad::detail::in_chunks<pergrad::detail::no_loss>(
+      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
+        const auto here = std::span{found}.subspan(first * width, count * width);
+        unprotected::evaluate_into(executor, here, outputs(gradients));
+      });
+  return found;
+}
+
+}  // namespace unprotected
+
+/// Outputs `[records][output shape]` of a network in evaluation, for any number of records that are public and lie one
+/// after the other in an array of inputs; `lengths`: one a record where they vary. Allocates. Throws
+/// std::invalid_argument or std::out_of_range as `dataset` does.
+template <executor Executor, class Network, class Inputs>
+requires(!detail::is_explained<Network>)
+    [[nodiscard]] std::vector<typename Network::scalar> predict(const Executor& executor, const Network& network,
+                                                                const public_records<Inputs>& inputs,
+                                                                std::span<const std::uint32_t> lengths = {}) {
+  return unprotected::predict(executor, network, inputs.view(), lengths);
+}
+/// Of inputs that nobody says are public, and of a network that is explained to be wrong.
+template <executor Executor, class Network, class Inputs>
+[[nodiscard]] std::vector<float> predict(const Executor& /*executor*/, const Network& /*network*/,
+                                         const Inputs& /*inputs*/, std::span<const std::uint32_t> /*lengths*/ = {}) {
+  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Inputs>{});
+  return {};
+}
+/// Without an executor: one error that says so.
+template <class First, class... Rest>
+requires(!executor<First>) [[nodiscard]] std::vector<float> predict(const First& /*first*/, const Rest&... /*rest*/) {
+  static_cast<void>(error::needs_an_executor<error::function::predict, First>{});
+  return {};
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/train/private_loop.hpp - a private training loop by hand, as safe as the trainer
+//
+//   while (loop.within_budget()) {
+//     auto step = loop.begin(records);                                    // into the ledger, then the draw
+//     while (step.next()) {                                               // physical batches
+//       const auto g = step.gradients();
+//       pg::evaluate_into(exec, accumulate(step, sum(clip(g, bound))));   // any expression that is clipped to the
+//       bound
+//     }
+//     optimizer.step(exec, net, std::move(step));                         // noise once; or evaluate_into(exec, update,
+//     ...)
+//   }
+//
+// A loop ties sampler, batch, clip bound, noise and ledger into one value. A step is a token: it cannot be copied,
+// every physical batch goes into its sum exactly once, clipped to the bound that the ledger counts, and what consumes
+// it draws the noise. What is left to the program is what costs no privacy: how gradients are clipped, what else is
+// looked at, and what becomes of what was released.
+
+// pergrad/train/dp_sgd_options.hpp - what the trainer is told, what it tells about a step, and what it refuses
+
+#include <string>
+
 // pergrad/privacy/accounting/budget.hpp - the guard that refuses the step which would exceed the privacy budget.
 //
 // A step is entered in the ledger before its noise is drawn, and only if the total including it keeps to the budget.
@@ -11179,6 +11570,1932 @@ class privacy_accountant {
 
 }  // namespace pergrad::inline v0_1
 
+namespace pergrad::inline v0_1 {
+
+/// How the noised gradient becomes an update.
+enum class optimizer_kind { sgd, adam };
+/// What bounds a sample's share.
+enum class clipping_kind { flat, per_layer, automatic, per_group };
+
+/// An option that may be missing, and is set to a value of its type: what else is given is an error that says so.
+template <class Value>
+struct option : std::optional<Value> {
+  using std::optional<Value>::optional;
+  option() = default;
+  template <class Given>
+  requires(!std::is_convertible_v<Given, std::optional<Value>>)
+      // NOLINTNEXTLINE(google-explicit-constructor): explains
+      option(const Given& /*given*/) {
+    static_cast<void>(error::option_of_another_type<Value, Given>{});
+  }
+  template <class Given = Value>
+  option& operator=(Given&& given) {
+    if constexpr (std::is_convertible_v<Given, std::optional<Value>>) {
+      std::optional<Value>::operator=(std::forward<Given>(given));
+    } else {
+      static_cast<void>(error::option_of_another_type<Value, std::remove_cvref_t<Given>>{});
+    }
+    return *this;
+  }
+};
+
+/// What every private run is told: `private_loop`, and `dp_sgd`, which adds to it. Those without a default must be set;
+/// a constructor names the first that is not.
+struct private_options {
+  option<l2_clip_norm> clip;             ///< C, the most that one record can add to a sum
+  option<noise_multiplier> noise;        ///< sigma; the noise's standard deviation is sigma times sensitivity
+  option<poisson_sampling> sampling;     ///< how records enter a batch, and what that costs
+  option<expected_batch_size> divisor;   ///< a public constant, never the drawn size
+  pergrad::max_batch max_batch{256};     ///< records a chunk; changes memory and rounding, not privacy
+  option<record_capacity> capacity;      ///< records a sum is made for; from the divisor unless it is given
+  option<privacy_budget> budget;         ///< steps beyond it are refused; room for one is required
+  run_plan plan = run_plan::beforehand;  ///< when noise, sampling and the end of the run are chosen
+};
+
+/// Options of `dp_sgd`.
+struct dp_sgd_options : private_options {
+  option<pergrad::learning_rate> learning_rate;  ///< of the first step; see `set_learning_rate`
+  clipping_kind clipping = clipping_kind::flat;
+  std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
+  optimizer_kind optimizer = optimizer_kind::sgd;
+  double momentum = 0;           ///< of sgd
+  adam_options adam{};           ///< of adam
+  bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
+};
+
+/// Private values of one step: for debugging, never for release.
+struct step_metrics {
+  std::size_t batch_size = 0;
+  double mean_loss = 0;        ///< over the batch; NaN if it was empty
+  double mean_norm = 0;        ///< of the unclipped gradients that are finite
+  std::size_t clipped = 0;     ///< samples whose norm is above C; of per_group, above sqrt(sum C_k²)
+  std::size_t non_finite = 0;  ///< samples that were left out: no finite gradient, or no valid record any more
+};
+
+namespace detail {
+
+inline void require_option(bool given, const char* name) {
+  if (!given) throw std::invalid_argument(std::string{"pergrad: private training: the option "} + name + " is not set");
+}
+[[noreturn]] inline void refuse_training(const std::string& what) {
+  throw std::invalid_argument("pergrad: private training: " + what);
+}
+
+/// Throws std::invalid_argument naming the first option that is missing but for `clip`. What single numbers may be is
+/// said where they are used. A run without noise is for generators that are not private.
+inline const private_options& checked_options(const private_options& options, bool is_private) {
+  require_option(options.noise.has_value(), "noise");
+  if (is_private && options.noise->value() == 0) {
+    refuse_training("the option noise is 0, which protects nobody: train without privacy with unprotected::step");
+  }
+  require_option(options.sampling.has_value(), "sampling");
+  require_option(options.divisor.has_value(), "divisor");
+  if (options.max_batch.count == 0) refuse_training("max_batch must be at least 1");
+  return options;
+}
+/// The same for a trainer, and for options that are not for its kind of clipping; `groups` are the network's clipping
+/// groups.
+inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std::size_t groups) {
+  if (options.clipping == clipping_kind::per_group) {
+    if (options.clip) refuse_training("the option clip is not for clipping per group: group_bounds are its bounds");
+    require_option(!options.group_bounds.empty(), "group_bounds");
+    if (options.group_bounds.size() != groups) {
+      refuse_training("the option group_bounds has " + std::to_string(options.group_bounds.size()) +
+                      " bounds, the network has " + std::to_string(groups) + " clipping groups");
+    }
+  } else {
+    require_option(options.clip.has_value(), "clip");
+    if (!options.group_bounds.empty()) refuse_training("the option group_bounds is for clipping_kind::per_group only");
+  }
+  if (options.optimizer != optimizer_kind::sgd && options.momentum != 0) {
+    refuse_training("the option momentum is for optimizer_kind::sgd only: adam's is adam.beta1");
+  }
+  require_option(options.learning_rate.has_value(), "learning_rate");
+  return options;
+}
+
+/// Whether network and loss take this record. Shapes and counts of the records fit already.
+template <class Network, class Loss, class Records>
+[[nodiscard]] bool fits_the_trainer(const Records& records, std::size_t record) noexcept {
+  return records.is_valid(record) && Loss::valid(Network::output_shape, records.targets(record));
+}
+
+/// A loop that runs while the budget lasts would train nothing, and say nothing. What an earlier part of the run spent
+/// is not counted: a budget that is spent is no mistake.
+inline void require_room_for_a_step(const privacy_accountant& accountant, const sampled_gaussian_event& event) {
+  if (accountant.within(event)) return;
+  const privacy_budget& budget = *accountant.budget();
+  char text[240];
+  std::snprintf(text, sizeof text,
+                "pergrad: private training: the option budget allows no step: it is epsilon %.6g at delta %.6g, and "
+                "one step with "
+                "noise multiplier %.6g and sampling probability %.6g costs epsilon %.6g",
+                budget.max_epsilon.value(), budget.delta.value(), event.noise_multiplier, event.sampling_probability,
+                accountant.accountant().epsilon_after(event, 1, budget.delta));
+  throw std::invalid_argument(text);
+}
+
+/// What of this can be said of all records at once.
+inline void require_fitting_counts(std::size_t records, std::size_t targets, std::size_t targets_per_record) {
+  if (records > std::numeric_limits<std::uint32_t>::max()) refuse_training("more than 2^32 - 1 records");
+  if (targets != records * targets_per_record) {
+    refuse_training(std::to_string(targets) + " targets for " + std::to_string(records) + " records, the loss takes " +
+                    std::to_string(targets_per_record) + " a record");
+  }
+}
+/// Throws std::invalid_argument that says which record, or what about all of them, network and loss do not take.
+template <class Network, class Loss, class Records>
+void require_fit_for_training(const Records& records) {
+  require_fit(records.input_shape(), Network::input_shape, "private training");
+  require_fitting_counts(records.size(), records.targets().size(), Loss::target_count(Network::output_shape));
+  for (std::size_t record = 0; record < records.size(); ++record) {
+    records.require_valid(record);
+    if (!fits_the_trainer<Network, Loss>(records, record)) {
+      throw_bad_target<Loss>("private training", record, Network::output_shape, records.targets(record));
+    }
+  }
+}
+
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1
+// pergrad/train/private_run.hpp - sampling and accounting of a run, which cannot part: what a trainer and a loop by
+// hand have in common
+//
+// A step is entered in the ledger before any of its records is drawn. Records are drawn window by window, so that no
+// memory grows with the data set; they come out in physical batches of at most `max_batch`.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+struct checkpoint_access;
+
+/// The records of one step, in the order of the data set.
+class drawn_records {
+ public:
+  using sampling_stream = secret_stream<randomness::sampling>;
+  explicit drawn_records(std::size_t max_batch) { records_.reserve(max_batch); }
+
+  /// Begins a step on a data set of so many records.
+  void begin(const poisson_sampling& sampling, const sampling_stream& stream, std::uint64_t record_count) noexcept {
+    sampling_ = &sampling;
+    stream_ = stream;
+    record_count_ = record_count;
+    next_window_ = 0;
+    word_ = 0;
+    words_ = 0;
+    rest_ = 0;
+    records_.clear();
+  }
+  /// The next physical batch, once all threads have looked for it; empty behind the last one. Records for which
+  /// fits(record) is false are left out and told to `left_out`.
+  template <class Fits, class LeftOut>
+  std::span<const std::uint32_t> next(const thread_pool& pool, const Fits& fits, const LeftOut& left_out) {
+    records_.clear();
+    while (records_.size() < records_.capacity()) {
+      if (rest_ == 0 && !next_word(pool)) break;
+      const std::uint64_t record = first_ + 64 * word_ + static_cast<std::uint64_t>(std::countr_zero(rest_));
+      rest_ &= rest_ - 1;
+      if (record >= record_count_) continue;
+      if (fits(record)) {
+        records_.push_back(static_cast<std::uint32_t>(record));
+      } else {
+        left_out();
+      }
+    }
+    return {records_.data(), records_.size()};
+  }
+
+ private:
+  /// The next 64 records of which any is drawn; false behind the last ones.
+  [[gnu::noinline]] bool next_word(const thread_pool& pool) {
+    while (true) {
+      while (++word_ < words_) {
+        rest_ = bits_[word_];
+        if (rest_ != 0) return true;
+      }
+      if (next_window_ >= record_count_) return false;
+      mark_window(pool);
+      word_ = ~std::size_t{0};
+    }
+  }
+  void mark_window(const thread_pool& pool) {
+    constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
+    first_ = next_window_;
+    const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), record_count_ - first_);
+    const std::uint64_t tasks = (count + share - 1) / share;
+    pool.parallel(tasks, [&](std::size_t task, std::size_t) {
+      sampling_->mark(stream_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
+    });
+    words_ = tasks * share / 64;
+    next_window_ += 64 * bits_.size();
+  }
+
+  const poisson_sampling* sampling_ = nullptr;
+  sampling_stream stream_;
+  std::uint64_t record_count_ = 0;
+  std::uint64_t next_window_ = 0;           ///< the first record that nobody has looked at
+  std::uint64_t first_ = 0;                 ///< of the window
+  std::array<std::uint64_t, 1024> bits_{};  ///< one bit a record of the window
+  std::size_t words_ = 0;                   ///< of the window
+  std::size_t word_ = 0;
+  std::uint64_t rest_ = 0;  ///< bits of the word that are still to be visited
+  std::vector<std::uint32_t> records_;
+};
+
+/// How many records a step's sum is made for, by public numbers: far more than are ever drawn if the expected batch
+/// size is what it says; fewer where only so few are added up in floating point. Physical batches have nothing to do
+/// with it, as noise is scaled by it.
+template <class Scalar>
+[[nodiscard]] record_capacity capacity_for(const private_options& options) {
+  if (options.capacity) return *options.capacity;
+  const float_environment proven;
+  constexpr std::size_t granule = 256;
+  const double expected = std::min(options.divisor->value(), 0x1p31);
+  const auto records = static_cast<std::size_t>(expected + 6 * std::sqrt(expected)) + 16;
+  std::size_t enough = (records + granule - 1) / granule * granule;
+  while (summation::of<Scalar>(enough).capacity == 0 && static_cast<double>(enough - granule) >= expected) {
+    enough -= granule;
+  }
+  return {enough};
+}
+/// Options with a capacity, and with physical batches no larger than that; with a capacity of 0 all records are added
+/// up as integers, and of any number. Throws std::invalid_argument as `checked_options` does.
+template <class Scalar, class Options>
+[[nodiscard]] Options settled(Options options, bool is_private) {
+  checked_options(static_cast<const private_options&>(options), is_private);
+  const record_capacity capacity = capacity_for<Scalar>(options);
+  options.capacity = capacity;
+  if (capacity.count > 0) options.max_batch.count = std::min(options.max_batch.count, capacity.count);
+  return options;
+}
+
+/// The ledger of a run and the records of a step: all of a private run that does not know its network.
+class private_run {
+ public:
+  /// Would one more step keep to the budget? Always true without one.
+  [[nodiscard]] bool within_budget() const { return accountant_.within(event_); }
+  /// Steps taken, each with its noise.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
+  /// Privacy spent so far at `delta`, for neighbours that differ by adding or removing one record.
+  [[nodiscard]] double epsilon(pergrad::delta delta) const { return accountant_.epsilon(delta); }
+  [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
+
+ private:
+  // Named, and nothing is protected: who derives from this draws nothing.
+  template <class Network, class Loss, executor Executor>
+  friend class dp_sgd_base;
+  template <class Network, class Loss, random_generator Generator, executor Executor>
+  friend class pergrad::dp_sgd;
+  template <class Network, class Loss, random_generator Generator, executor Executor>
+  friend class pergrad::private_loop;
+  friend struct checkpoint_access;
+
+  /// `options` are settled.
+  [[gnu::noinline]] explicit private_run(const private_options& options)
+      : sampling_{*options.sampling},
+        accountant_{options.budget, options.plan},
+        event_{sampling_.event(*options.noise)},
+        drawn_{options.max_batch.count} {}
+  /// The last part of construction: `sensitivity` is known from the options' clipping. Throws std::invalid_argument for
+  /// noise that the largest number of the network's type cannot hold, and for a budget that allows no step.
+  [[gnu::noinline]] void take(double sensitivity, double largest) {
+    sensitivity_ = sensitivity;
+    const double deviation = event_.noise_multiplier * sensitivity_;
+    if (!(deviation <= largest)) {
+      refuse_training("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
+    }
+    accountant_.prepare(event_);
+    require_room_for_a_step(accountant_, event_);
+  }
+
+  /// Enters a step in the ledger, or refuses it; then its draws may begin.
+  template <class Generator>
+  std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
+    accountant_.spend(event_);
+    const std::uint64_t step = generator.next_step();
+    drawn_.begin(sampling_, generator.template stream<randomness::sampling>(step), record_count);
+    return step;
+  }
+  /// The step's randomness inside layers.
+  template <class Generator>
+  [[nodiscard]] static layer_randomness inside_layers(const Generator& generator, std::uint64_t step) {
+    return layer_randomness{generator.template stream<randomness::layers>(step)};
+  }
+  /// The next step's noise, for a device: it is used up.
+  template <class Generator>
+  [[nodiscard]] static secret_stream<randomness::noise> next_noise(Generator& generator) {
+    return generator.template stream<randomness::noise>(generator.next_step());
+  }
+
+  poisson_sampling sampling_;
+  privacy_accountant accountant_;
+  sampled_gaussian_event event_;
+  double sensitivity_ = 0;  ///< of every sum
+  drawn_records drawn_;
+};
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+template <class Network, class Loss, random_generator Generator, executor Executor>
+class private_loop;
+namespace detail {
+struct checkpoint_access;
+}
+
+/// One step of a `private_loop`: its records, in physical batches, and its sum. Movable, not copyable; a loop has one
+/// at a time, and one that is given up ends with its destructor. The step is in the ledger, whatever becomes of it.
+/// Behind a release or a move, and once the loop is gone, each function throws std::logic_error.
+template <class Loop>
+class private_step {
+ public:
+  using network_type = typename Loop::network_type;
+  using loss_type = typename Loop::loss_type;
+  using generator_type = typename Loop::generator_type;
+
+  private_step(private_step&& other) noexcept { take_over(other); }
+  private_step& operator=(private_step&& other) noexcept {
+    if (this != &other) {
+      end();
+      take_over(other);
+    }
+    return *this;
+  }
+  private_step(const private_step&) = delete;
+  private_step& operator=(const private_step&) = delete;
+  ~private_step() { end(); }
+
+  /// Goes on to the next physical batch; false behind the last one. How many there are, and how large, are private
+  /// values. Throws std::logic_error if the batch before is not in the sum yet.
+  [[nodiscard]] bool next() { return loop().next_batch(); }
+  /// The lazy per-sample gradients of this physical batch, with the step's randomness inside layers.
+  [[nodiscard]] auto gradients() { return loop().gradients(); }
+
+ private:
+  template <class, class, random_generator, executor>
+  friend class private_loop;
+  template <class Sum, class Net, class Step>
+  friend class detail::chunk_of_step;
+  template <class, class>
+  friend class optimizer_steps;
+  template <executor Executor, class Network, class AnyLoop>
+  friend void evaluate_into(const Executor& executor, released_gradient<Network, AnyLoop::is_private>& update,
+                            private_step<AnyLoop>&& step);
+
+  explicit private_step(Loop& loop) noexcept : loop_{&loop} { loop.under_way_ = this; }
+  void take_over(private_step& other) noexcept {
+    loop_ = std::exchange(other.loop_, nullptr);
+    if (loop_ != nullptr) loop_->under_way_ = this;
+  }
+  void end() noexcept {
+    if (loop_ != nullptr) loop_->under_way_ = nullptr;
+    loop_ = nullptr;
+  }
+  [[nodiscard]] Loop& loop() const {
+    if (loop_ == nullptr) {
+      throw std::logic_error(
+          "pergrad: a private_step was used after it was moved from or released, or without its loop");
+    }
+    return *loop_;
+  }
+  [[nodiscard]] auto& total() const { return loop().total_; }
+  void admit(const auto* samples) const { loop().admit(samples); }
+  void is_in_the_sum() const { loop().state_ = Loop::batch_state::in_the_sum; }
+  [[nodiscard]] expected_batch_size divisor() const { return *loop().options_.divisor; }
+  /// The step's sum with its noise, once. Throws std::logic_error before all of its batches are in the sum.
+  [[nodiscard]] noised_total<network_type, generator_type> consumed() && {
+    Loop& from = loop();
+    if (from.state_ != Loop::batch_state::none_left) {
+      throw std::logic_error("pergrad: private_step: released before next() has said that no batch is left");
+    }
+    end();
+    return {&from.total_, {*from.options_.noise, &from.generator_}};
+  }
+
+  Loop* loop_ = nullptr;
+};
+
+/// A private training loop of one network. Refers to the executor and the network; a step allocates nothing. Options:
+/// as `private_options` says.
+template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
+class private_loop : private detail::private_run {
+  using base = detail::private_run;
+
+ public:
+  using network_type = Network;
+  using loss_type = Loss;
+  using generator_type = Generator;
+  using scalar = typename Network::scalar;
+  using input_value = typename Network::input_value;
+  using target = target_of<Loss, scalar>;
+  using step_type = private_step<private_loop>;
+  /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
+  static constexpr bool is_private = Generator::is_private;
+  using base::accountant;
+  using base::epsilon;
+  using base::steps;
+  using base::within_budget;
+
+  /// Throws std::invalid_argument naming an option that is missing or out of range, or a budget that is less than what
+  /// one step costs.
+  private_loop(const Executor& executor, const Network& network, Loss loss, const private_options& chosen,
+               Generator generator = Generator{})
+      : private_loop{detail::settled<scalar>(chosen, is_private), executor, network, loss, std::move(generator)} {}
+  private_loop(const private_loop&) = delete;
+  private_loop& operator=(const private_loop&) = delete;
+  ~private_loop() {
+    if (under_way_ != nullptr) under_way_->loop_ = nullptr;
+  }
+
+  /// Enters a step in the ledger, then draws its records: each with the same probability, independently. Throws
+  /// budget_exhausted if it would exceed the budget, std::invalid_argument for records that do not fit the network or
+  /// the loss, std::logic_error while another step is under way; nothing is changed then. As in `dp_sgd::step`, all
+  /// records are looked at when the loop sees them first, and one that fits no more when it is drawn is left out.
+  [[nodiscard]] step_type begin(const dataset<input_value, target>& records) {
+    if (under_way_ != nullptr) {
+      throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
+    }
+    if (!records_ || !records_->same_view(records)) {
+      records_.reset();
+      detail::require_fit_for_training<Network, Loss>(records);
+      records_ = records;
+    }
+    const std::uint64_t step = spend_and_draw(generator_, records.size());
+    randomness_ = base::inside_layers(generator_, step);
+    total_.clear();
+    detail::total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
+    batch_.reset();
+    state_ = batch_state::in_the_sum;
+    return step_type{*this};
+  }
+
+ private:
+  template <class>
+  friend class private_step;
+  friend struct detail::checkpoint_access;
+  enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
+
+  private_loop(const private_options& options, const Executor& executor, const Network& network, Loss loss,
+               Generator generator)
+      : base{options},
+        options_{options},
+        executor_{&executor},
+        network_{&network},
+        loss_{loss},
+        tape_{executor, options.max_batch},
+        total_{executor, *options.capacity},
+        generator_{std::move(generator)} {
+    detail::require_option(options.clip.has_value(), "clip");
+    take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
+  }
+
+  [[nodiscard]] bool next_batch() {
+    if (state_ == batch_state::waiting) {
+      throw std::logic_error("pergrad: private_step: accumulate(step, sum(clip(step.gradients(), bound))) is missing");
+    }
+    const auto drawn = drawn_.next(
+        executor_->pool(),
+        [&](std::uint64_t record) { return detail::fits_the_trainer<Network, Loss>(*records_, record); }, [] {});
+    if (drawn.empty()) {
+      batch_.reset();
+      state_ = batch_state::none_left;
+      return false;
+    }
+    batch_.emplace(*records_, drawn);
+    state_ = batch_state::waiting;
+    return true;
+  }
+  [[nodiscard]] auto gradients() {
+    if (!batch_) throw std::logic_error("pergrad: private_step: next() comes first, and says whether there is a batch");
+    return per_sample_gradients(*network_, loss_, *batch_, tape_).with(randomness_);
+  }
+  /// Throws std::logic_error unless these gradients are those of the batch that waits.
+  void admit(const batch<Network, Loss>* samples) {
+    if (!batch_ || samples != &*batch_ || state_ != batch_state::waiting) {
+      throw std::logic_error(
+          "pergrad: private_step: each physical batch goes into the sum once, as step.gradients() gives it");
+    }
+  }
+
+  private_options options_;
+  const Executor* executor_;
+  const Network* network_;
+  [[no_unique_address]] Loss loss_;
+  tape<Network> tape_;
+  bounded_total<Network> total_;
+  layer_randomness randomness_;
+  std::optional<dataset<input_value, target>> records_;
+  std::optional<batch<Network, Loss>> batch_;
+  batch_state state_ = batch_state::none_left;
+  step_type* under_way_ = nullptr;
+  Generator generator_;
+};
+
+/// Of a network or a loss that is explained to be wrong.
+template <class Network, class Loss, random_generator Generator, executor Executor>
+requires detail::cannot_be_trained<Network, Loss>
+class private_loop<Network, Loss, Generator, Executor> : public error::stand_in<typename Network::scalar> {
+  static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
+  static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
+
+ public:
+  static constexpr bool is_private = Generator::is_private;
+  template <class... Any>
+  explicit private_loop(const Any&...) noexcept {}
+};
+
+template <executor Executor, class Network, class Loss>
+private_loop(const Executor&, const Network&, Loss, const private_options&)
+    -> private_loop<Network, Loss, os_keyed_generator, Executor>;
+
+/// It names its executor first: one error that says so.
+template <class First, class... Rest>
+requires(!executor<First>) private_loop(const First&, const Rest&...)
+->private_loop<error::wrong_network<error::needs_an_executor<error::function::private_loop, First>, float>, void>;
+
+/// Releases a step into a private gradient: its noise is drawn, and the step is used up. Throws what the generator
+/// throws, and std::logic_error before all of its physical batches are in the sum.
+template <executor Executor, class Network, class Loop>
+void evaluate_into(const Executor& executor, released_gradient<Network, Loop::is_private>& update,
+                   private_step<Loop>&& step) {
+  detail::total_release::into(executor, update, std::move(step).consumed());
+}
+template <executor Executor, class Network, bool IsPrivate, class Loop>
+void evaluate_into(const Executor& /*executor*/, released_gradient<Network, IsPrivate>& /*update*/,
+                   const private_step<Loop>& /*step*/) {
+  static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/train/dp_sgd.hpp - differentially private training in which sampling, clipping, noise and accounting cannot
+// part
+//
+// One step (Abadi et al. 2016, arXiv:1607.00133): enter the step in the ledger or refuse it; draw every record with
+// probability q; add up clipped per-sample gradients in chunks that fit the tape; add noise once, also to an empty
+// batch; divide by the public constant; update. The ledger counts the event that this very sampler yields.
+
+#include <variant>
+
+// pergrad/train/dp_sgd_base.hpp - all of a trainer that does not know its source of noise
+//
+// A program that trains with a secret key or, for a test, with a seed has two types of trainers; what is here is
+// compiled once for both.
+
+// pergrad/train/step_by_verbs.hpp - a trainer's step made of the verbs that a program has too: for executors that need
+// nothing of their own
+
+// pergrad/train/step_notes.hpp - what a trainer notes of the records of its last step: private values, for
+// `unprotected::metrics`
+
+namespace pergrad::inline v0_1::detail {
+
+/// What a trainer notes of the records of its last step.
+template <class Scalar>
+class step_notes {
+ public:
+  /// Norms above `clip_norm` count as clipped.
+  step_notes(bool wanted, std::size_t max_batch, double clip_norm) : wanted_{wanted}, clip_norm_{clip_norm} {
+    losses_.resize(wanted ? max_batch : 0);
+    norms_.resize(wanted ? max_batch : 0);
+  }
+  [[nodiscard]] bool wanted() const noexcept { return wanted_; }
+  [[nodiscard]] const step_metrics& metrics() const noexcept { return metrics_; }
+  void begin() noexcept { metrics_ = {}; }
+  void end() noexcept {
+    if (!wanted_) return;
+    metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
+                                                  : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
+  }
+  void leave_out() noexcept {
+    if (!wanted_) return;
+    ++metrics_.batch_size;
+    ++metrics_.non_finite;
+    metrics_.mean_loss = std::numeric_limits<double>::quiet_NaN();
+  }
+  /// Room for those of a chunk.
+  [[nodiscard]] std::span<double> losses(std::size_t count) noexcept { return {losses_.data(), count}; }
+  [[nodiscard]] std::span<double> norms(std::size_t count) noexcept { return {norms_.data(), count}; }
+  /// Notes what lies there.
+  [[gnu::noinline]] void note(std::size_t count) noexcept {
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto finite_before = static_cast<double>(metrics_.batch_size - metrics_.non_finite);
+      ++metrics_.batch_size;
+      metrics_.mean_loss += losses_[i];
+      if (!is_finite_norm<Scalar>(norms_[i])) {
+        ++metrics_.non_finite;
+        continue;
+      }
+      metrics_.mean_norm += (norms_[i] - metrics_.mean_norm) / (finite_before + 1);
+      if (norms_[i] > clip_norm_) ++metrics_.clipped;
+    }
+  }
+
+ private:
+  bool wanted_;
+  double clip_norm_;
+  std::vector<double> losses_;
+  std::vector<double> norms_;
+  step_metrics metrics_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+/// The records of one step, and what goes with them.
+template <class Network, class Loss>
+struct step_records {
+  using scalar = typename Network::scalar;
+  const dataset<typename Network::input_value, target_of<Loss, scalar>>* records = nullptr;
+  void* source = nullptr;
+  std::span<const std::uint32_t> (*next_batch)(void* source) = nullptr;  ///< the next physical batch; empty behind them
+  layer_randomness randomness;
+  step_notes<scalar>* notes = nullptr;
+
+  [[nodiscard]] std::span<const std::uint32_t> next() const { return next_batch(source); }
+};
+
+/// f(the sum of these gradients, clipped as the options say).
+template <class Network, class Loss, class Function>
+auto with_clipped(const dp_sgd_options& options, const per_sample_gradient_leaf<Network, Loss>& gradients,
+                  Function&& f) {
+  switch (options.clipping) {
+    case clipping_kind::per_layer:
+      return f(sum(clip_per_layer(gradients, *options.clip)));
+    case clipping_kind::automatic:
+      return f(sum(normalise(gradients, *options.clip)));
+    case clipping_kind::per_group:
+      if constexpr ((clipping_groups<Network>) > 1) {
+        return f(sum(clip_per_group(gradients, options.group_bounds)));
+      } else {
+        return f(sum(clip(gradients, options.group_bounds.front())));  // one group is the whole
+      }
+    default:
+      return f(sum(clip(gradients, *options.clip)));
+  }
+}
+
+/// What a `dp_sgd` keeps on such an executor. Refers to the executor, the network and the tape.
+template <class Network, class Loss, executor Executor>
+class step_by_verbs {
+ public:
+  using scalar = typename Network::scalar;
+  /// Records are read where they lie.
+  static constexpr bool trains_on_a_copy = false;
+
+  step_by_verbs(const Executor& executor, Network& network, Loss loss, tape<Network>& tape,
+                const dp_sgd_options& options, double sensitivity)
+      : executor_{&executor},
+        network_{&network},
+        loss_{loss},
+        tape_{&tape},
+        options_{&options},
+        sensitivity_{sensitivity},
+        total_{executor, *options.capacity},
+        optimizer_{make_optimizer(options)} {}
+
+  void set_learning_rate(learning_rate rate) {
+    std::visit([&](auto& optimizer) { optimizer.set_learning_rate(rate); }, optimizer_);
+  }
+  void forget_records() noexcept {}
+
+  /// All of a step: clipped sums into a total, noise, update. What is released goes to `update`; zeros if
+  /// anything fails.
+  template <class Generator, class NextNoise>
+  void step(const step_records<Network, Loss>& records, const noise_of<Generator>& noise, const NextNoise& /*noise*/,
+            std::span<scalar> update) {
+    try {
+      total_.clear();
+      total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
+      add_chunks(records);
+      std::visit(
+          [&](auto& optimizer) {
+            total_release::of_total<Network>(executor_->pool(), total_, noise, 1, update.data(),
+                                             optimizer_access::beginning(optimizer, *network_, *options_->divisor));
+          },
+          optimizer_);
+    } catch (...) {  // nobody may take an earlier release for this one
+      std::fill(update.begin(), update.end(), scalar{0});
+      throw;
+    }
+  }
+  /// f(the optimizer), of a kind that options choose: for files.
+  template <class Function>
+  auto with_optimizer(Function&& f) {
+    return std::visit(std::forward<Function>(f), optimizer_);
+  }
+  /// Nothing is to be fetched: it is where the step was told to put it.
+  void fetch_update(std::span<scalar> /*to*/) const noexcept {}
+
+ private:
+  using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
+  [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
+    if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
+    return sgd<Network>{*options.learning_rate, options.momentum};
+  }
+
+  [[gnu::noinline]] void add_chunks(const step_records<Network, Loss>& records) {
+    for (auto drawn = records.next(); !drawn.empty(); drawn = records.next()) {
+      const batch<Network, Loss> chunk{*records.records, drawn};
+      const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness);
+      with_clipped(*options_, gradients_of_chunk, [&](const auto& sum) {
+        step_notes<scalar>& notes = *records.notes;
+        if (!notes.wanted()) {
+          evaluate_into(*executor_, accumulate(total_, sum));
+          return;
+        }
+        const auto gradients = sum.leaf();
+        unprotected::evaluate_into(*executor_, accumulate(total_, sum),
+                                   assign(notes.losses(chunk.size()), pergrad::losses(gradients)),
+                                   assign(notes.norms(chunk.size()), l2_norms(gradients)));
+        notes.note(chunk.size());
+      });
+    }
+  }
+
+  const Executor* executor_;
+  Network* network_;
+  [[no_unique_address]] Loss loss_;
+  tape<Network>* tape_;
+  const dp_sgd_options* options_;
+  double sensitivity_;
+  bounded_total<Network> total_;  ///< of a step
+  any_optimizer optimizer_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+template <class Network, class Loss, executor Executor>
+class dp_sgd_base : public private_run {
+ public:
+  using scalar = typename Network::scalar;
+  using input_value = typename Network::input_value;
+  using target = target_of<Loss, scalar>;
+  /// What the executor keeps of a run and does in a step.
+  using executor_trainer = typename Executor::template trainer<Network, Loss>;
+
+  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options, bool is_private)
+      : dp_sgd_base{executor, network, loss,
+                    settled<scalar>(checked_options(options, clipping_groups<Network>), is_private)} {}
+  dp_sgd_base(const dp_sgd_base&) = delete;
+  dp_sgd_base& operator=(const dp_sgd_base&) = delete;
+  ~dp_sgd_base() = default;
+
+  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
+
+  /// Of all steps from now on: for schedules. Costs no privacy as long as it is not computed from records: of the
+  /// number of steps, say.
+  void set_learning_rate(learning_rate rate) {
+    options_.learning_rate = rate;
+    trainer_->set_learning_rate(rate);
+  }
+  /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
+  /// and a device copies them again. Needed on a device, which trains on its copy; on the host each step reads the
+  /// memory anyway.
+  void records_changed() noexcept {
+    checked_.reset();
+    trainer_->forget_records();
+  }
+
+ private:
+  template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor>
+  friend class pergrad::dp_sgd;
+  friend struct checkpoint_access;
+
+  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
+      : private_run{options},
+        options_{options},
+        executor_{&executor},
+        network_{&network},
+        loss_{loss},
+        tape_{executor, options.max_batch} {
+    const float_environment proven;
+    take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
+         static_cast<double>(std::numeric_limits<scalar>::max()));
+    if (options.optimizer == optimizer_kind::adam) {
+      require_adam_options(options.adam);
+    } else {
+      require_momentum(options.momentum);
+    }
+    notes_ = {options.private_metrics, options.max_batch.count, options.clip ? options.clip->value() : sensitivity_};
+    trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, sensitivity_);
+    if constexpr (executor_trainer::trains_on_a_copy) {
+      with_empty_batch([&](const auto& sum) { trainer_->clip_with(sum.clipped().rule()); });
+    }
+  }
+
+  template <class Function>
+  auto with_empty_batch(Function&& f) {
+    const std::vector<std::uint32_t> nobody;
+    const dataset<input_value, target> no_records{
+        {}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
+    const batch<Network, Loss> empty{no_records, nobody};
+    return with_clipped(options_, per_sample_gradients(*network_, loss_, empty, tape_), f);
+  }
+
+  /// Looks at the records if it has not seen them.
+  void look_at(const dataset<input_value, target>& records) {
+    if (checked_ && checked_->same_view(records)) return;
+    checked_.reset();
+    require_fit_for_training<Network, Loss>(records);
+    checked_ = records;
+  }
+  /// The records of a step that is drawn. Refers to the trainer and to `records`.
+  [[nodiscard]] step_records<Network, Loss> records_of_step(const dataset<input_value, target>& records,
+                                                            const layer_randomness& randomness) {
+    return {&records, this, [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); }, randomness,
+            &notes_};
+  }
+  [[nodiscard]] std::span<const std::uint32_t> next_records() {
+    return drawn_.next(
+        executor_->pool(),
+        [&](std::uint64_t record) {
+          return executor_trainer::trains_on_a_copy || fits_the_trainer<Network, Loss>(*checked_, record);
+        },
+        [&] { notes_.leave_out(); });
+  }
+
+  dp_sgd_options options_;
+  step_notes<scalar> notes_{false, 0, 0};
+  const Executor* executor_;
+  Network* network_;
+  [[no_unique_address]] Loss loss_;
+  tape<Network> tape_;
+  std::optional<dataset<input_value, target>> checked_;  ///< all of its records did fit when they were looked at
+  std::unique_ptr<executor_trainer> trainer_;            ///< refers to the tape and the options, so it goes first
+};
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+struct checkpoint_access;
+}
+namespace unprotected {
+template <class Network, class Loss, class Generator, class Executor>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer);
+}  // namespace unprotected
+
+/// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
+/// nothing.
+template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
+class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
+  using base = detail::dp_sgd_base<Network, Loss, Executor>;
+
+ public:
+  using typename base::input_value;
+  using typename base::scalar;
+  using typename base::target;
+  /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
+  static constexpr bool is_private = Generator::is_private;
+  using base::accountant;
+  using base::epsilon;
+  using base::options;
+  using base::records_changed;
+  using base::set_learning_rate;
+  using base::steps;
+  using base::within_budget;
+
+  /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping, or a
+  /// budget that is less than what one step costs.
+  dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& chosen,
+         Generator generator = Generator{})
+      : base{executor, network, loss, chosen, is_private},
+        update_{detail::total_access::released_without_sums<released_gradient<Network, is_private>>()},
+        generator_{std::move(generator)} {}
+
+  /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
+  /// std::invalid_argument for records that do not fit the network or the loss; nothing is changed then.
+  ///
+  /// All records are looked at, drawn or not, as which ones are drawn is private; but only in the first step on these
+  /// spans, since that takes time for each of them. Memory behind the same spans may change between steps. If a record
+  /// no longer fits when it is drawn, it is left out, like one whose gradient is not finite: no error tells that it was
+  /// drawn. A device trains on the copy that it made when the records were looked at, until `records_changed()`.
+  void step(const dataset<input_value, target>& records) {
+    const detail::float_environment proven;
+    this->look_at(records);
+    this->notes_.begin();
+    const std::uint64_t step = this->spend_and_draw(generator_, records.size());
+    this->trainer_->step(
+        this->records_of_step(records, base::inside_layers(generator_, step)),
+        detail::noise_of<Generator>{*this->options_.noise, &generator_}, [&] { return base::next_noise(generator_); },
+        detail::total_access::values(update_));
+    this->notes_.end();
+  }
+  /// Records of other types, and whatever else is no data set: one error that says so.
+  template <class Value, class Target>
+  void step(const dataset<Value, Target>& /*records*/) {
+    static_cast<void>(error::records_of_another_type<dataset<input_value, target>, dataset<Value, Target>>{});
+  }
+  template <class... Given>
+  void step(const Given&... /*given*/) {
+    static_cast<void>(error::step_draws_from_all_records<Given...>{});
+  }
+
+  /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
+  /// failed halfway; a span of it that was kept never shows anything else than released values and zeros.
+  [[nodiscard]] const released_gradient<Network, is_private>& last_update() const {
+    this->trainer_->fetch_update(detail::total_access::values(update_));
+    return update_;
+  }
+
+ private:
+  friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
+  friend struct detail::checkpoint_access;
+  [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
+
+  mutable released_gradient<Network, is_private> update_;  ///< of a device: fetched when somebody asks
+  Generator generator_;
+};
+
+/// Of a network or a loss that is explained to be wrong.
+template <class Network, class Loss, random_generator Generator, executor Executor>
+requires detail::cannot_be_trained<Network, Loss>
+class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typename Network::scalar> {
+  static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
+  static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
+
+ public:
+  static constexpr bool is_private = Generator::is_private;
+  template <class... Any>
+  explicit dp_sgd(const Any&...) noexcept {}
+  [[nodiscard]] const step_metrics& noted() const noexcept { return nothing_noted; }
+
+ private:
+  static constexpr step_metrics nothing_noted{};
+};
+
+template <executor Executor, class Network, class Loss>
+dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator, Executor>;
+template <executor Executor, class Network, class Loss, random_generator Generator>
+dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<Network, Loss, Generator, Executor>;
+
+/// The trainer refers to the network: a temporary one is an error that says so.
+template <executor Executor, class Network, class Loss>
+dp_sgd(const Executor&, const Network&&, Loss, const dp_sgd_options&)
+    -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss,
+              os_keyed_generator, Executor>;
+namespace detail {
+/// What takes the place of a network that is const; of one that is wrong already, itself.
+template <class Network>
+using not_const = std::conditional_t<is_explained<Network>, Network,
+                                     error::wrong_network<error::network_is_const<Network>, typename Network::scalar>>;
+}  // namespace detail
+
+/// It changes the network, names its executor first, and is made of nothing else: one error that says so.
+template <executor Executor, class Network, class Loss>
+dp_sgd(const Executor&, const Network&, Loss, const dp_sgd_options&)
+    -> dp_sgd<detail::not_const<Network>, Loss, os_keyed_generator, Executor>;
+template <executor Executor, class Network, class Loss, random_generator Generator>
+dp_sgd(const Executor&, const Network&, Loss, const dp_sgd_options&, Generator)
+    -> dp_sgd<detail::not_const<Network>, Loss, Generator, Executor>;
+template <class First, class... Rest>
+requires(!executor<First>) dp_sgd(const First&, const Rest&...)
+->dp_sgd<error::wrong_network<error::needs_an_executor<error::function::dp_sgd, First>, float>, void>;
+template <executor Executor, class... Rest>
+requires(sizeof...(Rest) < 3) dp_sgd(const Executor&, const Rest&...)
+->dp_sgd<error::wrong_network<error::not_made_of_this<error::function::dp_sgd, Rest...>, float>, void>;
+template <executor Executor, class Network, class Loss, class Number>
+requires std::is_arithmetic_v<Number> dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&, Number)
+->dp_sgd<error::wrong_network<error::not_made_of_this<error::function::dp_sgd, Number>, float>, void>;
+
+namespace unprotected {
+
+/// Private values of the trainer's last step; all zero unless its options ask for `private_metrics`.
+template <class Network, class Loss, class Generator, class Executor>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer) {
+  return trainer.noted();
+}
+
+}  // namespace unprotected
+}  // namespace pergrad::inline v0_1
+// clang-format on
+
+// pergrad/data/cifar.hpp - reads CIFAR-10, the binary version, and refuses files that are not exactly that
+//
+// Format (A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009, and the data set's page,
+// https://www.cs.toronto.edu/~kriz/cifar.html): a file is a row of records without any header. A record is
+//
+//   offset 0       1 byte      label, 0 ... 9
+//   offset 1       1024 bytes  red, row by row, 32 x 32
+//   offset 1025    1024 bytes  green
+//   offset 2049    1024 bytes  blue
+//
+// which is (channels, height, width) order already. data_batch_1.bin ... data_batch_5.bin are the training images,
+// test_batch.bin the test images, 10,000 records each.
+
+#include <system_error>
+
+// pergrad/data/idx.hpp - reads IDX files, the format of MNIST and Fashion-MNIST, and believes nothing in them unchecked
+//
+// Format (Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits"; all integers big-endian):
+//
+//   offset 0        2 bytes   zero
+//   offset 2        1 byte    element type; 0x08 = unsigned byte, the only one read here
+//   offset 3        1 byte    number of dimensions d, at least one
+//   offset 4        4 d bytes extents e_1 ... e_d, the slowest-varying first
+//   offset 4 + 4 d  e_1 * ... * e_d bytes, nothing after them
+//
+// The extents are claims of the file. They are multiplied with an overflow check and compared with the bytes that are
+// there before anything of that size is allocated.
+
+// pergrad/detail/file.hpp - an open file of C's streams, and files that are written whole or not at all
+//
+// C's streams and system calls: <fstream> costs every program that includes the library more to compile than the
+// readers themselves.
+
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <fcntl.h>
+
+namespace pergrad::inline v0_1::detail {
+
+struct file_closer {
+  void operator()(std::FILE* stream) const noexcept { static_cast<void>(std::fclose(stream)); }
+};
+/// An open file, or none.
+using file = std::unique_ptr<std::FILE, file_closer>;
+
+/// None if it cannot be opened; errno says why.
+[[nodiscard]] inline file open_file(const std::string& path, const char* mode) noexcept {
+  return file{std::fopen(path.c_str(), mode)};
+}
+
+[[noreturn]] inline void fail_with_file(const std::string& path, const std::string& what) {
+  throw std::runtime_error("pergrad: " + path + ": " + what);
+}
+
+/// Bytes of a file, where they lie.
+using byte_stretch = std::span<const std::byte>;
+
+// Not std::as_bytes(std::span{...}): to deduce its type costs every program that includes the library, 4 % of the
+// header.
+template <class Value>
+[[nodiscard]] byte_stretch bytes_of(const Value* values, std::size_t count) noexcept {
+  return {reinterpret_cast<const std::byte*>(values), count * sizeof(Value)};
+}
+[[nodiscard]] inline byte_stretch bytes_of(const std::string& text) noexcept {
+  return bytes_of(text.data(), text.size());
+}
+
+/// A new file beside the one that it is to replace, open for writing; what is not put in place is removed. Text is
+/// std::string: a template is compiled where it is used only.
+template <class Text>
+class unfinished_file {
+ public:
+  /// A symbolic link stays one: its target is replaced. Throws std::runtime_error that says why there can be no file.
+  explicit unfinished_file(const std::string& path) : path_{path}, target_{path} {
+    if (char* const resolved = ::realpath(path.c_str(), nullptr)) {
+      target_ = resolved;
+      std::free(resolved);  // NOLINT(cppcoreguidelines-no-malloc): realpath's
+    }
+    struct stat before {};
+    const bool replaces = ::stat(target_.c_str(), &before) == 0;
+    if (replaces && !S_ISREG(before.st_mode)) fail_with_file(path_, "cannot be written: it is not a regular file");
+    for (unsigned number = 0; descriptor_ < 0; ++number) {  // what a process that was killed left is not touched
+      name_ = target_ + ".unfinished." + std::to_string(::getpid()) + "." + std::to_string(number);
+      descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      if (descriptor_ < 0 && (errno != EEXIST || number == 1000)) {
+        name_.clear();
+        fail("cannot be written");
+      }
+    }
+    // Before there is anything to read: a file that was for few remains so.
+    if (replaces && ::fchmod(descriptor_, before.st_mode & 07777U) != 0) give_up("cannot be written");
+  }
+  unfinished_file(const unfinished_file&) = delete;
+  unfinished_file& operator=(const unfinished_file&) = delete;
+  ~unfinished_file() { clean_up(); }
+
+  void write(byte_stretch bytes) {
+    constexpr std::size_t most = std::size_t{1} << 30U;  // Linux writes less than 2 GB at once
+    while (!bytes.empty()) {
+      const ::ssize_t count = ::write(descriptor_, bytes.data(), bytes.size() < most ? bytes.size() : most);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) give_up("cannot be written");
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+    }
+  }
+  /// The bytes are on the disk before the name is theirs, and the name is on the disk when this returns.
+  void put_in_place() {
+    if (::fsync(descriptor_) != 0) give_up("cannot be written to the disk");
+    const int descriptor = descriptor_;
+    descriptor_ = -1;
+    if (::close(descriptor) != 0) give_up("cannot be written");
+    if (::rename(name_.c_str(), target_.c_str()) != 0) give_up("cannot be put in place");
+    name_.clear();
+    const std::size_t slash = target_.find_last_of('/');
+    const std::string folder = slash == std::string::npos ? "." : target_.substr(0, slash + 1);
+    descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    // EINVAL: a file system that does not offer it for folders.
+    if (descriptor_ < 0 || (::fsync(descriptor_) != 0 && errno != EINVAL)) {
+      fail("is written, but its name may be lost with the next failure of the machine");
+    }
+  }
+
+ private:
+  [[noreturn]] void fail(const char* what) const {
+    fail_with_file(path_, std::string{what} + ": " + std::generic_category().message(errno));
+  }
+  [[noreturn]] void give_up(const char* what) {
+    const int reason = errno;
+    clean_up();
+    errno = reason;
+    fail(what);
+  }
+  void clean_up() noexcept {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    if (!name_.empty()) ::unlink(name_.c_str());
+    descriptor_ = -1;
+    name_.clear();
+  }
+
+  Text path_;    ///< as it was given
+  Text target_;  ///< without symbolic links
+  Text name_;    ///< of the new file, until it is in place
+  int descriptor_ = -1;
+};
+
+/// Writes the stretches one after another, each from where it lies. The file appears whole or not at all, whatever
+/// stops the process or the machine: what was there before stays until the new one is complete. Throws
+/// std::runtime_error that names it and says what failed.
+template <class = void>
+void write_whole_file(const std::string& path, std::span<const byte_stretch> stretches) {
+  unfinished_file<std::string> made{path};
+  for (const byte_stretch each : stretches) made.write(each);
+  made.put_in_place();
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// An array of bytes as an IDX file holds it. Invariant: `values.size()` is the product of `extents`.
+struct idx_array {
+  std::vector<std::size_t> extents;  ///< slowest-varying dimension first; for images: count, height, width
+  std::vector<std::uint8_t> values;  ///< row-major
+};
+
+namespace detail::idx {
+
+[[noreturn]] inline void throw_error(std::string_view name, std::size_t offset, const std::string& what) {
+  throw std::runtime_error("pergrad: " + std::string(name) + ", byte " + std::to_string(offset) + ": " + what);
+}
+
+[[nodiscard]] inline std::string hex_byte(std::uint8_t value) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  return {'0', 'x', digits[value >> 4U], digits[value & 15U]};
+}
+
+[[nodiscard]] inline std::string list_extents(const std::vector<std::size_t>& extents) {
+  std::string text;
+  for (const std::size_t extent : extents) {
+    text += (text.empty() ? "" : " x ") + std::to_string(extent);
+  }
+  return text;
+}
+
+/// Reads a whole file of any kind (a pipe too: its size is not asked for). Throws std::runtime_error; if the file is
+/// missing and `source` says where one gets it, the message repeats that and where to put it.
+[[nodiscard]] inline std::vector<std::uint8_t> read_bytes(const std::string& path, std::string_view source = {}) {
+  const auto fail = [&path](const char* verb) {
+    throw std::runtime_error("pergrad: cannot " + std::string(verb) + " " + path + ": " +
+                             std::generic_category().message(errno));
+  };
+  const file stream = open_file(path, "rb");
+  if (!stream && errno == ENOENT && !source.empty()) {
+    throw std::runtime_error("pergrad: cannot find " + path + "; get it from " + std::string(source) +
+                             " and save it as " + path);
+  }
+  if (!stream) {
+    fail("open");
+  }
+  constexpr std::size_t chunk = std::size_t{1} << 16U;
+  std::vector<std::uint8_t> bytes;
+  std::size_t used = 0;
+  for (std::size_t got = chunk; got == chunk; used += got) {
+    bytes.resize(used + chunk);
+    got = std::fread(bytes.data() + used, 1, chunk, stream.get());
+  }
+  if (std::ferror(stream.get()) != 0) {
+    fail("read");
+  }
+  bytes.resize(used);
+  return bytes;
+}
+
+}  // namespace detail::idx
+
+/// Parses the bytes of one IDX file of unsigned bytes. `name` is used in error messages only.
+/// Throws std::runtime_error naming the file, the byte offset, what was found there and what was expected: for a
+/// truncated header, a wrong magic number or element type, no dimensions, extents whose product overflows, and a
+/// payload that is shorter or longer than the extents say.
+[[nodiscard]] inline idx_array parse_idx(std::span<const std::uint8_t> bytes, std::string_view name) {
+  constexpr std::size_t magic_size = 4;
+  constexpr std::size_t extent_size = 4;
+  constexpr std::uint8_t unsigned_byte = 0x08;
+  const auto fail = [name](std::size_t offset, const std::string& what) {
+    detail::idx::throw_error(name, offset, what);
+  };
+
+  if (bytes.size() < magic_size) {
+    fail(bytes.size(), "the file ends inside the IDX magic number; expected " + std::to_string(magic_size) + " bytes");
+  }
+  for (std::size_t offset = 0; offset < 2; ++offset) {
+    if (bytes[offset] != 0) {
+      fail(offset, "found " + detail::idx::hex_byte(bytes[offset]) + ", expected the zero that starts every IDX file");
+    }
+  }
+  if (bytes[2] != unsigned_byte) {
+    fail(2, "found element type " + detail::idx::hex_byte(bytes[2]) + ", expected 0x08 (unsigned byte)");
+  }
+  const std::size_t dimensions = bytes[3];
+  if (dimensions == 0) {
+    fail(3, "found 0 dimensions, expected at least 1");
+  }
+  const std::size_t header_size = magic_size + extent_size * dimensions;
+  if (bytes.size() < header_size) {
+    fail(bytes.size(), "the file ends inside the IDX header; expected " + std::to_string(header_size) + " bytes for " +
+                           std::to_string(dimensions) + " dimensions");
+  }
+
+  idx_array array;
+  array.extents.reserve(dimensions);
+  bool empty = false;
+  for (std::size_t offset = magic_size; offset < header_size; offset += extent_size) {
+    std::uint32_t extent = 0;
+    for (std::size_t i = 0; i < extent_size; ++i) extent = (extent << 8U) | bytes[offset + i];
+    array.extents.push_back(extent);
+    empty = empty || extent == 0;
+  }
+  std::size_t count = empty ? 0 : 1;
+  for (std::size_t axis = 0; axis < dimensions && !empty; ++axis) {
+    if (array.extents[axis] > std::numeric_limits<std::size_t>::max() / count) {
+      fail(magic_size + extent_size * axis, "the product of the extents " + detail::idx::list_extents(array.extents) +
+                                                " overflows, expected at most the bytes of the file");
+    }
+    count *= array.extents[axis];
+  }
+
+  const std::size_t payload = bytes.size() - header_size;
+  if (payload < count) {
+    fail(bytes.size(), "the file ends after " + std::to_string(payload) + " values, expected " + std::to_string(count) +
+                           " (" + detail::idx::list_extents(array.extents) + ")");
+  }
+  if (payload > count) {
+    fail(header_size + count, "found " + std::to_string(payload - count) + " bytes after the last value, expected " +
+                                  std::to_string(count) + " values (" + detail::idx::list_extents(array.extents) +
+                                  ") and then the end of the file");
+  }
+  array.values.assign(bytes.data() + header_size, bytes.data() + bytes.size());
+  return array;
+}
+
+/// Reads one uncompressed IDX file. Throws std::runtime_error as parse_idx, or if the file cannot be opened or read; if
+/// it is missing, the message says where the data sets in this format come from and where to put them.
+[[nodiscard]] inline idx_array read_idx(const std::string& path) {
+  constexpr std::string_view source =
+      "the Debian package dataset-fashion-mnist (Fashion-MNIST) or from http://yann.lecun.com/exdb/mnist/ (MNIST), "
+      "unpack it with gzip -d";
+  return parse_idx(detail::idx::read_bytes(path, source), path);
+}
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// The halves that published data sets come in. Only `train` is what differential privacy protects in a training run.
+enum class data_part { train, test };
+
+/// Images of CIFAR-10 with their labels, ready for `dataset{set.images, set.labels, shape{3, 32, 32}}`.
+/// Invariant: `images.size()` is 3 * 32 * 32 * `labels.size()`.
+struct cifar10_images {
+  static constexpr std::size_t channels = 3;
+  static constexpr std::size_t side = 32;
+  static constexpr std::size_t classes = 10;
+  static constexpr std::size_t image_size = channels * side * side;
+
+  std::vector<float> images;         ///< byte / 255, in [0, 1], [images][channels][rows][columns]
+  std::vector<std::int32_t> labels;  ///< 0 ... 9: airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck
+
+  [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
+};
+
+namespace detail::cifar {
+
+inline constexpr std::size_t record_size = 1 + cifar10_images::image_size;
+inline constexpr std::size_t records_per_file = 10'000;
+
+inline void append(std::span<const std::uint8_t> bytes, std::string_view name, cifar10_images& to) {
+  if (bytes.empty()) {
+    idx::throw_error(name, 0, "the file is empty, expected records of " + std::to_string(record_size) + " bytes");
+  }
+  if (const std::size_t rest = bytes.size() % record_size; rest != 0) {
+    idx::throw_error(name, bytes.size(),
+                     "the file ends after " + std::to_string(rest) + " bytes of record " +
+                         std::to_string(bytes.size() / record_size) + ", expected whole records of " +
+                         std::to_string(record_size) + " bytes");
+  }
+  const std::size_t count = bytes.size() / record_size;
+  to.images.reserve(to.images.size() + count * cifar10_images::image_size);
+  to.labels.reserve(to.labels.size() + count);
+  for (std::size_t record = 0; record < count; ++record) {
+    const auto these = bytes.subspan(record * record_size, record_size);
+    if (these[0] >= cifar10_images::classes) {
+      idx::throw_error(
+          name, record * record_size,
+          "found label " + std::to_string(these[0]) + " in record " + std::to_string(record) + ", expected 0 to 9");
+    }
+    to.labels.push_back(these[0]);
+    for (const std::uint8_t value : these.subspan(1)) {
+      to.images.push_back(static_cast<float>(value) / 255.0F);
+    }
+  }
+}
+
+// <filesystem> would cost every program that includes the library a fifth of its compile time.
+[[nodiscard]] inline bool exists(const std::string& path) { return open_file(path, "rb") != nullptr; }
+
+[[noreturn]] inline void throw_missing(const std::string& directory, const std::string& file) {
+  const bool other_version = exists(directory + "/data_batch_1");
+  throw std::runtime_error(
+      "pergrad: cannot find " + directory + "/" + file +
+      (other_version ? "; this folder holds the Python version of CIFAR-10, the binary version is needed" : "") +
+      "; get the binary version of CIFAR-10 (cifar-10-binary.tar.gz) from https://www.cs.toronto.edu/~kriz/cifar.html "
+      "and unpack it in " +
+      directory);
+}
+
+}  // namespace detail::cifar
+
+/// Parses the bytes of one file of any number of records, at least one. `name` is used in error messages only.
+/// Throws std::runtime_error naming the file, the byte offset, what was found there and what was expected: for an empty
+/// file, an incomplete last record and a label above 9.
+[[nodiscard]] inline cifar10_images parse_cifar10(std::span<const std::uint8_t> bytes, std::string_view name) {
+  cifar10_images set;
+  detail::cifar::append(bytes, name, set);
+  return set;
+}
+
+/// Reads files of any number of records, one after the other. Throws std::runtime_error as parse_cifar10, or if a file
+/// cannot be opened or read.
+[[nodiscard]] inline cifar10_images read_cifar10(std::span<const std::string> paths) {
+  cifar10_images set;
+  for (const std::string& path : paths) {
+    detail::cifar::append(detail::idx::read_bytes(path), path, set);
+  }
+  return set;
+}
+
+/// Reads the published training images (50,000, in the order of the five files) or test images (10,000) from
+/// `directory` or from the folder cifar-10-batches-bin in it, which is what the archive unpacks to.
+/// Throws std::runtime_error as above, for a file that has not exactly 10,000 records, and for a file that is missing:
+/// the message says where the data set comes from and where to put it.
+[[nodiscard]] inline cifar10_images read_cifar10(const std::string& directory, data_part part) {
+  const std::vector<std::string> files =
+      part == data_part::train ? std::vector<std::string>{"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+                                                          "data_batch_4.bin", "data_batch_5.bin"}
+                               : std::vector<std::string>{"test_batch.bin"};
+  std::string folder = directory;
+  if (const std::string unpacked = directory + "/cifar-10-batches-bin";
+      !detail::cifar::exists(directory + "/" + files.front()) && detail::cifar::exists(unpacked)) {
+    folder = unpacked;
+  }
+  cifar10_images set;
+  set.labels.reserve(files.size() * detail::cifar::records_per_file);
+  set.images.reserve(files.size() * detail::cifar::records_per_file * cifar10_images::image_size);
+  for (const std::string& file : files) {
+    std::string path = folder;
+    path.append("/").append(file);
+    if (!detail::cifar::exists(path)) {
+      detail::cifar::throw_missing(folder, file);
+    }
+    const auto bytes = detail::idx::read_bytes(path);
+    constexpr std::size_t expected = detail::cifar::records_per_file * detail::cifar::record_size;
+    if (bytes.size() != expected) {
+      detail::idx::throw_error(path, bytes.size(),
+                               "found " + std::to_string(bytes.size()) + " bytes, expected " +
+                                   std::to_string(expected) + " (10000 records of 3073)");
+    }
+    detail::cifar::append(bytes, path, set);
+  }
+  return set;
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/data/sequences.hpp - labelled sequences of ids of different lengths, and the rectangle that a network takes
+//
+// In files they are text, which every tokenizer can write: a line a sequence, its label and then its ids, whole numbers
+// with one space between them. examples/imdb_sequences.py makes it of IMDb reviews.
+
+namespace pergrad::inline v0_1 {
+
+/// Sequences of ids, one after the other. Sequence i is the ids before `ends[i]` that do not belong to an earlier one.
+/// Invariant: `ends` never decreases and its last value, if there is one, is `ids.size()`.
+struct id_sequences {
+  std::vector<std::int32_t> ids;
+  std::vector<std::size_t> ends;
+
+  [[nodiscard]] std::size_t size() const noexcept { return ends.size(); }
+  /// Precondition: `index` < size().
+  [[nodiscard]] std::span<const std::int32_t> operator[](std::size_t index) const noexcept {
+    const std::size_t begin = index == 0 ? 0 : ends[index - 1];
+    return {ids.data() + begin, ends[index] - begin};
+  }
+};
+
+/// Sequences with one label each. Invariant: `sequences.size()` is `labels.size()`.
+struct labelled_sequences {
+  id_sequences sequences;
+  std::vector<std::int32_t> labels;
+
+  [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
+};
+
+/// Parses sequences from text in the form at the head of this file. `name` is used in error messages only. Throws
+/// std::runtime_error naming the file and the byte at which it has another form or a number of more than 31 bits.
+[[nodiscard]] inline labelled_sequences parse_sequences(std::span<const std::uint8_t> text, std::string_view name) {
+  labelled_sequences set;
+  bool is_label = true;  // the next number
+  for (std::size_t place = 0; place < text.size() || !is_label;) {
+    const std::size_t start = place;
+    std::int64_t number = 0;
+    for (; place < text.size() && text[place] >= '0' && text[place] <= '9'; ++place) {
+      number = number * 10 + (text[place] - '0');
+      if (number > std::numeric_limits<std::int32_t>::max()) {
+        detail::idx::throw_error(name, start, "expected a number of at most 31 bits");
+      }
+    }
+    if (place == start || place == text.size() || (text[place] != ' ' && text[place] != '\n')) {
+      detail::idx::throw_error(name, place, "expected a label and ids, one space between them and a line a sequence");
+    }
+    (is_label ? set.labels : set.sequences.ids).push_back(static_cast<std::int32_t>(number));
+    is_label = text[place++] == '\n';
+    if (is_label) set.sequences.ends.push_back(set.sequences.ids.size());
+  }
+  return set;
+}
+
+/// Reads a file of sequences. Throws std::runtime_error as parse_sequences, or if it cannot be opened or read.
+[[nodiscard]] inline labelled_sequences read_sequences(const std::string& path) {
+  return parse_sequences(detail::idx::read_bytes(path), path);
+}
+
+/// Sequences padded or cut to one length, as a network over `token_ids` takes them.
+/// Invariant: `ids.size()` is `positions * labels.size()`, and `lengths.size()` is `labels.size()`.
+struct labelled_ids {
+  std::vector<std::int32_t> ids;       ///< [sequences][positions]
+  std::vector<std::uint32_t> lengths;  ///< ids of a sequence that are not padding, at most `positions`; may be 0
+  std::vector<std::int32_t> labels;
+  std::size_t positions = 0;
+
+  [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
+};
+
+/// An end of a sequence.
+enum class sequence_end { front, back };
+
+/// Cuts every sequence to `positions` ids, dropping from the end `cut`, and fills shorter ones with `padding` at the
+/// end `fill`. The defaults are those of Keras' pad_sequences. A network over sequences of variable length takes the
+/// padding at the back: `pad_sequences(set, positions, sequence_end::back)`, and `lengths` with it; a data set refuses
+/// the length 0 of an empty sequence.
+/// Throws std::invalid_argument if `positions` is zero or does not fit 32 bits or if labels and sequences differ in
+/// number.
+[[nodiscard]] inline labelled_ids pad_sequences(const labelled_sequences& set, std::size_t positions,
+                                                sequence_end fill = sequence_end::front,
+                                                sequence_end cut = sequence_end::front, std::int32_t padding = 0) {
+  if (positions == 0 || positions > std::numeric_limits<std::uint32_t>::max()) {
+    throw std::invalid_argument("pergrad: pad_sequences: cannot pad to " + std::to_string(positions) + " positions");
+  }
+  if (set.sequences.size() != set.labels.size()) {
+    throw std::invalid_argument("pergrad: pad_sequences: got " + std::to_string(set.sequences.size()) +
+                                " sequences and " + std::to_string(set.labels.size()) + " labels");
+  }
+  if (set.size() > std::numeric_limits<std::size_t>::max() / sizeof(std::int32_t) / positions) {
+    throw std::invalid_argument("pergrad: pad_sequences: " + std::to_string(set.size()) + " sequences of " +
+                                std::to_string(positions) + " positions do not fit the address space");
+  }
+  labelled_ids padded{.ids = std::vector<std::int32_t>(set.size() * positions, padding),
+                      .lengths = {},
+                      .labels = set.labels,
+                      .positions = positions};
+  padded.lengths.reserve(set.size());
+  for (std::size_t index = 0; index < set.size(); ++index) {
+    const auto whole = set.sequences[index];
+    const std::size_t length = std::min(whole.size(), positions);
+    const auto kept = cut == sequence_end::front ? whole.last(length) : whole.first(length);
+    const std::size_t before = fill == sequence_end::front ? positions - length : 0;
+    std::copy(kept.begin(), kept.end(), padded.ids.begin() + static_cast<std::ptrdiff_t>(index * positions + before));
+    padded.lengths.push_back(static_cast<std::uint32_t>(length));
+  }
+  return padded;
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/files/older_files.hpp - what is read from files before anything is changed, and NumPy's .npy files, which
+// version 0.1 wrote
+//
+// A .npy file of parameters is the flat vector of `torch.nn.utils.parameters_to_vector`. A checkpoint of version 0.1 is
+// five .npy arrays one after the other: uint64 [1, number of parameters, values of the optimizer's state, its steps,
+// steps given out by the generator, entries of the ledger]; all parameters, frozen ones last; the optimizer's state;
+// probability and noise multiplier of every entry; its steps.
+
+// pergrad/files/safetensors.hpp - files of named tensors, which Python's safetensors reads and writes as well
+//
+// Format (https://huggingface.co/docs/safetensors, "Format"), all numbers little-endian:
+//
+//   offset 0  8 bytes  N, the size of the header
+//   then      N bytes  JSON: {"__metadata__": {"KEY": "TEXT", ...}, "NAME": {"dtype": "F32", "shape": [2, 3],
+//                      "data_offsets": [BEGIN, END]}, ...}, padded with blanks
+//   then      the tensors' bytes, each from BEGIN to END, without a gap and without an overlap
+//
+// What this library writes has two entries more among the metadata: `pergrad`, what the file is, and `checksum`. Each
+// step of the checksum is a bijection of its state and of the eight bytes that it takes, so damage within eight bytes
+// is found for certain, and any other but for one case in 2^64 (FNV-1a on words, Fowler, Noll & Vo 1991, with a shift
+// that carries high bits down). It protects from accidents, not from somebody who recomputes it.
+//
+// All is in one template, although Text is std::string: a program that has no files compiles none of it.
+
+namespace pergrad::inline v0_1::detail {
+
+template <class Text>
+struct basic_safetensors {
+  /// A tensor of a file, or of an array in memory.
+  struct tensor {
+    Text name;
+    Text type;  ///< "F32", "F64", "U64", ...
+    std::vector<std::size_t> shape;
+    std::size_t begin = 0;  ///< its first byte
+    std::size_t size = 0;   ///< bytes
+  };
+  using metadata_list = std::vector<std::pair<Text, Text>>;
+  using view = std::basic_string_view<typename Text::value_type>;
+
+  class checksum {
+   public:
+    /// A stretch that is no whole number of words counts as if zeros followed.
+    void add(byte_stretch bytes) noexcept {
+      std::uint64_t word = 0;
+      for (; bytes.size() >= sizeof word; bytes = bytes.subspan(sizeof word)) {
+        std::memcpy(&word, bytes.data(), sizeof word);
+        step(word);
+      }
+      if (bytes.empty()) return;
+      word = 0;
+      std::memcpy(&word, bytes.data(), bytes.size());
+      step(word);
+    }
+    /// 16 digits.
+    [[nodiscard]] Text text() const {
+      char digits[17];
+      std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(state_));
+      return digits;
+    }
+
+   private:
+    void step(std::uint64_t word) noexcept {
+      state_ = (state_ ^ word) * 0x9E3779B97F4A7C15U;
+      state_ ^= state_ >> 32U;
+    }
+    std::uint64_t state_ = 0xCBF29CE484222325U;
+  };
+
+  /// `0.weight F32 [9, 6]`; what is too long to be read is cut off.
+  [[nodiscard]] static Text to_text(const tensor& of) {
+    Text text = of.name.substr(0, 80) + " " + of.type + " [";
+    for (std::size_t i = 0; i < of.shape.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(of.shape[i]);
+    return text + "]";
+  }
+  [[nodiscard]] static const tensor* find(std::span<const tensor> list, std::string_view name) noexcept {
+    for (const tensor& each : list) {
+      if (each.name == name) return &each;
+    }
+    return nullptr;
+  }
+  /// The first few of them.
+  [[nodiscard]] static Text to_text(const std::vector<Text>& names) {
+    constexpr std::size_t most = 6;
+    Text text;
+    for (std::size_t i = 0; i < names.size() && i < most; ++i) text += (i > 0 ? ", " : "") + names[i];
+    return names.size() > most ? text + " and " + std::to_string(names.size() - most) + " more" : text;
+  }
+  /// What of two lists does not fit together, on both sides; empty if everything does. Types count if `with_types`.
+  [[nodiscard]] static Text differences(std::span<const tensor> left, const char* of_left,
+                                        std::span<const tensor> right, const char* of_right, bool with_types) {
+    std::vector<Text> only_left, only_right, other;
+    for (const tensor& each : left) {
+      const tensor* const twin = find(right, each.name);
+      if (twin == nullptr) {
+        only_left.push_back(to_text(each));
+      } else if (each.shape != twin->shape || (with_types && each.type != twin->type)) {
+        other.push_back(to_text(each) + " for " + to_text(*twin));
+      }
+    }
+    for (const tensor& each : right) {
+      if (find(left, each.name) == nullptr) only_right.push_back(to_text(each));
+    }
+    Text text;
+    if (!only_left.empty()) text += Text{"; only in "} + of_left + ": " + to_text(only_left);
+    if (!only_right.empty()) text += Text{"; only in "} + of_right + ": " + to_text(only_right);
+    if (!other.empty()) text += Text{"; "} + of_left + " has " + to_text(other);
+    return text.empty() ? text : text.substr(2);
+  }
+
+  /// Writes tensors from where they lie, `tensors[i]` at `values[i]`; those of wide types should come first. Memory
+  /// does not grow with what they hold.
+  static void write(const Text& path, const metadata_list& metadata, std::span<const tensor> tensors,
+                    std::span<const std::byte* const> values) {
+    Text header = "{\"__metadata__\":{";
+    for (const auto& [key, text] : metadata) header.append("\"").append(key).append("\":\"").append(text).append("\",");
+    header += "\"checksum\":\"";
+    const std::size_t digits = header.size();
+    header += "0000000000000000\"}";
+    std::vector<byte_stretch> stretches(2);
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const tensor& each = tensors[i];
+      header += ",\"" + each.name + "\":{\"dtype\":\"" + each.type + "\",\"shape\":[";
+      for (std::size_t k = 0; k < each.shape.size(); ++k) header += (k > 0 ? "," : "") + std::to_string(each.shape[k]);
+      header += "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(begin + each.size) + "]}";
+      begin += each.size;
+      stretches.push_back(bytes_of(values[i], each.size));
+    }
+    header += "}";
+    header.append(63 - (header.size() + 7) % 64, ' ');
+    const std::uint64_t size = header.size();
+    stretches[0] = bytes_of(&size, 1);
+    stretches[1] = bytes_of(header);
+    checksum sum;
+    for (const byte_stretch each : stretches) sum.add(each);
+    header.replace(digits, 16, sum.text());
+    write_whole_file(path, stretches);
+  }
+
+  /// A file's header; every form but the format's is refused.
+  class header_parser {
+   public:
+    header_parser(std::string_view text, const Text& path) noexcept : text_{text}, path_{path} {}
+
+    std::vector<tensor> tensors;
+    metadata_list metadata;
+    std::size_t digits = 0;  ///< where the checksum's begin, 0 without one
+
+    void parse() {
+      if (!text_.starts_with('{')) fail("expected '{'");
+      bool has_metadata = false;
+      members([&](const Text& key) {
+        if (key == "__metadata__") {
+          if (std::exchange(has_metadata, true)) fail("found __metadata__ twice");
+          members([&](const Text& entry) {
+            metadata.emplace_back(entry, string());
+            if (entry == "checksum") digits = place_ - 1 - metadata.back().second.size();
+          });
+        } else {
+          tensors.push_back(one_tensor(key));
+        }
+      });
+      skip_blanks();
+      if (place_ != text_.size()) fail("found more behind the closing brace");
+      const auto refuse_twins = [&](std::vector<view> names) {
+        std::sort(names.begin(), names.end());
+        const auto twin = std::adjacent_find(names.begin(), names.end());
+        if (twin != names.end()) fail("found the name " + Text{twin->substr(0, 80)} + " twice");
+      };
+      std::vector<view> names, keys;
+      for (const tensor& each : tensors) names.push_back(each.name);
+      for (const auto& entry : metadata) keys.push_back(entry.first);
+      refuse_twins(names);
+      refuse_twins(keys);
+      std::sort(tensors.begin(), tensors.end(), [](const tensor& left, const tensor& right) {
+        return left.begin != right.begin ? left.begin < right.begin : left.size < right.size;
+      });
+      std::size_t end = 0;
+      for (const tensor& each : tensors) {
+        if (each.begin != end) {
+          fail("the tensor " + to_text(each) + " begins at byte " + std::to_string(each.begin) +
+               " of the data, expected " + std::to_string(end));
+        }
+        end += each.size;
+      }
+    }
+
+   private:
+    [[noreturn]] void fail(const Text& what) const {
+      fail_with_file(path_, "byte " + std::to_string(8 + place_) + ": " + what);
+    }
+    void skip_blanks() noexcept {
+      while (place_ < text_.size() && std::string_view{" \t\r\n"}.find(text_[place_]) != std::string_view::npos)
+        ++place_;
+    }
+    [[nodiscard]] bool accept(char character) noexcept {
+      skip_blanks();
+      if (place_ == text_.size() || text_[place_] != character) return false;
+      ++place_;
+      return true;
+    }
+    void expect(char character) {
+      if (!accept(character)) fail(Text{"expected '"} + character + "'");
+    }
+    template <class Member>
+    void members(const Member& member) {
+      expect('{');
+      if (accept('}')) return;
+      do {
+        const Text key = string();
+        expect(':');
+        member(key);
+      } while (accept(','));
+      expect('}');
+    }
+
+    /// Escapes stay as they stand: no name of this library's has any.
+    [[nodiscard]] Text string() {
+      expect('"');
+      const std::size_t start = place_;
+      for (; place_ < text_.size() && text_[place_] != '"'; ++place_) {
+        if (static_cast<unsigned char>(text_[place_]) < 0x20) fail("found a control character in a string");
+        if (text_[place_] != '\\') continue;
+        ++place_;
+        if (place_ == text_.size() || std::string_view{"\"\\/bfnrtu"}.find(text_[place_]) == std::string_view::npos) {
+          fail("found an escape that is none");
+        }
+      }
+      Text found{text_.substr(start, place_ - start)};
+      if (place_ == text_.size()) fail("expected '\"' at the end of a string");
+      if (!is_utf8(found)) fail("found a string that is not UTF-8");
+      ++place_;
+      return found;
+    }
+    [[nodiscard]] static bool is_utf8(std::string_view text) noexcept {
+      for (std::size_t i = 0; i < text.size();) {
+        const auto lead = static_cast<std::uint32_t>(static_cast<unsigned char>(text[i++]));
+        if (lead < 0x80) continue;
+        const int more = lead < 0xC0 ? 0 : lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : lead < 0xF8 ? 3 : 0;
+        std::uint32_t code = lead & (0x3FU >> static_cast<unsigned>(more));
+        for (int k = 0; k < more; ++k, ++i) {
+          if (i == text.size() || (static_cast<unsigned char>(text[i]) & 0xC0U) != 0x80) return false;
+          code = code << 6U | (static_cast<unsigned char>(text[i]) & 0x3FU);
+        }
+        constexpr std::uint32_t least[]{0xFFFF'FFFF, 0x80, 0x800, 0x10000};
+        if (code < least[more] || (code >= 0xD800 && code < 0xE000) || code > 0x10FFFF) return false;
+      }
+      return true;
+    }
+
+    [[nodiscard]] std::size_t number() {
+      skip_blanks();
+      const std::size_t start = place_;
+      std::size_t value = 0;
+      for (; place_ < text_.size() && text_[place_] >= '0' && text_[place_] <= '9'; ++place_) {
+        const auto digit = static_cast<std::size_t>(text_[place_] - '0');
+        if (value > (std::numeric_limits<std::size_t>::max() - digit) / 10) fail("a number does not fit 64 bits");
+        value = value * 10 + digit;
+      }
+      if (place_ == start || (text_[start] == '0' && place_ != start + 1)) fail("expected a whole number");
+      return value;
+    }
+    [[nodiscard]] std::vector<std::size_t> numbers(std::size_t most) {
+      std::vector<std::size_t> found;
+      expect('[');
+      if (accept(']')) return found;
+      do {
+        if (found.size() == most) fail("expected at most " + std::to_string(most) + " numbers");
+        found.push_back(number());
+      } while (accept(','));
+      expect(']');
+      return found;
+    }
+
+    [[nodiscard]] tensor one_tensor(const Text& name) {
+      tensor made;
+      made.name = name;
+      std::vector<std::size_t> offsets;
+      unsigned seen = 0;
+      members([&](const Text& key) {
+        const unsigned which = key == "dtype" ? 1 : key == "shape" ? 2 : key == "data_offsets" ? 4 : 0;
+        if (which == 0 || (seen & which) != 0) {
+          fail("the tensor " + name.substr(0, 80) + ": expected dtype, shape and data_offsets, found " +
+               (which != 0 ? "a second " : "") + key.substr(0, 80));
+        }
+        seen |= which;
+        if (which == 1) made.type = string();
+        if (which == 2) made.shape = numbers(16);
+        if (which == 4) offsets = numbers(2);
+      });
+      if (seen != 7) fail("the tensor " + name.substr(0, 80) + ": one of dtype, shape and data_offsets is missing");
+      std::size_t size = width_of(made.type);
+      if (size == 0) fail("the tensor " + to_text(made) + ": an unknown dtype");
+      bool fits = offsets.size() == 2 && offsets[0] <= offsets[1];
+      for (const std::size_t extent : made.shape) {
+        fits = fits && (extent == 0 || size <= std::numeric_limits<std::size_t>::max() / extent);
+        size *= extent;
+      }
+      if (!fits || size != offsets[1] - offsets[0]) {
+        fail("the tensor " + to_text(made) + ": its data_offsets are not those of so many values");
+      }
+      made.begin = offsets[0];
+      made.size = size;
+      return made;
+    }
+    [[nodiscard]] static std::size_t width_of(std::string_view type) noexcept {
+      if (type == "BOOL" || type.starts_with("F8_")) return 1;
+      if (type == "BF16") return 2;
+      if (type.empty() || std::string_view{"FIU"}.find(type[0]) == std::string_view::npos) return 0;
+      const std::string_view bits = type.substr(1);
+      return bits == "64" ? 8 : bits == "32" ? 4 : bits == "16" ? 2 : bits == "8" && type[0] != 'F' ? 1 : 0;
+    }
+
+    std::string_view text_;
+    const Text& path_;
+    std::size_t place_ = 0;
+  };
+
+  /// An open file whose header was read. Nothing is taken from it before `read_values` has looked at everything.
+  class reader {
+   public:
+    /// Throws std::runtime_error that says what is wrong, and where.
+    explicit reader(const Text& path) : path_{path}, stream_{open_file(path, "rb")} {
+      struct stat facts {};
+      if (stream_ == nullptr || ::fstat(::fileno(stream_.get()), &facts) != 0) fail("cannot be opened");
+      if (!S_ISREG(facts.st_mode)) fail("cannot be read: it is not a regular file");
+      std::uint64_t rest = static_cast<std::uint64_t>(facts.st_size);
+      std::uint64_t size = 0;
+      if (rest < sizeof size) fail("ends within the size of its header");
+      read(&size, sizeof size);
+      rest -= sizeof size;
+      constexpr std::uint64_t most = 100'000'000;  // what others allow
+      if (size > most) fail("not a safetensors file: by its first 8 bytes its header is larger than 100 MB");
+      if (size > rest) fail("ends within its header of " + std::to_string(size) + " bytes");
+      header_.resize(size);
+      read(header_.data(), size);
+      rest -= size;
+      header_parser parsed{header_, path_};
+      parsed.parse();
+      tensors_ = std::move(parsed.tensors);
+      metadata_ = std::move(parsed.metadata);
+      digits_ = parsed.digits;
+      if (!tensors_.empty()) data_size_ = tensors_.back().begin + tensors_.back().size;
+      if (rest != data_size_) {
+        fail("has " + std::to_string(rest) + " bytes behind its header, expected " + std::to_string(data_size_));
+      }
+      const bool is_ours = metadata("pergrad") != nullptr;
+      if (is_ours != (digits_ != 0)) fail("only one of its metadata pergrad and checksum is there");
+    }
+
+    [[noreturn]] void fail(const Text& what) const { fail_with_file(path_, what); }
+    [[nodiscard]] std::span<const tensor> tensors() const noexcept { return tensors_; }
+    /// Null without such an entry.
+    [[nodiscard]] const Text* metadata(std::string_view key) const noexcept {
+      for (const auto& entry : metadata_) {
+        if (entry.first == key) return &entry.second;
+      }
+      return nullptr;
+    }
+    /// All tensors' bytes. Throws std::runtime_error if the checksum, of a file that has one, is not that of the file.
+    [[nodiscard]] std::vector<std::byte> read_values() {
+      std::vector<std::byte> values(data_size_);
+      read(values.data(), data_size_);
+      const Text* const found = metadata("checksum");
+      if (digits_ == 0 || found == nullptr) return values;
+      checksum sum;
+      const std::uint64_t size = header_.size();
+      sum.add(bytes_of(&size, 1));
+      if (found->size() == 16) header_.replace(digits_, 16, 16, '0');
+      sum.add(bytes_of(header_));
+      for (const tensor& each : tensors_) sum.add(bytes_of(values.data() + each.begin, each.size));
+      if (*found != sum.text()) fail("damaged: its checksum is " + sum.text() + ", it says " + found->substr(0, 80));
+      return values;
+    }
+
+   private:
+    void read(void* to, std::size_t count) {
+      if (std::fread(to, 1, count, stream_.get()) != count) fail("cannot be read");
+    }
+
+    Text path_;
+    file stream_;
+    Text header_;
+    std::vector<tensor> tensors_;  ///< in the order of their bytes
+    metadata_list metadata_;
+    std::size_t digits_ = 0;
+    std::size_t data_size_ = 0;
+  };
+};
+using safetensors = basic_safetensors<std::string>;
+
+}  // namespace pergrad::inline v0_1::detail
+
 namespace pergrad::inline v0_1::detail {
 
 /// Bytes that were read and looked at, and where they go: nothing is changed before all is known to be right.
@@ -11537,11 +13854,11 @@ void append_blocks(std::vector<typename basic_safetensors<Text>::tensor>& list, 
   }
 }
 
-template <class Names, class Scalar, shape Input, class... Layers>
+template <class Names, class Scalar, class Input, class... Layers>
 void name_layers(Names& names, std::type_identity<static_network<Scalar, Input, Layers...>> /*network*/) {
   names.template list_at<Layers...>("");
 }
-template <shape Input, class... Nodes, class... Layers>
+template <class Input, class... Nodes, class... Layers>
 [[nodiscard]] std::vector<std::size_t> later_places(
     std::type_identity<unfolded<Input, node_list<Nodes...>, Layers...>> /*structure*/) {
   return {Nodes::later...};
@@ -11784,1883 +14101,6 @@ void load_parameters(Network& network, const std::string& path, parameter_order 
 // kind of step; `ledger.steps`, how many there were; `ledger.order`, that of a Renyi filter, or 0; `optimizer.steps`;
 // `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
 // parameters. Metadata: the optimizer, the run's plan, and a hash of the network's structure.
-
-// pergrad/optim/optimizer.hpp - what every optimizer takes: a noised gradient, or a plain one by a name that says so
-//
-// A step on a private gradient is post-processing: it can be anything. The divisor is a public constant that the user
-// states, never the size of the batch that was drawn, which is a private value.
-
-// pergrad/optim/held.hpp - parameters that no step moves: the rows of padding ids
-//
-// The row of a `padding_idx` has no gradient, whatever the data, so a step owes it no noise: like PyTorch's it stays
-// what it was. Noise is drawn for it all the same, because an element's bits depend on its place.
-
-// pergrad/graph/plan.hpp - a checked network as tables that every executor reads: what nodes are, where gradients flow,
-// which factors the parameters have, how long values live
-//
-// Made once of the types: what a layer's type says is asked once a type, with the node's shapes as numbers. Where
-// values lie, and how norms and sums are formed of the factors, each executor decides for itself.
-
-namespace pergrad::inline v0_1::detail {
-
-enum class node_kind : int { affine, elementwise, pooling, reshape, branch_sum, general, tiled };
-
-template <class Layer>
-[[nodiscard]] constexpr node_kind kind_of() {
-  if constexpr (has_affine<Layer>) {
-    return node_kind::affine;
-  } else if constexpr (is_branch_sum<Layer>) {
-    return node_kind::branch_sum;
-  } else if constexpr (is_reshape<Layer>) {
-    return node_kind::reshape;
-  } else if constexpr (has_value<Layer>) {
-    return node_kind::elementwise;
-  } else if constexpr (has_windows<Layer>) {
-    return node_kind::pooling;
-  } else if constexpr (is_tiled<Layer>) {
-    return node_kind::tiled;
-  } else {
-    return node_kind::general;
-  }
-}
-
-/// The place of a node among the uses of shared parameters. The backward pass meets the last use first; the sample's
-/// gradient is whole, and its norm known, once the first use has been added.
-struct tied_use {
-  bool first = true;
-  bool last = true;
-  [[nodiscard]] constexpr bool shared() const noexcept { return !first || !last; }
-};
-
-/// What every executor asks of a node.
-struct plan_node {
-  node_kind kind = node_kind::general;
-  bool two_inputs = false;
-  bool derives_from_output = false;  ///< elementwise: its derivative is a function of the output
-  bool channels_first = false;       ///< shapes of rank 2 are (channels, positions)
-  bool swaps_axes = false;           ///< reshape: of channels and positions
-  bool reads_images = false;         ///< tiled: reads and writes values as they are stored
-  affine_map map;                    ///< affine
-  std::size_t saved_count = 0;
-  std::size_t factor_count = 0;  ///< of the layer, trained or not
-  bool input_gradient = false;   ///< a parameter that is trained lies before the input
-  bool input2_gradient = false;
-  bool backward = false;  ///< or in the node itself
-  tied_use use;
-  std::size_t layer = 0;  ///< number among the layers with trained parameters; all uses of a tied one have the same
-};
-
-/// One use of one block of trained parameters. Of an affine layer the factors are its weights, an outer sum with rows
-/// and columns of one group, and its bias; their operands are what the node's map says.
-struct plan_factor {
-  factor what;
-  std::size_t node = 0;
-  std::size_t parameters = 0;  ///< the first of the block
-  std::size_t first_use = 0;   ///< of the block: which of the outer, the elementwise or the row sums it is
-};
-
-/// What the type of a layer says of a node.
-template <class Layer>
-constexpr void describe_node(shape in, shape second, plan_node& to) {
-  to.kind = kind_of<Layer>();
-  to.two_inputs = has_two_inputs<Layer>;
-  to.derives_from_output = requires { requires Layer::derivative_from_output; };
-  to.channels_first = requires { requires Layer::channels_first; };
-  to.swaps_axes = requires { requires Layer::is_transpose; };
-  to.reads_images = reads_images<Layer>;
-  to.saved_count = saved_count_of<Layer>(in, second);
-  if constexpr (has_affine<Layer>) {
-    to.map = Layer::affine(in);
-    to.factor_count = to.map.bias ? 2 : 1;
-  } else if constexpr (has_factors<Layer>) {
-    to.factor_count = factors_of<Layer>(in, second).size();
-  }
-}
-/// The factors of a node's parameters, of which the first is `parameters`.
-template <class Layer>
-constexpr void list_factors_of(shape in, shape second, std::size_t node, std::size_t parameters, plan_factor* to) {
-  if constexpr (has_affine<Layer>) {
-    const affine_map map = Layer::affine(in);
-    *to++ = {outer_sum(map.positions(), map.group_outputs(), {}, map.view_width(), {}), node, parameters};
-    if (map.bias) *to = {elementwise_sum(map.positions(), map.bias_count(), {}), node, parameters + map.weight_count()};
-  } else if constexpr (has_factors<Layer>) {
-    for (const factor& each : factors_of<Layer>(in, second)) {
-      *to++ = {each, node, parameters};
-      parameters += each.size();
-    }
-  }
-}
-
-/// Which reader of a value writes its gradient first, and which add to it: they are asked in the order of the backward
-/// pass. Slots that share a storage have one gradient; that of the output is there from the beginning.
-template <std::size_t Slots>
-class gradient_writers {
- public:
-  constexpr gradient_writers(const std::array<std::size_t, Slots>& storage, std::size_t output) : storage_{storage} {
-    written_[storage[output]] = true;
-  }
-  /// Is there something already? From now on there is.
-  [[nodiscard]] constexpr bool adds(std::size_t slot) { return std::exchange(written_[storage_[slot]], true); }
-
- private:
-  const std::array<std::size_t, Slots>& storage_;
-  std::array<bool, Slots> written_{};
-};
-
-/// The tables of a `structure` (gate.hpp).
-template <class Structure>
-struct network_plan {
-  static constexpr std::size_t size = Structure::size;
-  static constexpr shape in_of(std::size_t node) { return Structure::shapes[Structure::inputs[node]]; }
-  static constexpr shape second_of(std::size_t node) { return Structure::shapes[Structure::inputs2[node]]; }
-
- private:
-  static constexpr std::array<plan_node, size> make_nodes() {
-    std::array<plan_node, size> made{};
-    for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      describe_node<Layer>(in_of(i), second_of(i), made[i]);
-    });
-    std::array<bool, size + 1> trained{};       // a parameter lies before this slot
-    std::array<std::size_t, size> last_uses{};  // of the node's parameters
-    std::size_t layers = 0;
-    for (std::size_t i = 0; i < size; ++i) {
-      plan_node& node = made[i];
-      const std::size_t owner = Structure::owners[i];
-      node.input_gradient = trained[Structure::inputs[i]];
-      node.input2_gradient = node.two_inputs && trained[Structure::inputs2[i]];
-      node.backward = node.input_gradient || node.input2_gradient || Structure::trained_counts[i] > 0;
-      trained[i + 1] = node.backward;
-      node.layer = owner == i ? layers : made[owner].layer;
-      if (owner == i && Structure::trained_counts[i] > 0) ++layers;
-      last_uses[owner] = i;
-    }
-    for (std::size_t i = 0; i < size; ++i)
-      made[i].use = {Structure::owners[i] == i, last_uses[Structure::owners[i]] == i};
-    return made;
-  }
-
- public:
-  static constexpr std::array<plan_node, size> nodes = make_nodes();
-
- private:
-  static constexpr std::size_t factor_count = [] {
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < size; ++i) count += Structure::trained_counts[i] > 0 ? nodes[i].factor_count : 0;
-    return count;
-  }();
-  static constexpr std::array<plan_factor, factor_count> list_factors() {
-    std::array<plan_factor, factor_count> list{};
-    std::array<std::size_t, size> first_of{};
-    std::size_t count = 0;
-    std::size_t outer = 0;
-    std::size_t elementwise = 0;
-    std::size_t sparse = 0;
-    for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      if (Structure::trained_counts[i] == 0) return;
-      list_factors_of<Layer>(in_of(i), second_of(i), i, Structure::parameter_offsets[i], list.data() + count);
-      first_of[i] = count;
-      for (std::size_t k = 0; k < nodes[i].factor_count; ++k) {
-        plan_factor& each = list[count++];
-        std::size_t& number = each.what.sparse ? sparse : each.what.outer ? outer : elementwise;
-        each.first_use = nodes[i].use.first ? number : list[first_of[Structure::owners[i]] + k].first_use;
-        ++number;
-      }
-    });
-    return list;
-  }
-
- public:
-  /// Node after node.
-  static constexpr std::array<plan_factor, factor_count> factors = list_factors();
-  /// Of which kinds, for arrays of them, which have one element at least.
-  static constexpr std::size_t room_for(auto wanted) {
-    std::size_t count = 0;
-    for (const plan_factor& each : factors) count += wanted(each.what) ? 1U : 0U;
-    return std::max<std::size_t>(1, count);
-  }
-  static constexpr std::size_t most_outer = room_for([](const factor& each) { return each.outer; });
-  static constexpr std::size_t most_sparse = room_for([](const factor& each) { return each.sparse; });
-  static constexpr std::size_t most_elementwise =
-      room_for([](const factor& each) { return !each.outer && !each.sparse; });
-};
-
-/// When values are needed: node i runs at time i and its backward at time 2 size - i; behind them, at `end`, norms and
-/// sums are made of the factors. Slots of which one is the other under another shape are one value, that of their root.
-template <class Structure>
-struct value_lifetimes {
-  using plan = network_plan<Structure>;
-  static constexpr std::size_t size = Structure::size;
-  static constexpr int end = 2 * static_cast<int>(size) + 1;
-
-  std::array<std::size_t, size + 1> root{};
-  // Of roots. A value is there from the time of its node on; a gradient that nobody writes is born at the end.
-  std::array<int, size + 1> value_death{};
-  std::array<int, size + 1> gradient_birth{};
-  std::array<int, size + 1> gradient_death{};
-
-  constexpr value_lifetimes() {
-    for (int& each : gradient_birth) each = end;
-    for (std::size_t i = 0; i < size; ++i) {
-      const plan_node& node = plan::nodes[i];
-      const bool is_view = node.kind == node_kind::reshape && !node.swaps_axes;
-      root[i + 1] = is_view ? root[Structure::inputs[i]] : i + 1;
-      const int forward = static_cast<int>(i);
-      const int backward = end - 1 - forward;
-      const bool is_function = node.kind == node_kind::elementwise || node.kind == node_kind::pooling;
-      const bool function_goes_back = is_function && node.input_gradient;
-      const bool tiled_goes_back = node.kind == node_kind::tiled && node.backward;
-      const bool reads_x = (function_goes_back && !node.derives_from_output) || tiled_goes_back ||
-                           (node.kind == node_kind::general && node.backward);
-      live(Structure::inputs[i], reads_x ? backward : forward);
-      live(i + 1, function_goes_back || tiled_goes_back ? backward : forward);
-      if (node.two_inputs) live(Structure::inputs2[i], tiled_goes_back ? backward : forward);
-      if (node.input_gradient) write_gradient(Structure::inputs[i], backward);
-      if (node.input2_gradient) write_gradient(Structure::inputs2[i], backward);
-      if (node.backward && !is_view) {
-        int& death = gradient_death[root[i + 1]];
-        death = std::max(death, Structure::trained_counts[i] > 0 ? end : backward);
-      }
-    }
-    for (const plan_factor& each : plan::factors) {
-      const auto reads = [&](source from) { return each.what.delta.from == from || each.what.other.from == from; };
-      const bool is_affine = plan::nodes[each.node].kind == node_kind::affine;
-      if (is_affine || reads(source::activation)) live(Structure::inputs[each.node], end);
-      if (reads(source::second_activation)) live(Structure::inputs2[each.node], end);
-      if (reads(source::output)) live(each.node + 1, end);
-    }
-    live(size, end);
-    gradient_birth[root[size]] = static_cast<int>(size);
-    gradient_death[root[size]] = end;
-  }
-
- private:
-  constexpr void live(std::size_t slot, int until) {
-    value_death[root[slot]] = std::max(value_death[root[slot]], until);
-  }
-  constexpr void write_gradient(std::size_t slot, int from) {
-    gradient_birth[root[slot]] = std::min(gradient_birth[root[slot]], from);
-  }
-};
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1::detail {
-
-struct parameter_range {
-  std::size_t first = 0;
-  std::size_t end = 0;
-};
-
-/// Calls visit(range) for the rows of padding ids among the trained parameters.
-template <class Network, class Visitor>
-constexpr void for_each_held(Visitor&& visit) {
-  using plan = network_plan<typename Network::structure>;
-  for (const plan_factor& each : plan::factors) {
-    const factor& table = each.what;
-    if (!table.sparse || table.skipped_id >= table.rows || !plan::nodes[each.node].use.first) continue;
-    const std::size_t row = each.parameters + table.skipped_id * table.columns;
-    visit(parameter_range{row, row + table.columns});
-  }
-}
-
-/// In the order of the parameters.
-template <class Network>
-[[nodiscard]] constexpr auto list_held() {
-  if constexpr (Network::input_shape.ids == 0) {
-    return std::array<parameter_range, 0>{};
-  } else {
-    constexpr std::size_t count = [] {
-      std::size_t found = 0;
-      for_each_held<Network>([&](const parameter_range& /*range*/) { ++found; });
-      return found;
-    }();
-    std::array<parameter_range, count> ranges{};
-    std::size_t next = 0;
-    for_each_held<Network>([&](const parameter_range& range) { ranges[next++] = range; });
-    std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    return ranges;
-  }
-}
-template <class Network>
-inline constexpr auto held_parameters = list_held<Network>();
-
-/// An optimizer's update, f(first parameter, values, how many), without the parameters that are held.
-template <class Network, class Update>
-[[nodiscard]] auto hold_parameters(const Update& update) {
-  if constexpr (held_parameters<Network>.empty()) {
-    return update;
-  } else {
-    return [update](std::size_t first, auto* values, std::size_t count) {
-      const std::size_t end = first + count;
-      for (const parameter_range& held : held_parameters<Network>) {
-        if (held.end <= first || held.first >= end) continue;
-        if (held.first > first) update(first, values, held.first - first);
-        const std::size_t next = std::min(held.end, end);
-        values += next - first;
-        first = next;
-      }
-      if (first < end) update(first, values, end - first);
-    };
-  }
-}
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-struct checkpoint_access;
-
-/// An update by a rule of optim/rules.hpp over parameters and an optimizer's arrays, a vector at a time.
-template <class Rule, class Scalar, class... State>
-[[nodiscard]] auto update_by(const Rule& rule, Scalar* parameters, State*... arrays) {
-  return [=](std::size_t first, const Scalar* gradient, std::size_t size) {
-    // By value: what is stored might lie over anything else, and would be read again each time.
-    const auto step = [=](on_host::index i, const auto& lanes) {
-      const auto apply = [&](on_host::pack<Scalar> parameter, auto... state) {
-        rule(on_host::pack<Scalar>{lanes.load(gradient + i)}, parameter, state...);
-        (lanes.store(arrays + first + i, state), ...);
-        lanes.store(parameters + first + i, parameter);
-      };
-      apply(lanes.load(parameters + first + i), on_host::pack<Scalar>{lanes.load(arrays + first + i)}...);
-    };
-    on_host::for_each_pack<Scalar>(static_cast<on_host::index>(size), step);
-  };
-}
-
-}  // namespace detail
-
-/// The library's own way to an optimizer's formula.
-struct optimizer_access {
-  /// What an optimizer remembers: arrays of values, and a count of steps or null.
-  [[nodiscard]] static auto state(auto& optimizer) noexcept { return optimizer.state(); }
-  [[nodiscard]] static std::uint64_t* count(auto& optimizer) noexcept { return optimizer.count(); }
-  /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
-  /// any thread: f(first parameter, values, how many). The rows of padding ids stay what they are.
-  template <class Optimizer, class Network>
-  [[nodiscard]] static auto begin(Optimizer& optimizer, Network& network, double scale) {
-    return detail::hold_parameters<Network>(optimizer.begin(network, scale));
-  }
-  /// One update with a gradient that lies in memory.
-  template <class Optimizer, class Network, class Scalar>
-  static void apply(Optimizer& optimizer, const detail::thread_pool& pool, Network& network,
-                    std::span<const Scalar> gradient, double scale) {
-    constexpr std::size_t share = std::size_t{1} << 12U;
-    const auto use = begin(optimizer, network, scale);
-    pool.parallel((gradient.size() + share - 1) / share, [&](std::size_t task, std::size_t) {
-      const std::size_t first = task * share;
-      use(first, gradient.data() + first, std::min(gradient.size() - first, share));
-    });
-  }
-  /// What begins an update with released values, divided by a public constant, once nothing can fail any more.
-  template <class Optimizer, class Network>
-  [[nodiscard]] static auto beginning(Optimizer& optimizer, Network& network, expected_batch_size divisor) {
-    return [&optimizer, &network, scale = 1 / divisor.value()] { return begin(optimizer, network, scale); };
-  }
-};
-
-/// Base of the optimizers: the private step.
-template <class Optimizer, class Network>
-class optimizer_steps {
- public:
-  /// One update with gradient / divisor. Only a noised gradient fits.
-  template <executor Executor, bool IsPrivate>
-  void step(const Executor& executor, Network& network, const released_gradient<Network, IsPrivate>& gradient,
-            expected_batch_size divisor) {
-    const detail::float_environment proven;
-    optimizer_access::apply(self(), executor.pool(), network, gradient.values(), 1 / divisor.value());
-  }
-  /// Noise on a finished total, and one update with (total + noise) / divisor in the same sweep: the noised values are
-  /// stored nowhere, the total stays as it is. Equal in every bit to `evaluate_into` a private gradient and a step with
-  /// that. Draws the noise once, also for an empty total. Throws what `evaluate_into` throws; nothing is changed then.
-  template <executor Executor, class Generator>
-  void step(const Executor& executor, Network& network, const noised_total<Network, Generator>& noised,
-            expected_batch_size divisor) {
-    const detail::float_environment proven;
-    detail::total_release::of_total<Network>(executor.pool(), *noised.total, noised.noise, 1, nullptr,
-                                             optimizer_access::beginning(self(), network, divisor));
-  }
-  /// Evaluates `noised`, a clipped sum or a total with noise, into `update` and takes the step with `update` / divisor
-  /// in the same sweep. Equal in every bit to `evaluate_into(executor, update, noised)` and a step with `update`.
-  /// Throws what `evaluate_into` throws; network and optimizer are unchanged then.
-  template <executor Executor, bool IsPrivate, class Noised>
-  requires(detail::is_noised<Noised>) void step(const Executor& executor, Network& network,
-                                                released_gradient<Network, IsPrivate>& update, const Noised& noised,
-                                                expected_batch_size divisor) {
-    using explanation =
-        detail::assignment_explanation<error::function::assign, released_gradient<Network, IsPrivate>, Noised>;
-    if constexpr (std::is_same_v<explanation, char>) {
-      const detail::float_environment proven;
-      detail::total_release::into(executor, update, noised, optimizer_access::beginning(self(), network, divisor));
-    } else {
-      static_cast<void>(explanation{});
-    }
-  }
-
-  /// Releases a step of a private loop and takes it, divided by the loop's public constant; with `update` the released
-  /// values stay there. The step is used up. Throws what its release throws; nothing is changed then.
-  template <executor Executor, class Loop>
-  void step(const Executor& executor, Network& network, private_step<Loop>&& taken) {
-    const expected_batch_size divisor = taken.divisor();
-    step(executor, network, std::move(taken).consumed(), divisor);
-  }
-  template <executor Executor, class Loop>
-  void step(const Executor& executor, Network& network, released_gradient<Network, Loop::is_private>& update,
-            private_step<Loop>&& taken) {
-    const expected_batch_size divisor = taken.divisor();
-    step(executor, network, update, std::move(taken).consumed(), divisor);
-  }
-  template <executor Executor, class Loop>
-  void step(const Executor& /*executor*/, Network& /*network*/, const private_step<Loop>& /*taken*/) {
-    static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
-  }
-  template <executor Executor, class Destination, class Loop>
-  void step(const Executor& /*executor*/, Network& /*network*/, Destination& /*update*/,
-            const private_step<Loop>& /*taken*/) {
-    static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
-  }
-
-  template <executor Executor, class Gradient>
-  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/,
-            expected_batch_size /*divisor*/) {
-    if constexpr (!detail::is_explained<Gradient>) {
-      static_cast<void>(error::private_step_needs_a_noised_sum<Gradient>{});
-    }
-  }
-  template <executor Executor, class Destination, class Given>
-  void step(const Executor& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
-            expected_batch_size /*divisor*/) {
-    if constexpr (!detail::any_explained<Destination, Given>) {
-      static_cast<void>(error::release_needs_noise<std::remove_cvref_t<Destination>, Given>{});
-    }
-  }
-  template <executor Executor, class Gradient, class Number>
-  requires std::is_arithmetic_v<Number>
-  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, Number /*divisor*/) {
-    static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
-  }
-  template <executor Executor, class Destination, class Given, class Number>
-  requires std::is_arithmetic_v<Number>
-  void step(const Executor& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
-            Number /*divisor*/) {
-    static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
-  }
-
- protected:
-  optimizer_steps() = default;
-
- private:
-  [[nodiscard]] Optimizer& self() noexcept { return static_cast<Optimizer&>(*this); }
-};
-
-namespace unprotected {
-
-/// One update with scale * gradient, for ordinary training: no privacy.
-template <class Optimizer, executor Executor, class Network>
-void step(Optimizer& optimizer, const Executor& executor, Network& network, const gradient<Network>& gradient,
-          double scale = 1) {
-  if constexpr (!detail::is_explained<Network>) {
-    const pergrad::detail::float_environment proven;
-    optimizer_access::apply(optimizer, executor.pool(), network, gradient.values(), scale);
-  }
-}
-
-}  // namespace unprotected
-}  // namespace pergrad::inline v0_1
-// pergrad/train/dp_sgd.hpp - differentially private training in which sampling, clipping, noise and accounting cannot
-// part
-//
-// One step (Abadi et al. 2016, arXiv:1607.00133): enter the step in the ledger or refuse it; draw every record with
-// probability q; add up clipped per-sample gradients in chunks that fit the tape; add noise once, also to an empty
-// batch; divide by the public constant; update. The ledger counts the event that this very sampler yields.
-
-#include <variant>
-
-// pergrad/train/dp_sgd_base.hpp - all of a trainer that does not know its source of noise
-//
-// A program that trains with a secret key or, for a test, with a seed has two types of trainers; what is here is
-// compiled once for both.
-
-// pergrad/optim/adam.hpp - Adam (Kingma & Ba 2015, arXiv:1412.6980); on a noised gradient it is DP-Adam
-//
-//   m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  w <- w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) +
-//   stability)
-
-// pergrad/optim/rules.hpp - what an optimizer does to one parameter, stated once for host and device
-//
-//   SGD       w <- w - step g
-//   momentum  v <- momentum v + factor g;  w <- w - rate v
-//   Adam      g' = factor g;  m <- b1 m + (1 - b1) g';  v <- b2 v + (1 - b2) g'²;
-//             w <- w - rate m / (sqrt(v) correction + stability)        (Kingma & Ba 2015, arXiv:1412.6980)
-//
-// Adam's rate and correction hold the bias corrections of the step: rate / (1 - b1^t) and 1 / sqrt(1 - b2^t). Every
-// product that meets a sum is an explicit fma, so host, device and every compiler make the same bits; but on a host
-// without such an instruction the sweep over the parameters rounds twice (simd/rounded.hpp).
-
-// pergrad/simd/lanes.hpp - what lets one template serve a scalar and a whole vector register.
-//
-// A value is float, double, or a vector of either made by the compiler's vector extension (vector_size), no wider than
-// the machine's registers: wider ones compile to slow code and -Wpsabi says so. Every function works lane by lane and
-// without branches: a choice computes both sides and selects bits, so that a lane does the same operations as a scalar.
-// The bits are then equal too if a*b+c is rounded once in both or twice in both. That is the compiler's choice
-// (-ffp-contract): clang decides expression by expression; g++ decides basic block by basic block and may move a result
-// that is not needed yet, so load, evaluate and store in one loop body, as elementwise layers do.
-
-namespace pergrad::inline v0_1::math {
-namespace detail {
-
-template <class Value>
-struct value_traits {
-  using element = std::remove_cvref_t<decltype(std::declval<Value&>()[0])>;
-  using word = std::conditional_t<sizeof(element) == 4, std::uint32_t, std::uint64_t>;
-  typedef word bits __attribute__((vector_size(sizeof(Value))));
-  static constexpr bool is_vector = true;
-};
-
-template <class Element, class Word>
-struct scalar_traits {
-  using element = Element;
-  using word = Word;
-  using bits = Word;
-  static constexpr bool is_vector = false;
-};
-
-template <>
-struct value_traits<float> : scalar_traits<float, std::uint32_t> {};
-
-template <>
-struct value_traits<double> : scalar_traits<double, std::uint64_t> {};
-
-/// The unsigned integer as wide as one element.
-template <class Value>
-using word_t = typename value_traits<Value>::word;
-
-/// Its scalar or vector, as wide as `Value`.
-template <class Value>
-using bits_t = typename value_traits<Value>::bits;
-
-}  // namespace detail
-
-/// float or double: what one lane of `Value` holds.
-template <class Value>
-using element_t = typename detail::value_traits<Value>::element;
-
-/// Whether `Value` is a vector of the compiler's vector extension.
-template <class Value>
-inline constexpr bool is_vector_v = detail::value_traits<Value>::is_vector;
-
-/// How many elements a `Value` holds; 1 for a scalar.
-template <class Value>
-inline constexpr std::size_t lanes_v = sizeof(Value) / sizeof(element_t<Value>);
-
-/// `element` in every lane: constants, and what a choice must put against a vector.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value splat(element_t<Value> element) noexcept {
-  if constexpr (is_vector_v<Value>) {
-    return element - Value{};  // and not +, which would lose the sign of -0
-  } else {
-    return element;
-  }
-}
-
-namespace detail {
-
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline bits_t<Value> to_bits(Value value) noexcept {
-  return __builtin_bit_cast(bits_t<Value>, value);
-}
-
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value from_bits(bits_t<Value> bits) noexcept {
-  return __builtin_bit_cast(Value, bits);
-}
-
-}  // namespace detail
-
-/// Lane by lane `mask ? if_true : if_false`. A mask is what comparing two values gives: bool, or a vector of 0 and -1.
-template <class Mask, class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value select(Mask mask, Value if_true, Value if_false) noexcept {
-  if constexpr (is_vector_v<Value>) {
-    return mask ? if_true : if_false;
-  } else {
-    // Not a conditional: the compiler would move what only one side needs into a branch, and contract it differently.
-    using word = detail::bits_t<Value>;
-    const word ones = word{0} - static_cast<word>(mask);
-    return detail::from_bits<Value>((detail::to_bits(if_true) & ones) | (detail::to_bits(if_false) & ~ones));
-  }
-}
-
-/// |x|; clears the sign, of NaN too.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value abs(Value x) noexcept {
-  return detail::from_bits<Value>(detail::to_bits(x) & (~detail::word_t<Value>{0} >> 1));
-}
-
-/// The larger; `first` if they are equal or either is NaN, so max(x, zero) lets a NaN in x through.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value max(Value first, Value second) noexcept {
-  return select(first < second, second, first);
-}
-
-/// The smaller; `first` if they are equal or either is NaN.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value min(Value first, Value second) noexcept {
-  return select(second < first, second, first);
-}
-
-}  // namespace pergrad::inline v0_1::math
-// pergrad/simd/rounded.hpp - arithmetic with roundings that no compiler chooses: of single numbers, on host and
-// device alike, and of a host's vectors, lane by lane
-//
-// Whether `a * b + c` rounds once or twice is the compiler's affair: it depends on its rules about contraction, and for
-// a b + c d even on the order in which it looks at the products. On a device it may also divide in a hurry. What host
-// and device must agree in bit for bit, or two loops over the same formula, is made of these.
-
-#if defined(__aarch64__)
-#include <arm_neon.h>
-#endif
-
-namespace pergrad::inline v0_1::rounded {
-
-#ifdef __CUDA_ARCH__
-#define PERGRAD_ROUNDED(on_device, on_host) on_device
-#else
-#define PERGRAD_ROUNDED(on_device, on_host) on_host
-#endif
-
-// clang-format off
-/// a * b + c
-[[nodiscard]] PERGRAD_HD inline float fma(float a, float b, float c) noexcept { return PERGRAD_ROUNDED(__fmaf_rn(a, b, c), __builtin_fmaf(a, b, c)); }
-[[nodiscard]] PERGRAD_HD inline double fma(double a, double b, double c) noexcept { return PERGRAD_ROUNDED(__fma_rn(a, b, c), __builtin_fma(a, b, c)); }
-/// a * b, never part of a contraction
-[[nodiscard]] PERGRAD_HD inline float multiply(float a, float b) noexcept { return PERGRAD_ROUNDED(__fmul_rn(a, b), fma(a, b, -0.0F)); }
-[[nodiscard]] PERGRAD_HD inline double multiply(double a, double b) noexcept { return PERGRAD_ROUNDED(__dmul_rn(a, b), fma(a, b, -0.0)); }
-[[nodiscard]] PERGRAD_HD inline float add(float a, float b) noexcept { return PERGRAD_ROUNDED(__fadd_rn(a, b), a + b); }
-[[nodiscard]] PERGRAD_HD inline double add(double a, double b) noexcept { return PERGRAD_ROUNDED(__dadd_rn(a, b), a + b); }
-[[nodiscard]] PERGRAD_HD inline float subtract(float a, float b) noexcept { return PERGRAD_ROUNDED(__fsub_rn(a, b), a - b); }
-[[nodiscard]] PERGRAD_HD inline double subtract(double a, double b) noexcept { return PERGRAD_ROUNDED(__dsub_rn(a, b), a - b); }
-[[nodiscard]] PERGRAD_HD inline float divide(float a, float b) noexcept { return PERGRAD_ROUNDED(__fdiv_rn(a, b), a / b); }
-[[nodiscard]] PERGRAD_HD inline double divide(double a, double b) noexcept { return PERGRAD_ROUNDED(__ddiv_rn(a, b), a / b); }
-[[nodiscard]] PERGRAD_HD inline float square_root(float x) noexcept { return PERGRAD_ROUNDED(__fsqrt_rn(x), __builtin_sqrtf(x)); }
-[[nodiscard]] PERGRAD_HD inline double square_root(double x) noexcept { return PERGRAD_ROUNDED(__dsqrt_rn(x), __builtin_sqrt(x)); }
-// clang-format on
-
-#undef PERGRAD_ROUNDED
-
-template <class Type>
-concept host_vector = std::is_same_v<Type, on_host::vector<float>> || std::is_same_v<Type, on_host::vector<double>>;
-
-/// Whether `fma` of vectors rounds once. Without such an instruction the target rounds product and sum apart, and no
-/// compiler can do otherwise.
-#if defined(__FMA__) || defined(__aarch64__)
-inline constexpr bool vectors_fuse = true;
-#else
-inline constexpr bool vectors_fuse = false;
-#endif
-
-template <host_vector Vector>
-[[nodiscard]] inline Vector fma(Vector a, Vector b, Vector c) noexcept {
-  constexpr bool is_float = std::is_same_v<Vector, on_host::vector<float>>;
-#if defined(__FMA__)
-  if constexpr (requires { __builtin_elementwise_fma(a, b, c); }) {  // clang's, of which newer ones have no other
-    return __builtin_elementwise_fma(a, b, c);
-  } else {
-#if defined(__AVX512F__)
-#if defined(__clang__)
-    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
-#else  // the same mask, signed
-    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
-#endif
-    if constexpr (!is_float) return __builtin_ia32_vfmaddpd512_mask(a, b, c, 0xff, 4);
-#else
-    if constexpr (is_float) return __builtin_ia32_vfmaddps256(a, b, c);
-    if constexpr (!is_float) return __builtin_ia32_vfmaddpd256(a, b, c);
-#endif
-  }
-#elif defined(__aarch64__)
-  if constexpr (is_float) return vfmaq_f32(c, a, b);
-  if constexpr (!is_float) return vfmaq_f64(c, a, b);
-#else
-  static_cast<void>(is_float);
-  return a * b + c;
-#endif
-}
-// Of vectors a product may become part of a `subtract` behind it, but of none of the others: write that one as `fma`.
-template <host_vector Vector>
-[[nodiscard]] inline Vector multiply(Vector a, Vector b) noexcept {
-  return a * b;
-}
-template <host_vector Vector>
-[[nodiscard]] inline Vector subtract(Vector a, Vector b) noexcept {
-  return a - b;
-}
-template <host_vector Vector>
-[[nodiscard]] inline Vector divide(Vector a, Vector b) noexcept {
-  return a / b;
-}
-/// Of numbers that are not negative.
-template <host_vector Vector>
-[[nodiscard]] inline Vector square_root(Vector x) noexcept {
-  constexpr bool is_float = std::is_same_v<Vector, on_host::vector<float>>;
-  if constexpr (requires { __builtin_elementwise_sqrt(x); }) {  // clang's, of which newer ones have no other
-    return __builtin_elementwise_sqrt(x);
-  } else {
-#if defined(__AVX512F__) && defined(__clang__)
-    if constexpr (is_float) return __builtin_ia32_sqrtps512(x, 4);
-    if constexpr (!is_float) return __builtin_ia32_sqrtpd512(x, 4);
-#elif defined(__AVX512F__)
-    if constexpr (is_float) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
-    if constexpr (!is_float) return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4);
-#elif defined(__AVX__)
-    if constexpr (is_float) return __builtin_ia32_sqrtps256(x);
-    if constexpr (!is_float) return __builtin_ia32_sqrtpd256(x);
-#elif defined(__SSE2__)
-    if constexpr (is_float) return __builtin_ia32_sqrtps(x);
-    if constexpr (!is_float) return __builtin_ia32_sqrtpd(x);
-#elif defined(__aarch64__)
-    if constexpr (is_float) return vsqrtq_f32(x);
-    if constexpr (!is_float) return vsqrtq_f64(x);
-#else
-    for (std::size_t lane = 0; lane < sizeof x / sizeof x[0]; ++lane) {
-      if constexpr (is_float) x[lane] = __builtin_sqrtf(x[lane]);
-      if constexpr (!is_float) x[lane] = __builtin_sqrt(x[lane]);
-    }
-    return x;
-#endif
-  }
-}
-
-}  // namespace pergrad::inline v0_1::rounded
-
-namespace pergrad::inline v0_1::rules {
-
-template <class Scalar>
-struct sgd_rule {
-  Scalar step;  ///< rate times the gradient's public factor
-
-  template <class Value>
-  PERGRAD_HD void operator()(Value gradient, Value& parameter) const noexcept {
-    parameter = rounded::fma(math::splat<Value>(-step), gradient, parameter);
-  }
-};
-
-template <class Scalar>
-struct momentum_rule {
-  Scalar factor;  ///< the gradient's
-  Scalar rate;
-  Scalar momentum;
-
-  template <class Value>
-  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& velocity) const noexcept {
-    velocity =
-        rounded::fma(math::splat<Value>(momentum), velocity, rounded::multiply(math::splat<Value>(factor), gradient));
-    parameter = rounded::fma(math::splat<Value>(-rate), velocity, parameter);
-  }
-};
-
-template <class Scalar>
-struct adam_rule {
-  Scalar factor;  ///< the gradient's
-  Scalar rate;    ///< over 1 - b1^t
-  Scalar beta1;
-  Scalar rest1;  ///< 1 - b1, rounded once
-  Scalar beta2;
-  Scalar rest2;
-  Scalar correction;  ///< 1 / sqrt(1 - b2^t)
-  Scalar stability;
-
-  template <class Value>
-  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
-    const Value value = rounded::multiply(math::splat<Value>(factor), gradient);
-    first = rounded::fma(math::splat<Value>(beta1), first, rounded::multiply(math::splat<Value>(rest1), value));
-    second = rounded::fma(math::splat<Value>(beta2), second,
-                          rounded::multiply(rounded::multiply(math::splat<Value>(rest2), value), value));
-    const Value denominator =
-        rounded::fma(rounded::square_root(second), math::splat<Value>(correction), math::splat<Value>(stability));
-    parameter =
-        rounded::subtract(parameter, rounded::divide(rounded::multiply(math::splat<Value>(rate), first), denominator));
-  }
-};
-
-/// rate / (1 - b1^t) and 1 / sqrt(1 - b2^t) of step t = 1, 2, ...
-struct adam_bias {
-  double rate;
-  double correction;
-};
-[[nodiscard]] inline adam_bias adam_bias_at(std::uint64_t step, double rate, double beta1, double beta2) {
-  const auto count = static_cast<double>(step);
-  return {rate / (1 - std::pow(beta1, count)), 1 / std::sqrt(1 - std::pow(beta2, count))};
-}
-
-/// Adam's rule with constants that are rounded once, from double: 1 - 0.999F would be off by 1e-5.
-template <class Scalar>
-[[nodiscard]] PERGRAD_HD inline adam_rule<Scalar> make_adam(double rate, double correction, double beta1, double beta2,
-                                                            double stability, double factor) noexcept {
-  return {static_cast<Scalar>(factor),     static_cast<Scalar>(rate),
-          static_cast<Scalar>(beta1),      static_cast<Scalar>(rounded::subtract(1.0, beta1)),
-          static_cast<Scalar>(beta2),      static_cast<Scalar>(rounded::subtract(1.0, beta2)),
-          static_cast<Scalar>(correction), static_cast<Scalar>(stability)};
-}
-
-}  // namespace pergrad::inline v0_1::rules
-
-namespace pergrad::inline v0_1 {
-
-/// Adam's constants, with PyTorch's defaults.
-struct adam_options {
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double stability = 1e-8;
-};
-
-namespace detail {
-
-inline void require_adam_options(const adam_options& options) {
-  const auto fraction = [](double beta) { return beta >= 0 && beta < 1; };
-  if (!fraction(options.beta1) || !fraction(options.beta2) || !(options.stability > 0)) {
-    throw std::invalid_argument("pergrad: adam: betas must be in [0, 1) and stability above 0");
-  }
-}
-
-}  // namespace detail
-
-/// `torch.optim.Adam` without weight decay.
-template <class Network>
-class adam : public optimizer_steps<adam<Network>, Network> {
- public:
-  using scalar = typename Network::scalar;
-  /// Throws std::invalid_argument unless 0 <= beta < 1 and stability > 0.
-  explicit adam(learning_rate rate, adam_options options = {})
-      : rate_{rate.value()},
-        options_{options},
-        first_{Network::parameter_count, "an optimizer's first moment"},
-        second_{Network::parameter_count, "an optimizer's second moment"} {
-    detail::require_adam_options(options);
-  }
-
-  /// Of all steps from now on: for schedules. A rate must not be computed from records.
-  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
-
- private:
-  friend struct optimizer_access;
-  // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
-  // their names, and a count of steps or null.
-  friend struct detail::checkpoint_access;
-  static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
-  [[nodiscard]] const char* kind() const noexcept { return "adam"; }
-  [[nodiscard]] std::array<std::span<scalar>, 2> state() noexcept { return {first_.span(), second_.span()}; }
-  [[nodiscard]] std::uint64_t* count() noexcept { return &steps_; }
-  [[nodiscard]] auto begin(Network& network, double scale) {
-    ++steps_;
-    const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
-    return detail::update_by(
-        rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2, options_.stability, scale),
-        network.parameters().data(), first_.data(), second_.data());
-  }
-
-  double rate_;
-  adam_options options_;
-  detail::aligned_buffer<scalar> first_;
-  detail::aligned_buffer<scalar> second_;
-  std::uint64_t steps_ = 0;
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/optim/sgd.hpp - stochastic gradient descent  v <- momentum v + g;  w <- w - rate v      (torch.optim.SGD)
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-inline void require_momentum(double momentum) {
-  if (momentum >= 0 && momentum < 1) return;
-  throw_invalid_argument({"pergrad: sgd: momentum must be in [0, 1), got ", momentum});
-}
-
-}  // namespace detail
-
-/// Plain or heavy-ball SGD; with momentum 0 it keeps no state.
-template <class Network>
-class sgd : public optimizer_steps<sgd<Network>, Network> {
- public:
-  using scalar = typename Network::scalar;
-  /// Throws std::invalid_argument unless 0 <= momentum < 1.
-  explicit sgd(learning_rate rate, double momentum = 0) : rate_{rate.value()}, momentum_{momentum} {
-    detail::require_momentum(momentum);
-    if (momentum > 0) velocity_ = {Network::parameter_count, "an optimizer's velocity"};
-  }
-
-  /// Of all steps from now on: for schedules. A rate must not be computed from records.
-  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
-
- private:
-  friend struct optimizer_access;
-  // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
-  // their names, and a count of steps or null.
-  friend struct detail::checkpoint_access;
-  static constexpr std::array<const char*, 1> state_names{"momentum_buffer"};  // PyTorch's
-  [[nodiscard]] const char* kind() const noexcept { return momentum_ > 0 ? "sgd with momentum" : "sgd"; }
-  [[nodiscard]] std::array<std::span<scalar>, 1> state() noexcept { return {velocity_.span()}; }
-  [[nodiscard]] std::uint64_t* count() noexcept { return nullptr; }
-  [[nodiscard]] auto begin(Network& network, double scale) {
-    scalar* const w = network.parameters().data();
-    const rules::sgd_rule<scalar> plain{static_cast<scalar>(rate_ * scale)};
-    const rules::momentum_rule<scalar> heavy{static_cast<scalar>(scale), static_cast<scalar>(rate_),
-                                             static_cast<scalar>(momentum_)};
-    return [with = detail::update_by(heavy, w, velocity_.data()), without = detail::update_by(plain, w),
-            is_heavy = momentum_ > 0](std::size_t first, const scalar* gradient, std::size_t size) {
-      is_heavy ? with(first, gradient, size) : without(first, gradient, size);
-    };
-  }
-
-  double rate_;
-  double momentum_;
-  detail::aligned_buffer<scalar> velocity_;
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/train/dp_sgd_options.hpp - what the trainer is told, what it tells about a step, and what it refuses
-
-namespace pergrad::inline v0_1 {
-
-/// How the noised gradient becomes an update.
-enum class optimizer_kind { sgd, adam };
-/// What bounds a sample's share.
-enum class clipping_kind { flat, per_layer, automatic, per_group };
-
-/// What every private run is told: `private_loop`, and `dp_sgd`, which adds to it. Those without a default must be set;
-/// a constructor names the first that is not.
-struct private_options {
-  std::optional<l2_clip_norm> clip;            ///< C, the most that one record can add to a sum
-  std::optional<noise_multiplier> noise;       ///< sigma; the noise's standard deviation is sigma times sensitivity
-  std::optional<poisson_sampling> sampling;    ///< how records enter a batch, and what that costs
-  std::optional<expected_batch_size> divisor;  ///< a public constant, never the drawn size
-  pergrad::max_batch max_batch{256};           ///< records a chunk; changes memory and rounding, not privacy
-  std::optional<record_capacity> capacity;     ///< records a sum is made for; from the divisor unless it is given
-  std::optional<privacy_budget> budget;        ///< steps beyond it are refused; room for one is required
-  run_plan plan = run_plan::beforehand;        ///< when noise, sampling and the end of the run are chosen
-};
-
-/// Options of `dp_sgd`.
-struct dp_sgd_options : private_options {
-  std::optional<pergrad::learning_rate> learning_rate;  ///< of the first step; see `set_learning_rate`
-  clipping_kind clipping = clipping_kind::flat;
-  std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
-  optimizer_kind optimizer = optimizer_kind::sgd;
-  double momentum = 0;           ///< of sgd
-  adam_options adam{};           ///< of adam
-  bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
-};
-
-/// Private values of one step: for debugging, never for release.
-struct step_metrics {
-  std::size_t batch_size = 0;
-  double mean_loss = 0;        ///< over the batch; NaN if it was empty
-  double mean_norm = 0;        ///< of the unclipped gradients that are finite
-  std::size_t clipped = 0;     ///< samples whose norm is above C; of per_group, above sqrt(sum C_k²)
-  std::size_t non_finite = 0;  ///< samples that were left out: no finite gradient, or no valid record any more
-};
-
-namespace detail {
-
-inline void require_option(bool given, const char* name) {
-  if (!given) throw std::invalid_argument(std::string{"pergrad: private training: the option "} + name + " is not set");
-}
-[[noreturn]] inline void refuse_training(const std::string& what) {
-  throw std::invalid_argument("pergrad: private training: " + what);
-}
-
-/// Throws std::invalid_argument naming the first option that is missing but for `clip`. What single numbers may be is
-/// said where they are used. A run without noise is for generators that are not private.
-inline const private_options& checked_options(const private_options& options, bool is_private) {
-  require_option(options.noise.has_value(), "noise");
-  if (is_private && options.noise->value() == 0) {
-    refuse_training("the option noise is 0, which protects nobody: train without privacy with unprotected::step");
-  }
-  require_option(options.sampling.has_value(), "sampling");
-  require_option(options.divisor.has_value(), "divisor");
-  if (options.max_batch.count == 0) refuse_training("max_batch must be at least 1");
-  return options;
-}
-/// The same for a trainer, and for options that are not for its kind of clipping; `groups` are the network's clipping
-/// groups.
-inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std::size_t groups) {
-  if (options.clipping == clipping_kind::per_group) {
-    if (options.clip) refuse_training("the option clip is not for clipping per group: group_bounds are its bounds");
-    require_option(!options.group_bounds.empty(), "group_bounds");
-    if (options.group_bounds.size() != groups) {
-      refuse_training("the option group_bounds has " + std::to_string(options.group_bounds.size()) +
-                      " bounds, the network has " + std::to_string(groups) + " clipping groups");
-    }
-  } else {
-    require_option(options.clip.has_value(), "clip");
-    if (!options.group_bounds.empty()) refuse_training("the option group_bounds is for clipping_kind::per_group only");
-  }
-  if (options.optimizer != optimizer_kind::sgd && options.momentum != 0) {
-    refuse_training("the option momentum is for optimizer_kind::sgd only: adam's is adam.beta1");
-  }
-  require_option(options.learning_rate.has_value(), "learning_rate");
-  return options;
-}
-
-/// Whether network and loss take this record. Shapes and counts of the records fit already.
-template <class Network, class Loss, class Records>
-[[nodiscard]] bool fits_the_trainer(const Records& records, std::size_t record) noexcept {
-  return records.is_valid(record) && Loss::valid(Network::output_shape, records.targets(record));
-}
-
-/// A loop that runs while the budget lasts would train nothing, and say nothing. What an earlier part of the run spent
-/// is not counted: a budget that is spent is no mistake.
-inline void require_room_for_a_step(const privacy_accountant& accountant, const sampled_gaussian_event& event) {
-  if (accountant.within(event)) return;
-  const privacy_budget& budget = *accountant.budget();
-  char text[240];
-  std::snprintf(text, sizeof text,
-                "pergrad: private training: the option budget allows no step: it is epsilon %.6g at delta %.6g, and "
-                "one step with "
-                "noise multiplier %.6g and sampling probability %.6g costs epsilon %.6g",
-                budget.max_epsilon.value(), budget.delta.value(), event.noise_multiplier, event.sampling_probability,
-                accountant.accountant().epsilon_after(event, 1, budget.delta));
-  throw std::invalid_argument(text);
-}
-
-/// What of this can be said of all records at once.
-inline void require_fitting_counts(std::size_t records, std::size_t targets, std::size_t targets_per_record) {
-  if (records > std::numeric_limits<std::uint32_t>::max()) refuse_training("more than 2^32 - 1 records");
-  if (targets != records * targets_per_record) {
-    refuse_training(std::to_string(targets) + " targets for " + std::to_string(records) + " records, the loss takes " +
-                    std::to_string(targets_per_record) + " a record");
-  }
-}
-/// Throws std::invalid_argument that says which record, or what about all of them, network and loss do not take.
-template <class Network, class Loss, class Records>
-void require_fit_for_training(const Records& records) {
-  require_fit(records.input_shape(), Network::input_shape, "private training");
-  require_fitting_counts(records.size(), records.targets().size(), Loss::target_count(Network::output_shape));
-  for (std::size_t record = 0; record < records.size(); ++record) {
-    records.require_valid(record);
-    if (!fits_the_trainer<Network, Loss>(records, record)) {
-      refuse_training("record " + std::to_string(record) + " has a target that the loss does not take");
-    }
-  }
-}
-
-}  // namespace detail
-
-}  // namespace pergrad::inline v0_1
-// pergrad/train/private_run.hpp - sampling and accounting of a run, which cannot part: what a trainer and a loop by
-// hand have in common
-//
-// A step is entered in the ledger before any of its records is drawn. Records are drawn window by window, so that no
-// memory grows with the data set; they come out in physical batches of at most `max_batch`.
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-struct checkpoint_access;
-
-/// The records of one step, in the order of the data set.
-class drawn_records {
- public:
-  using sampling_stream = secret_stream<randomness::sampling>;
-  explicit drawn_records(std::size_t max_batch) { records_.reserve(max_batch); }
-
-  /// Begins a step on a data set of so many records.
-  void begin(const poisson_sampling& sampling, const sampling_stream& stream, std::uint64_t record_count) noexcept {
-    sampling_ = &sampling;
-    stream_ = stream;
-    record_count_ = record_count;
-    next_window_ = 0;
-    word_ = 0;
-    words_ = 0;
-    rest_ = 0;
-    records_.clear();
-  }
-  /// The next physical batch, once all threads have looked for it; empty behind the last one. Records for which
-  /// fits(record) is false are left out and told to `left_out`.
-  template <class Fits, class LeftOut>
-  std::span<const std::uint32_t> next(const thread_pool& pool, const Fits& fits, const LeftOut& left_out) {
-    records_.clear();
-    while (records_.size() < records_.capacity()) {
-      if (rest_ == 0 && !next_word(pool)) break;
-      const std::uint64_t record = first_ + 64 * word_ + static_cast<std::uint64_t>(std::countr_zero(rest_));
-      rest_ &= rest_ - 1;
-      if (record >= record_count_) continue;
-      if (fits(record)) {
-        records_.push_back(static_cast<std::uint32_t>(record));
-      } else {
-        left_out();
-      }
-    }
-    return {records_.data(), records_.size()};
-  }
-
- private:
-  /// The next 64 records of which any is drawn; false behind the last ones.
-  [[gnu::noinline]] bool next_word(const thread_pool& pool) {
-    while (true) {
-      while (++word_ < words_) {
-        rest_ = bits_[word_];
-        if (rest_ != 0) return true;
-      }
-      if (next_window_ >= record_count_) return false;
-      mark_window(pool);
-      word_ = ~std::size_t{0};
-    }
-  }
-  void mark_window(const thread_pool& pool) {
-    constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
-    first_ = next_window_;
-    const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), record_count_ - first_);
-    const std::uint64_t tasks = (count + share - 1) / share;
-    pool.parallel(tasks, [&](std::size_t task, std::size_t) {
-      sampling_->mark(stream_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
-    });
-    words_ = tasks * share / 64;
-    next_window_ += 64 * bits_.size();
-  }
-
-  const poisson_sampling* sampling_ = nullptr;
-  sampling_stream stream_;
-  std::uint64_t record_count_ = 0;
-  std::uint64_t next_window_ = 0;           ///< the first record that nobody has looked at
-  std::uint64_t first_ = 0;                 ///< of the window
-  std::array<std::uint64_t, 1024> bits_{};  ///< one bit a record of the window
-  std::size_t words_ = 0;                   ///< of the window
-  std::size_t word_ = 0;
-  std::uint64_t rest_ = 0;  ///< bits of the word that are still to be visited
-  std::vector<std::uint32_t> records_;
-};
-
-/// How many records a step's sum is made for, by public numbers: far more than are ever drawn if the expected batch
-/// size is what it says; fewer where only so few are added up in floating point. Physical batches have nothing to do
-/// with it, as noise is scaled by it.
-template <class Scalar>
-[[nodiscard]] record_capacity capacity_for(const private_options& options) {
-  if (options.capacity) return *options.capacity;
-  const float_environment proven;
-  constexpr std::size_t granule = 256;
-  const double expected = std::min(options.divisor->value(), 0x1p31);
-  const auto records = static_cast<std::size_t>(expected + 6 * std::sqrt(expected)) + 16;
-  std::size_t enough = (records + granule - 1) / granule * granule;
-  while (summation::of<Scalar>(enough).capacity == 0 && static_cast<double>(enough - granule) >= expected) {
-    enough -= granule;
-  }
-  return {enough};
-}
-/// Options with a capacity, and with physical batches no larger than that; with a capacity of 0 all records are added
-/// up as integers, and of any number. Throws std::invalid_argument as `checked_options` does.
-template <class Scalar, class Options>
-[[nodiscard]] Options settled(Options options, bool is_private) {
-  checked_options(static_cast<const private_options&>(options), is_private);
-  const record_capacity capacity = capacity_for<Scalar>(options);
-  options.capacity = capacity;
-  if (capacity.count > 0) options.max_batch.count = std::min(options.max_batch.count, capacity.count);
-  return options;
-}
-
-/// The ledger of a run and the records of a step: all of a private run that does not know its network.
-class private_run {
- public:
-  /// Would one more step keep to the budget? Always true without one.
-  [[nodiscard]] bool within_budget() const { return accountant_.within(event_); }
-  /// Steps taken, each with its noise.
-  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
-  /// Privacy spent so far at `delta`, for neighbours that differ by adding or removing one record.
-  [[nodiscard]] double epsilon(pergrad::delta delta) const { return accountant_.epsilon(delta); }
-  [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
-
- private:
-  // Named, and nothing is protected: who derives from this draws nothing.
-  template <class Network, class Loss, executor Executor>
-  friend class dp_sgd_base;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
-  friend class pergrad::dp_sgd;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
-  friend class pergrad::private_loop;
-  friend struct checkpoint_access;
-
-  /// `options` are settled.
-  [[gnu::noinline]] explicit private_run(const private_options& options)
-      : sampling_{*options.sampling},
-        accountant_{options.budget, options.plan},
-        event_{sampling_.event(*options.noise)},
-        drawn_{options.max_batch.count} {}
-  /// The last part of construction: `sensitivity` is known from the options' clipping. Throws std::invalid_argument for
-  /// noise that the largest number of the network's type cannot hold, and for a budget that allows no step.
-  [[gnu::noinline]] void take(double sensitivity, double largest) {
-    sensitivity_ = sensitivity;
-    const double deviation = event_.noise_multiplier * sensitivity_;
-    if (!(deviation <= largest)) {
-      refuse_training("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
-    }
-    accountant_.prepare(event_);
-    require_room_for_a_step(accountant_, event_);
-  }
-
-  /// Enters a step in the ledger, or refuses it; then its draws may begin.
-  template <class Generator>
-  std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
-    accountant_.spend(event_);
-    const std::uint64_t step = generator.next_step();
-    drawn_.begin(sampling_, generator.template stream<randomness::sampling>(step), record_count);
-    return step;
-  }
-  /// The step's randomness inside layers.
-  template <class Generator>
-  [[nodiscard]] static layer_randomness inside_layers(const Generator& generator, std::uint64_t step) {
-    return layer_randomness{generator.template stream<randomness::layers>(step)};
-  }
-  /// The next step's noise, for a device: it is used up.
-  template <class Generator>
-  [[nodiscard]] static secret_stream<randomness::noise> next_noise(Generator& generator) {
-    return generator.template stream<randomness::noise>(generator.next_step());
-  }
-
-  poisson_sampling sampling_;
-  privacy_accountant accountant_;
-  sampled_gaussian_event event_;
-  double sensitivity_ = 0;  ///< of every sum
-  drawn_records drawn_;
-};
-
-}  // namespace detail
-}  // namespace pergrad::inline v0_1
-// pergrad/train/step_by_verbs.hpp - a trainer's step made of the verbs that a program has too: for executors that need
-// nothing of their own
-
-// pergrad/train/step_notes.hpp - what a trainer notes of the records of its last step: private values, for
-// `unprotected::metrics`
-
-namespace pergrad::inline v0_1::detail {
-
-/// What a trainer notes of the records of its last step.
-template <class Scalar>
-class step_notes {
- public:
-  /// Norms above `clip_norm` count as clipped.
-  step_notes(bool wanted, std::size_t max_batch, double clip_norm) : wanted_{wanted}, clip_norm_{clip_norm} {
-    losses_.resize(wanted ? max_batch : 0);
-    norms_.resize(wanted ? max_batch : 0);
-  }
-  [[nodiscard]] bool wanted() const noexcept { return wanted_; }
-  [[nodiscard]] const step_metrics& metrics() const noexcept { return metrics_; }
-  void begin() noexcept { metrics_ = {}; }
-  void end() noexcept {
-    if (!wanted_) return;
-    metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
-                                                  : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
-  }
-  void leave_out() noexcept {
-    if (!wanted_) return;
-    ++metrics_.batch_size;
-    ++metrics_.non_finite;
-    metrics_.mean_loss = std::numeric_limits<double>::quiet_NaN();
-  }
-  /// Room for those of a chunk.
-  [[nodiscard]] std::span<double> losses(std::size_t count) noexcept { return {losses_.data(), count}; }
-  [[nodiscard]] std::span<double> norms(std::size_t count) noexcept { return {norms_.data(), count}; }
-  /// Notes what lies there.
-  [[gnu::noinline]] void note(std::size_t count) noexcept {
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto finite_before = static_cast<double>(metrics_.batch_size - metrics_.non_finite);
-      ++metrics_.batch_size;
-      metrics_.mean_loss += losses_[i];
-      if (!is_finite_norm<Scalar>(norms_[i])) {
-        ++metrics_.non_finite;
-        continue;
-      }
-      metrics_.mean_norm += (norms_[i] - metrics_.mean_norm) / (finite_before + 1);
-      if (norms_[i] > clip_norm_) ++metrics_.clipped;
-    }
-  }
-
- private:
-  bool wanted_;
-  double clip_norm_;
-  std::vector<double> losses_;
-  std::vector<double> norms_;
-  step_metrics metrics_;
-};
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1::detail {
-
-/// The records of one step, and what goes with them.
-template <class Network, class Loss>
-struct step_records {
-  using scalar = typename Network::scalar;
-  const dataset<typename Network::input_value, target_of<Loss, scalar>>* records = nullptr;
-  void* source = nullptr;
-  std::span<const std::uint32_t> (*next_batch)(void* source) = nullptr;  ///< the next physical batch; empty behind them
-  layer_randomness randomness;
-  step_notes<scalar>* notes = nullptr;
-
-  [[nodiscard]] std::span<const std::uint32_t> next() const { return next_batch(source); }
-};
-
-/// f(the sum of these gradients, clipped as the options say).
-template <class Network, class Loss, class Function>
-auto with_clipped(const dp_sgd_options& options, const per_sample_gradient_leaf<Network, Loss>& gradients,
-                  Function&& f) {
-  switch (options.clipping) {
-    case clipping_kind::per_layer:
-      return f(sum(clip_per_layer(gradients, *options.clip)));
-    case clipping_kind::automatic:
-      return f(sum(normalise(gradients, *options.clip)));
-    case clipping_kind::per_group:
-      if constexpr ((clipping_groups<Network>) > 1) {
-        return f(sum(clip_per_group(gradients, options.group_bounds)));
-      } else {
-        return f(sum(clip(gradients, options.group_bounds.front())));  // one group is the whole
-      }
-    default:
-      return f(sum(clip(gradients, *options.clip)));
-  }
-}
-
-/// What a `dp_sgd` keeps on such an executor. Refers to the executor, the network and the tape.
-template <class Network, class Loss, executor Executor>
-class step_by_verbs {
- public:
-  using scalar = typename Network::scalar;
-  /// Records are read where they lie.
-  static constexpr bool trains_on_a_copy = false;
-
-  step_by_verbs(const Executor& executor, Network& network, Loss loss, tape<Network>& tape,
-                const dp_sgd_options& options, double sensitivity)
-      : executor_{&executor},
-        network_{&network},
-        loss_{loss},
-        tape_{&tape},
-        options_{&options},
-        sensitivity_{sensitivity},
-        total_{executor, *options.capacity},
-        optimizer_{make_optimizer(options)} {}
-
-  void set_learning_rate(learning_rate rate) {
-    std::visit([&](auto& optimizer) { optimizer.set_learning_rate(rate); }, optimizer_);
-  }
-  void forget_records() noexcept {}
-
-  /// All of a step: clipped sums into a total, noise, update. What is released goes to `update`; zeros if
-  /// anything fails.
-  template <class Generator, class NextNoise>
-  void step(const step_records<Network, Loss>& records, const noise_of<Generator>& noise, const NextNoise& /*noise*/,
-            std::span<scalar> update) {
-    try {
-      total_.clear();
-      total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
-      add_chunks(records);
-      std::visit(
-          [&](auto& optimizer) {
-            total_release::of_total<Network>(executor_->pool(), total_, noise, 1, update.data(),
-                                             optimizer_access::beginning(optimizer, *network_, *options_->divisor));
-          },
-          optimizer_);
-    } catch (...) {  // nobody may take an earlier release for this one
-      std::fill(update.begin(), update.end(), scalar{0});
-      throw;
-    }
-  }
-  /// f(the optimizer), of a kind that options choose: for files.
-  template <class Function>
-  auto with_optimizer(Function&& f) {
-    return std::visit(std::forward<Function>(f), optimizer_);
-  }
-  /// Nothing is to be fetched: it is where the step was told to put it.
-  void fetch_update(std::span<scalar> /*to*/) const noexcept {}
-
- private:
-  using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
-  [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
-    if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
-    return sgd<Network>{*options.learning_rate, options.momentum};
-  }
-
-  [[gnu::noinline]] void add_chunks(const step_records<Network, Loss>& records) {
-    for (auto drawn = records.next(); !drawn.empty(); drawn = records.next()) {
-      const batch<Network, Loss> chunk{*records.records, drawn};
-      const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness);
-      with_clipped(*options_, gradients_of_chunk, [&](const auto& sum) {
-        step_notes<scalar>& notes = *records.notes;
-        if (!notes.wanted()) {
-          evaluate_into(*executor_, accumulate(total_, sum));
-          return;
-        }
-        const auto gradients = sum.leaf();
-        unprotected::evaluate_into(*executor_, accumulate(total_, sum),
-                                   assign(notes.losses(chunk.size()), pergrad::losses(gradients)),
-                                   assign(notes.norms(chunk.size()), l2_norms(gradients)));
-        notes.note(chunk.size());
-      });
-    }
-  }
-
-  const Executor* executor_;
-  Network* network_;
-  [[no_unique_address]] Loss loss_;
-  tape<Network>* tape_;
-  const dp_sgd_options* options_;
-  double sensitivity_;
-  bounded_total<Network> total_;  ///< of a step
-  any_optimizer optimizer_;
-};
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-template <class Network, class Loss, executor Executor>
-class dp_sgd_base : public private_run {
- public:
-  using scalar = typename Network::scalar;
-  using input_value = typename Network::input_value;
-  using target = target_of<Loss, scalar>;
-  /// What the executor keeps of a run and does in a step.
-  using executor_trainer = typename Executor::template trainer<Network, Loss>;
-
-  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options, bool is_private)
-      : dp_sgd_base{executor, network, loss,
-                    settled<scalar>(checked_options(options, clipping_groups<Network>), is_private)} {}
-  dp_sgd_base(const dp_sgd_base&) = delete;
-  dp_sgd_base& operator=(const dp_sgd_base&) = delete;
-  ~dp_sgd_base() = default;
-
-  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
-
-  /// Of all steps from now on: for schedules. Costs no privacy as long as it is not computed from records: of the
-  /// number of steps, say.
-  void set_learning_rate(learning_rate rate) {
-    options_.learning_rate = rate;
-    trainer_->set_learning_rate(rate);
-  }
-  /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
-  /// and a device copies them again. Needed on a device, which trains on its copy; on the host each step reads the
-  /// memory anyway.
-  void records_changed() noexcept {
-    checked_.reset();
-    trainer_->forget_records();
-  }
-
- private:
-  template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor>
-  friend class pergrad::dp_sgd;
-  friend struct checkpoint_access;
-
-  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
-      : private_run{options},
-        options_{options},
-        executor_{&executor},
-        network_{&network},
-        loss_{loss},
-        tape_{executor, options.max_batch} {
-    const float_environment proven;
-    take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
-         static_cast<double>(std::numeric_limits<scalar>::max()));
-    if (options.optimizer == optimizer_kind::adam) {
-      require_adam_options(options.adam);
-    } else {
-      require_momentum(options.momentum);
-    }
-    notes_ = {options.private_metrics, options.max_batch.count, options.clip ? options.clip->value() : sensitivity_};
-    trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, sensitivity_);
-    if constexpr (executor_trainer::trains_on_a_copy) {
-      with_empty_batch([&](const auto& sum) { trainer_->clip_with(sum.clipped().rule()); });
-    }
-  }
-
-  template <class Function>
-  auto with_empty_batch(Function&& f) {
-    const std::vector<std::uint32_t> nobody;
-    const dataset<input_value, target> no_records{
-        {}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
-    const batch<Network, Loss> empty{no_records, nobody};
-    return with_clipped(options_, per_sample_gradients(*network_, loss_, empty, tape_), f);
-  }
-
-  /// Looks at the records if it has not seen them.
-  void look_at(const dataset<input_value, target>& records) {
-    if (checked_ && checked_->same_view(records)) return;
-    checked_.reset();
-    require_fit_for_training<Network, Loss>(records);
-    checked_ = records;
-  }
-  /// The records of a step that is drawn. Refers to the trainer and to `records`.
-  [[nodiscard]] step_records<Network, Loss> records_of_step(const dataset<input_value, target>& records,
-                                                            const layer_randomness& randomness) {
-    return {&records, this, [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); }, randomness,
-            &notes_};
-  }
-  [[nodiscard]] std::span<const std::uint32_t> next_records() {
-    return drawn_.next(
-        executor_->pool(),
-        [&](std::uint64_t record) {
-          return executor_trainer::trains_on_a_copy || fits_the_trainer<Network, Loss>(*checked_, record);
-        },
-        [&] { notes_.leave_out(); });
-  }
-
-  dp_sgd_options options_;
-  step_notes<scalar> notes_{false, 0, 0};
-  const Executor* executor_;
-  Network* network_;
-  [[no_unique_address]] Loss loss_;
-  tape<Network> tape_;
-  std::optional<dataset<input_value, target>> checked_;  ///< all of its records did fit when they were looked at
-  std::unique_ptr<executor_trainer> trainer_;            ///< refers to the tape and the options, so it goes first
-};
-
-}  // namespace detail
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-struct checkpoint_access;
-}
-namespace unprotected {
-template <class Network, class Loss, class Generator, class Executor>
-[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer);
-}  // namespace unprotected
-
-/// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
-/// nothing.
-template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
-class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
-  using base = detail::dp_sgd_base<Network, Loss, Executor>;
-
- public:
-  using typename base::input_value;
-  using typename base::scalar;
-  using typename base::target;
-  /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
-  static constexpr bool is_private = Generator::is_private;
-  using base::accountant;
-  using base::epsilon;
-  using base::options;
-  using base::records_changed;
-  using base::set_learning_rate;
-  using base::steps;
-  using base::within_budget;
-
-  /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping, or a
-  /// budget that is less than what one step costs.
-  dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& chosen,
-         Generator generator = Generator{})
-      : base{executor, network, loss, chosen, is_private},
-        update_{detail::total_access::released_without_sums<released_gradient<Network, is_private>>()},
-        generator_{std::move(generator)} {}
-
-  /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
-  /// std::invalid_argument for records that do not fit the network or the loss; nothing is changed then.
-  ///
-  /// All records are looked at, drawn or not, as which ones are drawn is private; but only in the first step on these
-  /// spans, since that takes time for each of them. Memory behind the same spans may change between steps. If a record
-  /// no longer fits when it is drawn, it is left out, like one whose gradient is not finite: no error tells that it was
-  /// drawn. A device trains on the copy that it made when the records were looked at, until `records_changed()`.
-  void step(const dataset<input_value, target>& records) {
-    const detail::float_environment proven;
-    this->look_at(records);
-    this->notes_.begin();
-    const std::uint64_t step = this->spend_and_draw(generator_, records.size());
-    this->trainer_->step(
-        this->records_of_step(records, base::inside_layers(generator_, step)),
-        detail::noise_of<Generator>{*this->options_.noise, &generator_}, [&] { return base::next_noise(generator_); },
-        detail::total_access::values(update_));
-    this->notes_.end();
-  }
-  /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
-  /// failed halfway; a span of it that was kept never shows anything else than released values and zeros.
-  [[nodiscard]] const released_gradient<Network, is_private>& last_update() const {
-    this->trainer_->fetch_update(detail::total_access::values(update_));
-    return update_;
-  }
-
- private:
-  friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
-  friend struct detail::checkpoint_access;
-  [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
-
-  mutable released_gradient<Network, is_private> update_;  ///< of a device: fetched when somebody asks
-  Generator generator_;
-};
-
-/// Of a network or a loss that is explained to be wrong.
-template <class Network, class Loss, random_generator Generator, executor Executor>
-requires detail::cannot_be_trained<Network, Loss>
-class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typename Network::scalar> {
-  static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
-  static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
-
- public:
-  static constexpr bool is_private = Generator::is_private;
-  template <class Any, class... OfGenerator>
-  dp_sgd(const Executor&, Any&&, Loss, const dp_sgd_options&, const OfGenerator&...) noexcept {}
-  [[nodiscard]] const step_metrics& noted() const noexcept { return nothing_noted; }
-
- private:
-  static constexpr step_metrics nothing_noted{};
-};
-
-template <executor Executor, class Network, class Loss>
-dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator, Executor>;
-template <executor Executor, class Network, class Loss, random_generator Generator>
-dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<Network, Loss, Generator, Executor>;
-
-/// The trainer refers to the network: a temporary one is an error that says so.
-template <executor Executor, class Network, class Loss>
-dp_sgd(const Executor&, const Network&&, Loss, const dp_sgd_options&)
-    -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss,
-              os_keyed_generator, Executor>;
-
-namespace unprotected {
-
-/// Private values of the trainer's last step; all zero unless its options ask for `private_metrics`.
-template <class Network, class Loss, class Generator, class Executor>
-[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer) {
-  return trainer.noted();
-}
-
-}  // namespace unprotected
-}  // namespace pergrad::inline v0_1
-// pergrad/train/private_loop.hpp - a private training loop by hand, as safe as the trainer
-//
-//   while (loop.within_budget()) {
-//     auto step = loop.begin(records);                                    // into the ledger, then the draw
-//     while (step.next()) {                                               // physical batches
-//       const auto g = step.gradients();
-//       pg::evaluate_into(exec, accumulate(step, sum(clip(g, bound))));   // any expression that is clipped to the
-//       bound
-//     }
-//     optimizer.step(exec, net, std::move(step));                         // noise once; or evaluate_into(exec, update,
-//     ...)
-//   }
-//
-// A loop ties sampler, batch, clip bound, noise and ledger into one value. A step is a token: it cannot be copied,
-// every physical batch goes into its sum exactly once, clipped to the bound that the ledger counts, and what consumes
-// it draws the noise. What is left to the program is what costs no privacy: how gradients are clipped, what else is
-// looked at, and what becomes of what was released.
-
-namespace pergrad::inline v0_1 {
-
-template <class Network, class Loss, random_generator Generator, executor Executor>
-class private_loop;
-namespace detail {
-struct checkpoint_access;
-}
-
-/// One step of a `private_loop`: its records, in physical batches, and its sum. Movable, not copyable; a loop has one
-/// at a time, and one that is given up ends with its destructor. The step is in the ledger, whatever becomes of it.
-/// Behind a release or a move, and once the loop is gone, each function throws std::logic_error.
-template <class Loop>
-class private_step {
- public:
-  using network_type = typename Loop::network_type;
-  using loss_type = typename Loop::loss_type;
-  using generator_type = typename Loop::generator_type;
-
-  private_step(private_step&& other) noexcept { take_over(other); }
-  private_step& operator=(private_step&& other) noexcept {
-    if (this != &other) {
-      end();
-      take_over(other);
-    }
-    return *this;
-  }
-  private_step(const private_step&) = delete;
-  private_step& operator=(const private_step&) = delete;
-  ~private_step() { end(); }
-
-  /// Goes on to the next physical batch; false behind the last one. How many there are, and how large, are private
-  /// values. Throws std::logic_error if the batch before is not in the sum yet.
-  [[nodiscard]] bool next() { return loop().next_batch(); }
-  /// The lazy per-sample gradients of this physical batch, with the step's randomness inside layers.
-  [[nodiscard]] auto gradients() { return loop().gradients(); }
-
- private:
-  template <class, class, random_generator, executor>
-  friend class private_loop;
-  template <class Sum, class Net, class Step>
-  friend class detail::chunk_of_step;
-  template <class, class>
-  friend class optimizer_steps;
-  template <executor Executor, class Network, class AnyLoop>
-  friend void evaluate_into(const Executor& executor, released_gradient<Network, AnyLoop::is_private>& update,
-                            private_step<AnyLoop>&& step);
-
-  explicit private_step(Loop& loop) noexcept : loop_{&loop} { loop.under_way_ = this; }
-  void take_over(private_step& other) noexcept {
-    loop_ = std::exchange(other.loop_, nullptr);
-    if (loop_ != nullptr) loop_->under_way_ = this;
-  }
-  void end() noexcept {
-    if (loop_ != nullptr) loop_->under_way_ = nullptr;
-    loop_ = nullptr;
-  }
-  [[nodiscard]] Loop& loop() const {
-    if (loop_ == nullptr) {
-      throw std::logic_error(
-          "pergrad: a private_step was used after it was moved from or released, or without its loop");
-    }
-    return *loop_;
-  }
-  [[nodiscard]] auto& total() const { return loop().total_; }
-  void admit(const auto* samples) const { loop().admit(samples); }
-  void is_in_the_sum() const { loop().state_ = Loop::batch_state::in_the_sum; }
-  [[nodiscard]] expected_batch_size divisor() const { return *loop().options_.divisor; }
-  /// The step's sum with its noise, once. Throws std::logic_error before all of its batches are in the sum.
-  [[nodiscard]] noised_total<network_type, generator_type> consumed() && {
-    Loop& from = loop();
-    if (from.state_ != Loop::batch_state::none_left) {
-      throw std::logic_error("pergrad: private_step: released before next() has said that no batch is left");
-    }
-    end();
-    return {&from.total_, {*from.options_.noise, &from.generator_}};
-  }
-
-  Loop* loop_ = nullptr;
-};
-
-/// A private training loop of one network. Refers to the executor and the network; a step allocates nothing. Options:
-/// as `private_options` says.
-template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
-class private_loop : private detail::private_run {
-  using base = detail::private_run;
-
- public:
-  using network_type = Network;
-  using loss_type = Loss;
-  using generator_type = Generator;
-  using scalar = typename Network::scalar;
-  using input_value = typename Network::input_value;
-  using target = target_of<Loss, scalar>;
-  using step_type = private_step<private_loop>;
-  /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
-  static constexpr bool is_private = Generator::is_private;
-  using base::accountant;
-  using base::epsilon;
-  using base::steps;
-  using base::within_budget;
-
-  /// Throws std::invalid_argument naming an option that is missing or out of range, or a budget that is less than what
-  /// one step costs.
-  private_loop(const Executor& executor, const Network& network, Loss loss, const private_options& chosen,
-               Generator generator = Generator{})
-      : private_loop{detail::settled<scalar>(chosen, is_private), executor, network, loss, std::move(generator)} {}
-  private_loop(const private_loop&) = delete;
-  private_loop& operator=(const private_loop&) = delete;
-  ~private_loop() {
-    if (under_way_ != nullptr) under_way_->loop_ = nullptr;
-  }
-
-  /// Enters a step in the ledger, then draws its records: each with the same probability, independently. Throws
-  /// budget_exhausted if it would exceed the budget, std::invalid_argument for records that do not fit the network or
-  /// the loss, std::logic_error while another step is under way; nothing is changed then. As in `dp_sgd::step`, all
-  /// records are looked at when the loop sees them first, and one that fits no more when it is drawn is left out.
-  [[nodiscard]] step_type begin(const dataset<input_value, target>& records) {
-    if (under_way_ != nullptr) {
-      throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
-    }
-    if (!records_ || !records_->same_view(records)) {
-      records_.reset();
-      detail::require_fit_for_training<Network, Loss>(records);
-      records_ = records;
-    }
-    const std::uint64_t step = spend_and_draw(generator_, records.size());
-    randomness_ = base::inside_layers(generator_, step);
-    total_.clear();
-    detail::total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
-    batch_.reset();
-    state_ = batch_state::in_the_sum;
-    return step_type{*this};
-  }
-
- private:
-  template <class>
-  friend class private_step;
-  friend struct detail::checkpoint_access;
-  enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
-
-  private_loop(const private_options& options, const Executor& executor, const Network& network, Loss loss,
-               Generator generator)
-      : base{options},
-        options_{options},
-        executor_{&executor},
-        network_{&network},
-        loss_{loss},
-        tape_{executor, options.max_batch},
-        total_{executor, *options.capacity},
-        generator_{std::move(generator)} {
-    detail::require_option(options.clip.has_value(), "clip");
-    take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
-  }
-
-  [[nodiscard]] bool next_batch() {
-    if (state_ == batch_state::waiting) {
-      throw std::logic_error("pergrad: private_step: accumulate(step, sum(clip(step.gradients(), bound))) is missing");
-    }
-    const auto drawn = drawn_.next(
-        executor_->pool(),
-        [&](std::uint64_t record) { return detail::fits_the_trainer<Network, Loss>(*records_, record); }, [] {});
-    if (drawn.empty()) {
-      batch_.reset();
-      state_ = batch_state::none_left;
-      return false;
-    }
-    batch_.emplace(*records_, drawn);
-    state_ = batch_state::waiting;
-    return true;
-  }
-  [[nodiscard]] auto gradients() {
-    if (!batch_) throw std::logic_error("pergrad: private_step: next() comes first, and says whether there is a batch");
-    return per_sample_gradients(*network_, loss_, *batch_, tape_).with(randomness_);
-  }
-  /// Throws std::logic_error unless these gradients are those of the batch that waits.
-  void admit(const batch<Network, Loss>* samples) {
-    if (!batch_ || samples != &*batch_ || state_ != batch_state::waiting) {
-      throw std::logic_error(
-          "pergrad: private_step: each physical batch goes into the sum once, as step.gradients() gives it");
-    }
-  }
-
-  private_options options_;
-  const Executor* executor_;
-  const Network* network_;
-  [[no_unique_address]] Loss loss_;
-  tape<Network> tape_;
-  bounded_total<Network> total_;
-  layer_randomness randomness_;
-  std::optional<dataset<input_value, target>> records_;
-  std::optional<batch<Network, Loss>> batch_;
-  batch_state state_ = batch_state::none_left;
-  step_type* under_way_ = nullptr;
-  Generator generator_;
-};
-
-template <executor Executor, class Network, class Loss>
-private_loop(const Executor&, const Network&, Loss, const private_options&)
-    -> private_loop<Network, Loss, os_keyed_generator, Executor>;
-
-/// Releases a step into a private gradient: its noise is drawn, and the step is used up. Throws what the generator
-/// throws, and std::logic_error before all of its physical batches are in the sum.
-template <executor Executor, class Network, class Loop>
-void evaluate_into(const Executor& executor, released_gradient<Network, Loop::is_private>& update,
-                   private_step<Loop>&& step) {
-  detail::total_release::into(executor, update, std::move(step).consumed());
-}
-template <executor Executor, class Network, bool IsPrivate, class Loop>
-void evaluate_into(const Executor& /*executor*/, released_gradient<Network, IsPrivate>& /*update*/,
-                   const private_step<Loop>& /*step*/) {
-  static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
-}
-
-}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1 {
 
@@ -24469,7 +24909,7 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 /// A convolution along `Axes` axes of an input {channels, ...}.
-template <std::size_t Axes, std::size_t Channels, extent GivenKernel, class... Options>
+template <std::size_t Axes, std::size_t OutChannels, extent GivenKernel, class... Options>
 struct convolution {
   static constexpr window_options options = gather<window_options, Options...>().on(Axes);
   static constexpr extent kernel = on_axes(GivenKernel, Axes, 1);
@@ -24477,7 +24917,7 @@ struct convolution {
   static constexpr bool channels_first = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
-    return image_shape(Channels, output_size(in), Axes);
+    return image_shape(OutChannels, output_size(in), Axes);
   }
   /// Windows of a sequence that is shorter than the others: behind its end lie zeros, as behind any sequence's.
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept
@@ -24485,7 +24925,7 @@ struct convolution {
     return window_count(length, kernel.height, options.stride.height, options.padding.height, options.dilation.height);
   }
   [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
-    return map_between(in.e0, image_size(in), Channels, output_size(in));
+    return map_between(in.e0, image_size(in), OutChannels, output_size(in));
   }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
     if (options.output_padding_given) return mistake::option_not_offered;
@@ -24510,11 +24950,11 @@ struct convolution {
   [[nodiscard]] static constexpr mistake check_options(shape in) noexcept {
     if (options.unknown_given || !fits_axes(GivenKernel, Axes)) return mistake::option_not_offered;
     if (in.rank() != Axes + 1) return wrong_rank(Axes);
-    if (Channels == 0 || has_zero(kernel) || has_zero(options.stride) || has_zero(options.dilation) ||
+    if (OutChannels == 0 || has_zero(kernel) || has_zero(options.stride) || has_zero(options.dilation) ||
         options.groups == 0) {
       return mistake::zero_is_no_size;
     }
-    const bool divide = in.e0 % options.groups == 0 && Channels % options.groups == 0;
+    const bool divide = in.e0 % options.groups == 0 && OutChannels % options.groups == 0;
     return divide ? mistake::none : mistake::groups_do_not_divide;
   }
 
@@ -24531,23 +24971,23 @@ struct convolution {
 
 }  // namespace detail
 
-/// `conv1d<Channels, Kernel, Options...>` on `{channels, positions}`; put `transpose` before it if the sequence is
+/// `conv1d<OutChannels, Kernel, Options...>` on `{channels, positions}`; put `transpose` before it if the sequence is
 /// (positions, features). Options in any order: `stride<>`, `padding<>`, `dilation<>`, `groups<>`, `no_bias`. PyTorch:
-/// `nn.Conv1d` with zero padding; parameters: weight `[Channels, channels / groups, Kernel]`, then bias.
-template <std::size_t Channels, std::size_t Kernel, class... Options>
-struct conv1d : detail::convolution<1, Channels, extent{Kernel}, Options...> {
+/// `nn.Conv1d` with zero padding; parameters: weight `[OutChannels, channels / groups, Kernel]`, then bias.
+template <std::size_t OutChannels, std::size_t Kernel, class... Options>
+struct conv1d : detail::convolution<1, OutChannels, extent{Kernel}, Options...> {
   static constexpr const char* name = "conv1d";
 };
 /// The same on `{channels, height, width}`. Kernel: one number, or `extent{height, width}`. PyTorch: `nn.Conv2d`;
-/// weight `[Channels, channels / groups, height, width]`.
-template <std::size_t Channels, extent Kernel, class... Options>
-struct conv2d : detail::convolution<2, Channels, Kernel, Options...> {
+/// weight `[OutChannels, channels / groups, height, width]`.
+template <std::size_t OutChannels, extent Kernel, class... Options>
+struct conv2d : detail::convolution<2, OutChannels, Kernel, Options...> {
   static constexpr const char* name = "conv2d";
 };
 /// The same on `{channels, depth, height, width}`. Kernel: one number, or `extent{depth, height, width}`. PyTorch:
-/// `nn.Conv3d`; weight `[Channels, channels / groups, depth, height, width]`.
-template <std::size_t Channels, extent Kernel, class... Options>
-struct conv3d : detail::convolution<3, Channels, Kernel, Options...> {
+/// `nn.Conv3d`; weight `[OutChannels, channels / groups, depth, height, width]`.
+template <std::size_t OutChannels, extent Kernel, class... Options>
+struct conv3d : detail::convolution<3, OutChannels, Kernel, Options...> {
   static constexpr const char* name = "conv3d";
 };
 
@@ -24563,22 +25003,23 @@ struct conv3d : detail::convolution<3, Channels, Kernel, Options...> {
 
 namespace pergrad::inline v0_1 {
 
-/// `conv_transpose2d<Channels, Kernel, Options...>` on `{channels, height, width}`; its output is (size - 1) stride - 2
-/// padding + dilation (kernel - 1) + output_padding + 1 high and wide. Options in any order: `stride<>`, `padding<>`,
-/// `output_padding<>` (smaller than the stride or the dilation), `dilation<>`, `groups<>`, `no_bias`. PyTorch:
-/// `nn.ConvTranspose2d`; parameters: weight `[channels, Channels / groups, height, width]`, then bias `[Channels]`.
-template <std::size_t Channels, extent Kernel, class... Options>
-struct conv_transpose2d : detail::convolution<2, Channels, Kernel, Options...> {
-  using frame = detail::convolution<2, Channels, Kernel, Options...>;
+/// `conv_transpose2d<OutChannels, Kernel, Options...>` on `{channels, height, width}`; its output is (size - 1) stride
+/// - 2 padding + dilation (kernel - 1) + output_padding + 1 high and wide. Options in any order: `stride<>`,
+/// `padding<>`, `output_padding<>` (smaller than the stride or the dilation), `dilation<>`, `groups<>`, `no_bias`.
+/// PyTorch: `nn.ConvTranspose2d`; parameters: weight `[channels, OutChannels / groups, height, width]`, then bias
+/// `[OutChannels]`.
+template <std::size_t OutChannels, extent Kernel, class... Options>
+struct conv_transpose2d : detail::convolution<2, OutChannels, Kernel, Options...> {
+  using frame = detail::convolution<2, OutChannels, Kernel, Options...>;
   static constexpr const char* name = "conv_transpose2d";
   using frame::kernel;
   using frame::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
-    return detail::image_shape(Channels, output_size(in), 2);
+    return detail::image_shape(OutChannels, output_size(in), 2);
   }
   [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
-    affine_map map = frame::map_between(Channels, output_size(in), in.e0, detail::image_size(in));
+    affine_map map = frame::map_between(OutChannels, output_size(in), in.e0, detail::image_size(in));
     map.adjoint = true;
     return map;
   }
@@ -24635,6 +25076,67 @@ struct conv_transpose2d : detail::convolution<2, Channels, Kernel, Options...> {
 // pergrad/layers/shared/attention_layout.hpp - options of attention layers, where their values and parameters lie,
 // first values
 
+// pergrad/layers/shared/probability.hpp - the probability with which a layer drops a value, as a template argument
+
+namespace pergrad::inline v0_1 {
+
+/// Written as a number: `dropout<0.1>`. Kept as the simplest fraction that is this number in its type, as messages and
+/// files show it. Numbers outside of [0, 1) are an error of the layer that gets them.
+struct probability {
+  std::intmax_t numerator = 0;
+  std::intmax_t denominator = 1;
+
+  // Implicit, so that a template argument is a number.
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  template <std::floating_point Real>
+  constexpr probability(Real value) noexcept {
+    const double size = static_cast<double>(value < 0 ? -value : value);
+    if (!(size < 1)) {
+      numerator = size < 0x1p53 ? static_cast<std::intmax_t>(value) : 1;
+      return;
+    }
+    // Continued fractions: no other is nearer with a denominator that is as small.
+    constexpr std::intmax_t most = std::intmax_t{1} << 53U;
+    fraction before{0, 1};
+    fraction last{1, 0};
+    for (double rest = size; rest < 0x1p53;) {
+      const auto whole = static_cast<std::intmax_t>(rest);
+      if (last.denominator != 0 && whole > (most - before.denominator) / last.denominator) break;
+      const fraction next{whole * last.numerator + before.numerator, whole * last.denominator + before.denominator};
+      before = last;
+      last = next;
+      const double left = rest - static_cast<double>(whole);
+      const double found = static_cast<double>(last.numerator) / static_cast<double>(last.denominator);
+      if (left == 0 || static_cast<double>(static_cast<Real>(found)) == size) break;
+      rest = 1 / left;
+    }
+    numerator = value < 0 ? -last.numerator : last.numerator;
+    denominator = last.denominator;
+  }
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  constexpr probability(int value) noexcept : probability{static_cast<double>(value)} {}
+
+  /// Whether it is in [0, 1).
+  [[nodiscard]] constexpr bool holds() const noexcept { return numerator >= 0 && numerator < denominator; }
+  /// 2^32 p: what has this probability is that 32 random bits are below. Precondition: holds().
+  [[nodiscard]] constexpr std::uint32_t threshold() const noexcept {
+    return static_cast<std::uint32_t>(0x1p32L * static_cast<long double>(numerator) /
+                                      static_cast<long double>(denominator));
+  }
+  /// 1 / (1 - p), by which what is kept is multiplied.
+  [[nodiscard]] constexpr long double scale() const noexcept {
+    return static_cast<long double>(denominator) / static_cast<long double>(denominator - numerator);
+  }
+
+ private:
+  struct fraction {
+    std::intmax_t numerator;
+    std::intmax_t denominator;
+  };
+};
+
+}  // namespace pergrad::inline v0_1
+
 namespace pergrad::inline v0_1 {
 
 /// Option of attention layers: position t sees the positions up to t only. PyTorch: `attn_mask` of the upper triangle.
@@ -24642,9 +25144,8 @@ struct causal {};
 /// Option of attention layers: one more key and value, learned, that every query sees. PyTorch: `add_bias_kv=True`;
 /// parameters bias_k and bias_v.
 struct kv_bias {};
-/// Option of attention layers: `attention_dropout<std::ratio<1, 10>>` drops probabilities, in training only. PyTorch:
-/// `dropout=0.1`.
-template <class Probability>
+/// Option of attention layers: `attention_dropout<0.1>` drops probabilities, in training only. PyTorch: `dropout=0.1`.
+template <probability Probability>
 struct attention_dropout {};
 
 namespace detail {
@@ -24662,17 +25163,14 @@ struct attention_options {
 constexpr void apply(attention_options& options, no_bias) noexcept { options.bias = false; }
 constexpr void apply(attention_options& options, pergrad::causal) noexcept { options.causal = true; }
 constexpr void apply(attention_options& options, pergrad::kv_bias) noexcept { options.kv_bias = true; }
-template <std::intmax_t Numerator, std::intmax_t Denominator>
-constexpr void apply(attention_options& options, attention_dropout<std::ratio<Numerator, Denominator>>) noexcept {
-  using probability = std::ratio<Numerator, Denominator>;
-  if (probability::num < 0 || probability::num >= probability::den) {
+template <probability Probability>
+constexpr void apply(attention_options& options, attention_dropout<Probability>) noexcept {
+  if (!Probability.holds()) {
     options.unknown_given = true;
     return;
   }
-  const auto numerator = static_cast<long double>(probability::num);
-  const auto denominator = static_cast<long double>(probability::den);
-  options.threshold = static_cast<std::uint32_t>(0x1p32L * numerator / denominator);
-  options.kept = static_cast<double>(denominator / (denominator - numerator));
+  options.threshold = Probability.threshold();
+  options.kept = static_cast<double>(Probability.scale());
 }
 
 /// Where everything of an attention layer lies: elements from the beginning of a sample's saved values, of its scratch,
@@ -25264,7 +25762,7 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
 /// `cross_attention<Heads, queries<Layers...>, memory<Layers...>, Options...>` on `{positions, features}`: both
 /// branches start from the same input; the output is `{positions of queries, features of queries}`. Heads must divide
 /// the features of the queries. Options in any order: `causal` (query t sees the memory up to t), `no_bias`, `kv_bias`,
-/// `attention_dropout<std::ratio<1, 10>>`.
+/// `attention_dropout<0.1>`.
 /// PyTorch: `nn.MultiheadAttention(features, Heads, kdim=m, vdim=m, batch_first=True)(x, memory, memory)` with m the
 /// memory's features; parameters: those of the branches, then in_proj_weight `[3 features, features]` or, if m differs,
 /// q_proj_weight `[features, features]`, k_proj_weight and v_proj_weight `[features, m]`; in_proj_bias; bias_k and
@@ -25298,30 +25796,26 @@ struct cross_attention<Heads, queries<OfQueries...>, memory<OfMemory...>, Option
 
 namespace pergrad::inline v0_1 {
 
-/// `dropout<std::ratio<1, 10>>` on any shape. PyTorch: `nn.Dropout(0.1)`. Random only under `with_randomness` and in
-/// `dp_sgd`; elsewhere, as in evaluation, it changes nothing.
-template <class Probability>
+/// `dropout<0.1>` on any shape. PyTorch: `nn.Dropout(0.1)`. Random only under `with_randomness` and in `dp_sgd`;
+/// elsewhere, as in evaluation, it changes nothing.
+template <probability Probability>
 struct dropout {
   static constexpr const char* name = "dropout";
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
-  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Probability::num, Probability::den}; }
+  [[nodiscard]] static constexpr auto settings() noexcept {
+    return std::array{Probability.numerator, Probability.denominator};
+  }
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size(); }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
-    if constexpr (detail::is_ratio<Probability>) {
-      if (Probability::num >= 0 && Probability::num < Probability::den) return detail::mistake::none;
-    }
-    return detail::mistake::option_not_offered;
+    return Probability.holds() ? detail::mistake::none : detail::mistake::no_probability;
   }
 
-  /// 2^32 p: an element is kept if its 32 bits are not below; it is then multiplied by `share`.
-  static constexpr auto threshold = static_cast<std::uint32_t>(0x1p32L * static_cast<long double>(Probability::num) /
-                                                               static_cast<long double>(Probability::den));
-  static constexpr auto share = static_cast<double>(static_cast<long double>(Probability::den) /
-                                                    static_cast<long double>(Probability::den - Probability::num));
+  static constexpr std::uint32_t threshold = Probability.threshold();  ///< an element is kept if its bits are not below
+  static constexpr auto share = static_cast<double>(Probability.scale());  ///< what it is then multiplied by
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
@@ -25438,9 +25932,10 @@ struct embedding : detail::table_layer<Dim, Options...> {
     constexpr auto width = static_cast<std::ptrdiff_t>(Dim);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       const std::int32_t* ids = team.ids(b);
+      const auto* table = team.parameters;
       auto* y = team.y(b);
       team.map(static_cast<std::ptrdiff_t>(team.in.e0), width,
-               [&](std::ptrdiff_t t, const auto& at) { at.put(y + t * width, at(team.parameters + ids[t] * width)); });
+               [=](std::ptrdiff_t t, const auto& at) { at.put(y + t * width, at(table + ids[t] * width)); });
     }
   }
   /// Nothing to do: ids have no gradient, and the table's is derived from its factors.
@@ -25484,6 +25979,7 @@ struct embedding_bag : detail::table_layer<Dim, Options...> {
       const std::int32_t* ids = team.ids(b);
       const std::ptrdiff_t length = team.length(b);
       const auto divisor = divisor_of(team, ids, length);
+      const scalar* table = team.parameters;
       scalar* y = team.y(b);
       team.map(width, [&](const auto& at) {
         // Chains of their own for every fourth position, to hide the latency of additions.
@@ -25492,7 +25988,7 @@ struct embedding_bag : detail::table_layer<Dim, Options...> {
         auto third = at.zero();
         auto fourth = at.zero();
         const auto add = [&](auto& sum, std::int32_t id) {
-          if (!is_padding(id)) sum += at(team.parameters + id * width);
+          if (!is_padding(id)) sum += at(table + id * width);
         };
         std::ptrdiff_t t = 0;
         for (; t + 4 <= length; t += 4) {
@@ -25832,8 +26328,10 @@ struct mean_over_positions {
       const auto divisor = static_cast<scalar>(length < 1 ? 1 : length);
       const scalar* dy = team.dy(b);
       scalar* dx = team.dx(b);
-      team.map(length, features,
-               [&](std::ptrdiff_t t, const auto& at) { at.put(dx + t * features, at(dy) / divisor); });
+      team.map(features, [&](const auto& at) {
+        const auto share = at(dy) / divisor;
+        for (std::ptrdiff_t t = 0; t < length; ++t) at.put(dx + t * features, share);
+      });
       team.fill((positions - length) * features, dx + length * features, scalar{0});
     }
   }
@@ -26628,21 +27126,21 @@ struct rms_norm : detail::row_norm<false, Options...> {
 
 namespace pergrad::inline v0_1 {
 
-/// `linear<Outputs>` on `{features}`, or position by position on `{positions, features}`. Option: `no_bias`.
-/// PyTorch: `nn.Linear`; parameters: weight `[Outputs, features]`, then bias.
-template <std::size_t Outputs, class... Options>
+/// `linear<OutFeatures>` on `{features}`, or position by position on `{positions, features}`. Option: `no_bias`.
+/// PyTorch: `nn.Linear`; parameters: weight `[OutFeatures, features]`, then bias.
+template <std::size_t OutFeatures, class... Options>
 struct linear {
   static constexpr const char* name = "linear";
   static constexpr detail::window_options options = detail::gather<detail::window_options, Options...>();
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
-    return in.rank() == 1 ? shape{Outputs} : shape{in.e0, Outputs};
+    return in.rank() == 1 ? shape{OutFeatures} : shape{in.e0, OutFeatures};
   }
   [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
     const std::size_t positions = in.rank() == 1 ? 1 : in.e0;
     return {.in_channels = in.rank() == 1 ? in.e0 : in.e1,
             .in_size = {positions, 1},
-            .out_channels = Outputs,
+            .out_channels = OutFeatures,
             .out_size = {positions, 1},
             .bias = options.bias};
   }
@@ -26650,7 +27148,7 @@ struct linear {
     constexpr bool only_bias = !options.stride_given && options.padding == extent{0} && options.dilation == extent{1} &&
                                options.groups == 1 && !options.output_padding_given && !options.unknown_given;
     if (!only_bias) return detail::mistake::option_not_offered;
-    if (Outputs == 0) return detail::mistake::zero_is_no_size;
+    if (OutFeatures == 0) return detail::mistake::zero_is_no_size;
     return in.rank() > 2 ? detail::mistake::needs_features : detail::mistake::none;
   }
 };
@@ -26844,7 +27342,7 @@ struct lstm : detail::recurrent<detail::lstm_cell, Hidden, Options...> {};
 namespace pergrad::inline v0_1 {
 
 /// `multihead_attention<Heads, Options...>` on `{positions, features}`, of any length each; keeps the shape. Heads must
-/// divide the features. Options in any order: `causal`, `no_bias`, `kv_bias`, `attention_dropout<std::ratio<1, 10>>`.
+/// divide the features. Options in any order: `causal`, `no_bias`, `kv_bias`, `attention_dropout<0.1>`.
 /// PyTorch: `nn.MultiheadAttention(features, Heads, batch_first=True)` with x as query, key and value; parameters:
 /// in_proj_weight `[3 features, features]`, in_proj_bias, bias_k and bias_v with `kv_bias`, out_proj.weight
 /// `[features, features]`, out_proj.bias. Positions beyond a sample's length are not seen by any other.
@@ -26938,6 +27436,66 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
     return {false, at.queries, at.features, at.query, at.query_step};
   }
 };
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/not_offered.hpp - names of PyTorch's layers that are not here: a network with one says what to take
+//
+// They stand in a namespace of their own: a layer of the same name hides its stand-in.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// Keeps its place in a network until the network's examination, which says `What`.
+template <mistake What>
+struct layer_not_offered {
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
+  [[nodiscard]] static constexpr mistake check(shape /*in*/) noexcept { return What; }
+};
+
+}  // namespace detail
+
+namespace not_offered {
+
+// clang-format off
+struct softmax : detail::layer_not_offered<detail::mistake::softmax_is_in_the_loss> {};
+struct log_softmax : softmax {};
+struct softmax2d : softmax {};
+struct softmin : softmax {};
+
+struct relu6 : detail::layer_not_offered<detail::mistake::activation_not_offered> {};
+struct hardtanh : relu6 {};
+struct hardswish : relu6 {};
+struct hardsigmoid : relu6 {};
+struct log_sigmoid : relu6 {};
+struct mish : relu6 {};
+struct prelu : relu6 {};
+struct selu : relu6 {};
+struct celu : relu6 {};
+struct softsign : relu6 {};
+struct tanhshrink : relu6 {};
+struct glu : relu6 {};
+
+struct dropout1d : detail::layer_not_offered<detail::mistake::layer_of_pytorch_not_offered> {};
+struct dropout2d : dropout1d {};
+struct dropout3d : dropout1d {};
+struct alpha_dropout : dropout1d {};
+struct adaptive_max_pool1d : dropout1d {};
+struct adaptive_max_pool2d : dropout1d {};
+struct adaptive_max_pool3d : dropout1d {};
+struct local_response_norm : dropout1d {};
+struct identity : dropout1d {};
+struct pixel_shuffle : dropout1d {};
+struct zero_pad2d : dropout1d {};
+struct unflatten : dropout1d {};
+
+struct sync_batch_norm : detail::layer_not_offered<detail::mistake::mixes_samples> {};
+struct lazy_batch_norm2d : sync_batch_norm {};
+// clang-format on
+
+}  // namespace not_offered
+// Not a declaration of them here: behind a name of the library's own, they are not found.
+using namespace not_offered;  // NOLINT(google-build-using-namespace)
 
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/pools.hpp - the maximum or the mean of each window of a sequence, an image or a volume
@@ -27292,19 +27850,27 @@ struct flatten {
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.size()}; }
 };
 
+namespace detail {
+
+/// `Output` names the shape, for messages.
+template <class Output>
+struct reshape_to {
+  static constexpr const char* name = "reshape";
+  static constexpr bool is_reshape = true;
+  [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return Output::value; }
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    // Numbers become no ids, and nobody knows the lengths of what is cut anew.
+    if (Output::value.ids != 0 || Output::value.varying_axis() != 0) return mistake::option_not_offered;
+    return Output::value.size() == in.size() ? mistake::none : mistake::reshape_changes_size;
+  }
+};
+
+}  // namespace detail
+
 /// `reshape<shape{...}>` of as many values as the input has, in PyTorch's order. PyTorch: `nn.Unflatten`,
 /// `x.reshape(...)`. An executor copies only where the next layer needs another order in memory.
 template <shape Output>
-struct reshape {
-  static constexpr const char* name = "reshape";
-  static constexpr bool is_reshape = true;
-  [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return Output; }
-  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    // Numbers become no ids, and nobody knows the lengths of what is cut anew.
-    if (Output.ids != 0 || Output.varying_axis() != 0) return detail::mistake::option_not_offered;
-    return Output.size() == in.size() ? detail::mistake::none : detail::mistake::reshape_changes_size;
-  }
-};
+using reshape = detail::reshape_to<detail::shape_name<Output>>;
 
 /// y[j, i] = x[i, j]. Between layers that take (positions, features) and those that take (channels, positions), such as
 /// `conv1d`. No value moves: both are the same sequence in memory. PyTorch: `x.transpose(1, 2)`.
@@ -27391,7 +27957,7 @@ namespace pergrad::inline v0_1 {
 
 /// `scaled_dot_product_attention<Heads, Options...>` from `{positions, 3 features}`, queries, keys and values side by
 /// side, to `{positions, features}`, of any length each. Three times the heads must divide the width of the input.
-/// Options in any order: `causal`, `attention_dropout<std::ratio<1, 10>>`. No parameters. PyTorch:
+/// Options in any order: `causal`, `attention_dropout<0.1>`. No parameters. PyTorch:
 /// `torch.nn.functional.scaled_dot_product_attention` for every head. Positions beyond a sample's length are not seen
 /// by any other.
 template <std::size_t Heads, class... Options>
@@ -27607,21 +28173,21 @@ namespace pergrad::inline v0_1 {
 struct pre_norm {};
 /// Option of `transformer_encoder_layer`: GELU instead of ReLU. PyTorch: `activation="gelu"`.
 struct gelu_activation {};
-/// Option of `transformer_encoder_layer`: `dropout_rate<std::ratio<1, 10>>`. Without it nothing is dropped. PyTorch:
+/// Option of `transformer_encoder_layer`: `dropout_rate<0.1>`. Without it nothing is dropped. PyTorch:
 /// `dropout=0.1`, which is PyTorch's default.
-template <class Probability>
+template <probability Probability>
 struct dropout_rate {};
 
 namespace detail {
 
 /// The end of a block's feed-forward part: y = x2 + dropout(W x + b), back to as many features as the block has, which
 /// only its second input knows. Parameters: weight `[features, hidden]`, bias.
-template <class Probability>
+template <probability Probability>
 struct feed_forward_end {
   static constexpr const char* name = "residual_linear";
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
-  static constexpr bool drops = Probability::num != 0;
+  static constexpr bool drops = Probability.numerator != 0;
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/, shape second) noexcept {
     return {second.e0, second.e1};
@@ -27633,7 +28199,9 @@ struct feed_forward_end {
   [[nodiscard]] static constexpr block_list<2> blocks(shape in, shape second) noexcept {
     return {{{"weight", {second.e1, in.e1}}, {"bias", {second.e1}}}};
   }
-  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Probability::num, Probability::den}; }
+  [[nodiscard]] static constexpr auto settings() noexcept {
+    return std::array{Probability.numerator, Probability.denominator};
+  }
   [[nodiscard]] static constexpr std::size_t saved_count(shape /*in*/, shape second) noexcept {
     return drops ? second.size() : 0;
   }
@@ -27712,7 +28280,7 @@ struct feed_forward_end {
 /// What the options of a `transformer_encoder_layer` say, in any order.
 template <class... Options>
 struct transformer_options {
-  using rate = std::ratio<0>;
+  static constexpr probability rate = 0;
   static constexpr bool norm_first = false;
   static constexpr bool with_gelu = false;
 };
@@ -27724,9 +28292,9 @@ template <class... Rest>
 struct transformer_options<gelu_activation, Rest...> : transformer_options<Rest...> {
   static constexpr bool with_gelu = true;
 };
-template <std::intmax_t Numerator, std::intmax_t Denominator, class... Rest>
-struct transformer_options<dropout_rate<std::ratio<Numerator, Denominator>>, Rest...> : transformer_options<Rest...> {
-  using rate = typename std::ratio<Numerator, Denominator>::type;
+template <probability Probability, class... Rest>
+struct transformer_options<dropout_rate<Probability>, Rest...> : transformer_options<Rest...> {
+  static constexpr probability rate = Probability;
 };
 template <class Unknown, class... Rest>
 struct transformer_options<Unknown, Rest...> : transformer_options<Rest...> {
@@ -27735,8 +28303,8 @@ struct transformer_options<Unknown, Rest...> : transformer_options<Rest...> {
 
 template <std::size_t Heads, std::size_t FeedForward, class Options>
 struct transformer_block {
-  using rate = typename Options::rate;
-  static constexpr bool drops = rate::num != 0;
+  static constexpr probability rate = Options::rate;
+  static constexpr bool drops = rate.numerator != 0;
   using drop = std::conditional_t<drops, sequential<dropout<rate>>, sequential<>>;
   using attention =
       std::conditional_t<drops, multihead_attention<Heads, attention_dropout<rate>>, multihead_attention<Heads>>;
@@ -27770,7 +28338,7 @@ struct transformer_block<Heads, FeedForward, Options> {
 
 /// `transformer_encoder_layer<Heads, FeedForward, Options...>` on `{positions, features}`, of any length each; keeps
 /// the shape. Heads must divide the features; `FeedForward` is the width between the two linear layers. Options in any
-/// order: `pre_norm`, `gelu_activation`, `dropout_rate<std::ratio<1, 10>>`. PyTorch: `nn.TransformerEncoderLayer(
+/// order: `pre_norm`, `gelu_activation`, `dropout_rate<0.1>`. PyTorch: `nn.TransformerEncoderLayer(
 /// features, Heads, FeedForward, dropout, batch_first=True)`; parameters in its order: those of the attention, linear1,
 /// linear2, norm1, norm2.
 template <std::size_t Heads, std::size_t FeedForward, class... Options>
@@ -27973,6 +28541,8 @@ struct binary_cross_entropy_with_logits {
     }
     return true;
   }
+  /// The least and the largest target, for messages.
+  [[nodiscard]] static constexpr std::array<int, 2> target_limits(shape /*output*/) noexcept { return {0, 1}; }
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
                                        std::span<Scalar> dy) noexcept {
@@ -28017,6 +28587,10 @@ struct cross_entropy {
       if (target < 0 || static_cast<std::size_t>(target) >= output.size()) return false;
     }
     return true;
+  }
+  /// The least and the largest target, for messages.
+  [[nodiscard]] static constexpr std::array<std::int32_t, 2> target_limits(shape output) noexcept {
+    return {0, static_cast<std::int32_t>(output.size()) - 1};
   }
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
@@ -28103,6 +28677,36 @@ struct mean_squared_error {
     return sum / count;
   }
 };
+
+}  // namespace pergrad::inline v0_1
+// pergrad/losses/not_offered.hpp - names of PyTorch's losses that are not here: a batch with one says what to take
+//
+// They stand in a namespace of their own: a loss of the same name hides its stand-in.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+struct loss_not_offered {};
+}  // namespace detail
+
+namespace not_offered {
+
+// clang-format off
+struct cross_entropy_loss : detail::loss_not_offered {};
+struct nll_loss : detail::loss_not_offered {};
+struct mse_loss : detail::loss_not_offered {};
+struct l1_loss : detail::loss_not_offered {};
+struct smooth_l1_loss : detail::loss_not_offered {};
+struct binary_cross_entropy : detail::loss_not_offered {};
+struct bce_loss : detail::loss_not_offered {};
+struct bce_with_logits_loss : detail::loss_not_offered {};
+struct kl_div_loss : detail::loss_not_offered {};
+struct hinge_loss : detail::loss_not_offered {};
+struct ctc_loss : detail::loss_not_offered {};
+// clang-format on
+
+}  // namespace not_offered
+using namespace not_offered;  // NOLINT(google-build-using-namespace)
 
 }  // namespace pergrad::inline v0_1
 // pergrad/privacy/accounting/calibrate.hpp - the noise, or the number of steps, that keeps to a target (epsilon,
@@ -28210,116 +28814,164 @@ namespace detail {
 }
 
 }  // namespace pergrad::inline v0_1
-// pergrad/train/classifier.hpp - accuracy and loss of a classifier on public data
+// pergrad/train/check_records.hpp - what the owner of a data set should look at before training on it
+//
+// A private trainer cannot tell: what it said of the records would be a release of them. It trains on records of NaN,
+// or on none, without a word. Everything here is a private value.
 
-// pergrad/train/predict.hpp - records that the caller says are public, and a network's outputs for them
+#include <map>
+#include <numeric>
 
-namespace pergrad::inline v0_1 {
+namespace pergrad::inline v0_1::unprotected {
 
-/// Records that anybody may know, such as a test set: what is computed from them is no private value. That they are is
-/// a promise of whoever writes this; training records are not. Holds a view: a `dataset`, or the inputs of records in
-/// one contiguous array.
-template <class View>
-class public_records {
- public:
-  template <class Records>
-  explicit constexpr public_records(const Records& records) : view_{records} {}
-  [[nodiscard]] constexpr const View& view() const noexcept { return view_; }
+/// What `check` found. Counts are of records unless they say otherwise; record numbers are those of the first one.
+struct records_report {
+  std::size_t records = 0;
+  std::size_t with_nan = 0;  ///< a NaN among the inputs that are there
+  std::size_t with_infinity = 0;
+  std::size_t first_not_finite = 0;  ///< of either; meaningless if both are 0
+  std::size_t targets_not_finite = 0;
+  std::vector<std::size_t> constant_columns;  ///< places in a record that have the same value in all of them
+  std::size_t duplicates = 0;                 ///< inputs and targets are those of an earlier record
+  std::size_t same_inputs_other_targets = 0;  ///< inputs are those of an earlier record, targets are not
+  std::map<double, std::size_t> labels;       ///< of one target a record: how many have each value, for up to 1000
+  bool more_labels = false;                   ///< there are more than 1000
+  std::size_t shortest = 0;                   ///< lengths; all the same where they do not vary
+  std::size_t longest = 0;
+  double mean_length = 0;
+  double smallest = std::numeric_limits<double>::infinity();  ///< finite input value
+  double largest = -std::numeric_limits<double>::infinity();
 
- private:
-  View view_;
-};
-template <class Value, class Target>
-public_records(const dataset<Value, Target>&) -> public_records<dataset<Value, Target>>;
-template <detail::array Inputs>
-public_records(const Inputs& inputs)
-    -> public_records<std::span<std::remove_reference_t<decltype(*std::data(inputs))>>>;
-
-namespace detail {
-
-/// Asks nothing of the outputs.
-struct no_loss {
-  static constexpr bool on_device = true;
-  template <class Scalar>
-  using target = std::uint8_t;
-  [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
-  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.size() > 0; }
-  [[nodiscard]] static constexpr bool valid(shape /*output*/, std::span<const std::uint8_t> /*targets*/) noexcept {
-    return true;
+  /// Nothing that most people would want to mend: records, numbers that are finite, no duplicate, no constant column.
+  [[nodiscard]] bool clean() const noexcept {
+    return records != 0 && with_nan == 0 && with_infinity == 0 && targets_not_finite == 0 && duplicates == 0 &&
+           same_inputs_other_targets == 0 && constant_columns.empty();
   }
-  template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::uint8_t> targets,
-                                       std::span<Scalar> dy) noexcept {
-    return evaluate(y.data(), y.size(), targets.data(), dy.data());
-  }
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* /*y*/, std::size_t count,
-                                                  const std::uint8_t* /*targets*/, Scalar* dy) noexcept {
-    for (std::size_t i = 0; i < count; ++i) dy[i] = 0;
-    return 0;
-  }
-};
-
-/// f(gradients of some records, number of the first, how many), until all records had their turn.
-template <class Loss, class Executor, class Network, class Records, class Function>
-void in_chunks(const Executor& executor, const Network& network, const Records& records, const Function& f) {
-  constexpr std::size_t chunk = 1024;
-  tape<Network> tape{executor, max_batch{std::min(chunk, std::max<std::size_t>(1, records.size()))}};
-  std::vector<std::uint32_t> ids;
-  for (std::size_t first = 0; first < records.size(); first += chunk) {
-    ids.clear();
-    for (std::size_t i = first; i < std::min(first + chunk, records.size()); ++i) {
-      ids.push_back(static_cast<std::uint32_t>(i));
+  /// A few lines for people.
+  [[nodiscard]] std::string text() const {
+    std::string lines = std::to_string(records) + " records\n";
+    if (records == 0) return lines;
+    const auto line = [&](std::size_t count, const char* what) {
+      if (count != 0) lines += std::to_string(count) + what + "\n";
+    };
+    line(with_nan, " have a NaN among their inputs");
+    line(with_infinity, " have an infinity among their inputs");
+    if (with_nan + with_infinity != 0)
+      lines += "the first of them is record " + std::to_string(first_not_finite) + "\n";
+    line(targets_not_finite, " have a target that is not finite");
+    line(duplicates, " are duplicates of an earlier one");
+    line(same_inputs_other_targets, " have the inputs of an earlier one, and other targets");
+    if (smallest <= largest) {
+      lines += "input values from " + std::to_string(smallest) + " to " + std::to_string(largest) + "\n";
     }
-    const batch<Network, Loss> samples{records, ids};
-    f(per_sample_gradients(network, Loss{}, samples, tape), first, ids.size());
+    if (!constant_columns.empty()) {
+      lines += std::to_string(constant_columns.size()) + " input columns are constant: ";
+      for (std::size_t i = 0; i < std::min<std::size_t>(10, constant_columns.size()); ++i) {
+        lines += (i == 0 ? "" : ", ") + std::to_string(constant_columns[i]);
+      }
+      lines += constant_columns.size() > 10 ? ", ...\n" : "\n";
+    }
+    if (shortest != longest) {
+      lines += "lengths from " + std::to_string(shortest) + " to " + std::to_string(longest) + ", on average " +
+               std::to_string(mean_length) + "\n";
+    }
+    if (more_labels) lines += "more than 1000 different targets\n";
+    for (const auto& [label, count] : labels) {
+      if (labels.size() > 100) break;
+      char number[32];
+      std::snprintf(number, sizeof number, "%.6g", label);
+      lines += std::string{"target "} + number + ": " + std::to_string(count) + "\n";
+    }
+    return lines;
   }
-}
+};
 
-}  // namespace detail
+/// Looks at every record, for the data's owner: each number of the result is a private value. Of samples with lengths
+/// of their own, what lies beyond a length is not looked at; columns are those that all samples have. Takes the time of
+/// sorting the records.
+template <class Value, class Target>
+[[nodiscard]] records_report check(const dataset<Value, Target>& records) {
+  records_report found;
+  const shape input = records.input_shape();
+  const std::size_t width = input.size() / std::max<std::size_t>(1, input.e0);  // values a position
+  const bool varies = input.varying_axis() != 0;
+  const auto values_of = [&](std::size_t record) { return varies ? records.length(record) * width : input.size(); };
+  const auto finite = [](auto value) {
+    if constexpr (std::is_floating_point_v<decltype(value)>) return std::isfinite(value);
+    return true;
+  };
+  found.records = records.size();
+  if (found.records == 0) return found;
+  found.shortest = std::numeric_limits<std::size_t>::max();
+  std::vector<bool> varying(input.size());
+  std::size_t columns = input.size();
+  std::size_t positions = 0;
+  for (std::size_t record = 0; record < found.records; ++record) {
+    const Value* values = records.input(record);
+    const std::size_t count = values_of(record);
+    bool has_nan = false;
+    bool has_infinity = false;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (finite(values[i])) {
+        found.smallest = std::min(found.smallest, static_cast<double>(values[i]));
+        found.largest = std::max(found.largest, static_cast<double>(values[i]));
+      } else if (std::isnan(static_cast<double>(values[i]))) {
+        has_nan = true;
+      } else {
+        has_infinity = true;
+      }
+      if (record != 0 && values[i] != records.input(0)[i]) varying[i] = true;
+    }
+    columns = std::min(columns, count);
+    if ((has_nan || has_infinity) && found.with_nan + found.with_infinity == 0) found.first_not_finite = record;
+    found.with_nan += has_nan ? 1U : 0U;
+    found.with_infinity += has_infinity ? 1U : 0U;
+    const std::size_t length = records.length(record);
+    found.shortest = std::min(found.shortest, length);
+    found.longest = std::max(found.longest, length);
+    positions += length;
+    if constexpr (std::is_arithmetic_v<Target>) {
+      const auto targets = records.targets(record);
+      const bool all_finite = std::all_of(targets.begin(), targets.end(), finite);
+      found.targets_not_finite += all_finite ? 0U : 1U;
+      if (targets.size() == 1 && all_finite && !found.more_labels) {
+        ++found.labels[static_cast<double>(targets[0])];
+        if (found.labels.size() > 1000) {
+          found.labels.clear();
+          found.more_labels = true;
+        }
+      }
+    }
+  }
+  found.mean_length = static_cast<double>(positions) / static_cast<double>(found.records);
+  for (std::size_t i = 0; i < columns && found.records > 1; ++i) {
+    if (!varying[i]) found.constant_columns.push_back(i);
+  }
 
-namespace unprotected {
-
-/// The same for records of any kind: outputs for training records are private values.
-template <executor Executor, class Network>
-requires(!pergrad::detail::is_explained<Network>)
-    [[nodiscard]] std::vector<typename Network::scalar> predict(const Executor& executor, const Network& network,
-                                                                std::span<const typename Network::input_value> inputs,
-                                                                std::span<const std::uint32_t> lengths = {}) {
-  using value = typename Network::input_value;
-  constexpr std::size_t width = Network::output_shape.size();
-  const std::vector<std::uint8_t> no_targets(inputs.size() / Network::input_shape.size());
-  const dataset<value, std::uint8_t> records{inputs, no_targets, Network::input_shape, 1, lengths};
-  std::vector<typename Network::scalar> found(records.size() * width);
-  pergrad::detail::in_chunks<pergrad::detail::no_loss>(
-      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
-        const auto here = std::span{found}.subspan(first * width, count * width);
-        unprotected::evaluate_into(executor, here, outputs(gradients));
-      });
+  // Equal records lie side by side once they are sorted by their bytes, the earliest first.
+  std::vector<std::size_t> order(found.records);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto compare_inputs = [&](std::size_t a, std::size_t b) {
+    if (values_of(a) != values_of(b)) return values_of(a) < values_of(b) ? -1 : 1;
+    return std::memcmp(records.input(a), records.input(b), values_of(a) * sizeof(Value));
+  };
+  const auto compare_targets = [&](std::size_t a, std::size_t b) {
+    return std::memcmp(records.targets(a).data(), records.targets(b).data(), records.targets(a).size_bytes());
+  };
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const int inputs = compare_inputs(a, b);
+    const int targets = inputs != 0 ? 0 : compare_targets(a, b);
+    return inputs != 0 ? inputs < 0 : targets != 0 ? targets < 0 : a < b;
+  });
+  for (std::size_t i = 1; i < found.records; ++i) {
+    if (compare_inputs(order[i - 1], order[i]) != 0) continue;
+    ++(compare_targets(order[i - 1], order[i]) == 0 ? found.duplicates : found.same_inputs_other_targets);
+  }
   return found;
 }
 
-}  // namespace unprotected
-
-/// Outputs `[records][output shape]` of a network in evaluation, for any number of records that are public and lie one
-/// after the other in an array of inputs; `lengths`: one a record where they vary. Allocates. Throws
-/// std::invalid_argument or std::out_of_range as `dataset` does.
-template <executor Executor, class Network, class Inputs>
-requires(!detail::is_explained<Network>)
-    [[nodiscard]] std::vector<typename Network::scalar> predict(const Executor& executor, const Network& network,
-                                                                const public_records<Inputs>& inputs,
-                                                                std::span<const std::uint32_t> lengths = {}) {
-  return unprotected::predict(executor, network, inputs.view(), lengths);
-}
-/// Of inputs that nobody says are public, and of a network that is explained to be wrong.
-template <executor Executor, class Network, class Inputs>
-[[nodiscard]] std::vector<float> predict(const Executor& /*executor*/, const Network& /*network*/,
-                                         const Inputs& /*inputs*/, std::span<const std::uint32_t> /*lengths*/ = {}) {
-  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Inputs>{});
-  return {};
-}
-
-}  // namespace pergrad::inline v0_1
+}  // namespace pergrad::inline v0_1::unprotected
+// pergrad/train/classifier.hpp - accuracy and loss of a classifier on public data
 
 namespace pergrad::inline v0_1 {
 
@@ -28375,6 +29027,20 @@ template <executor Executor, class Network, class Records>
 [[nodiscard]] classifier_result evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
                                                     const Records& /*records*/) {
   if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
+  return {};
+}
+/// Of other targets than classes, and without an executor.
+template <executor Executor, class Network, class Value, class Target>
+requires(!detail::is_explained<Network> && !std::is_same_v<Target, std::int32_t>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
+                        const public_records<dataset<Value, Target>>& /*records*/) {
+  static_cast<void>(error::records_of_another_type<dataset<Value, std::int32_t>, dataset<Value, Target>>{});
+  return {};
+}
+template <class First, class... Rest>
+requires(!executor<First>) [[nodiscard]] classifier_result
+    evaluate_classifier(const First& /*first*/, const Rest&... /*rest*/) {
+  static_cast<void>(error::needs_an_executor<error::function::evaluate_classifier, First>{});
   return {};
 }
 

@@ -69,6 +69,10 @@ concept has_value = requires(float x) {
   { Layer::value(x) } -> std::convertible_to<float>;
 };
 template <class Layer>
+concept has_derivative = requires(float x) {
+  { Layer::derivative(x, x) } -> std::convertible_to<float>;
+};
+template <class Layer>
 concept is_reshape = requires {
   requires Layer::is_reshape;
 };

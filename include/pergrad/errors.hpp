@@ -112,6 +112,9 @@ template <class Where, class Layer, class Given> struct zero_is_no_size : instea
 template <class Where, class Layer, class Given> struct option_not_offered : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/layers.md"); return 0; }
 };
+template <class Where, class Layer, class Given> struct no_derivative : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer with value(x) needs its slope: template <class Value> static Value derivative(Value x, Value y), with y = value(x); see docs/custom_layers.md"); return 0; }
+};
 template <class Where, class Layer, class Given> struct softmax_is_in_the_loss : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "the loss takes the softmax: leave it out, end the network in pergrad::linear<classes> and train with pergrad::cross_entropy; see docs/layers.md"); return 0; }
 };
@@ -201,6 +204,9 @@ template <class... Given> struct step_draws_from_all_records {
 };
 template <class... Given> struct optimizer_of_no_network {
   static_assert(never<Given...>, "an optimizer names its network's type, and takes a learning rate: pergrad::sgd<net_type> optimizer{pergrad::learning_rate{0.1}}; see docs/expressions.md");
+};
+template <class Network> struct network_is_not_called {
+  static_assert(never<Network>, "a network is no function, an executor evaluates it: pergrad::predict(exec, net, pergrad::public_records{inputs}); see docs/expressions.md");
 };
 template <class Function, class... Given> struct not_made_of_this {
   static_assert(never<Function>, "a trainer is made of an executor, a network, a loss, options and perhaps a generator: pergrad::dp_sgd trainer{exec, net, pergrad::cross_entropy{}, options}; see docs/quickstart.md");

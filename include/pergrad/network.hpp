@@ -15,8 +15,10 @@
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/detail/executors.hpp>
+#include <pergrad/errors.hpp>
 #include <pergrad/graph/gate.hpp>
 #include <pergrad/graph/graph.hpp>
+#include <pergrad/graph/stand_ins.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/shape.hpp>
 
@@ -100,6 +102,24 @@ class static_network {
     static_network copy{detail::aligned_buffer<Scalar>{mine.size(), "a network's parameters"}};
     std::copy(mine.begin(), mine.end(), copy.parameters_.data());
     return copy;
+  }
+
+  // What a network has in PyTorch. Compilers show these lines.
+  // clang-format off
+  template <class Any>
+  void forward(const Any&) const = delete;  // write pergrad::predict(exec, net, pergrad::public_records{inputs})
+  template <class... Any>
+  void train(const Any&...) const = delete;  // a network has no mode, trainers drop values, predict does not: leave it out
+  void eval() const = delete;  // a network has no mode, trainers drop values, predict does not: leave it out
+  void zero_grad() const = delete;  // a network keeps no gradients: leave it out
+  template <class... Any>
+  void to(const Any&...) const = delete;  // the executor says where: net_type net{exec, pergrad::kaiming_uniform{1}}
+  void state_dict() const = delete;  // write pergrad::save_parameters(net, "net.safetensors")
+  // clang-format on
+  template <class... Any>
+  error::explained operator()(const Any&... /*inputs*/) const {
+    static_cast<void>(error::network_is_not_called<static_network>{});
+    return {};
   }
 
   /// All parameters, layer after layer, each in PyTorch's order: weight `[out, in / groups, kh, kw]`, then bias.

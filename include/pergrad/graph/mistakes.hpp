@@ -17,6 +17,7 @@ enum class mistake {
   no_forward,
   no_backward,
   no_factors,
+  no_derivative,
   factors_do_not_cover,
   factor_outside_tape,
   mixes_samples,

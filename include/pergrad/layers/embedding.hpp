@@ -92,9 +92,10 @@ struct embedding : detail::table_layer<Dim, Options...> {
     constexpr auto width = static_cast<std::ptrdiff_t>(Dim);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       const std::int32_t* ids = team.ids(b);
+      const auto* table = team.parameters;
       auto* y = team.y(b);
       team.map(static_cast<std::ptrdiff_t>(team.in.e0), width,
-               [&](std::ptrdiff_t t, const auto& at) { at.put(y + t * width, at(team.parameters + ids[t] * width)); });
+               [=](std::ptrdiff_t t, const auto& at) { at.put(y + t * width, at(table + ids[t] * width)); });
     }
   }
   /// Nothing to do: ids have no gradient, and the table's is derived from its factors.

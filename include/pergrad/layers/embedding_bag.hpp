@@ -44,6 +44,7 @@ struct embedding_bag : detail::table_layer<Dim, Options...> {
       const std::int32_t* ids = team.ids(b);
       const std::ptrdiff_t length = team.length(b);
       const auto divisor = divisor_of(team, ids, length);
+      const scalar* table = team.parameters;
       scalar* y = team.y(b);
       team.map(width, [&](const auto& at) {
         // Chains of their own for every fourth position, to hide the latency of additions.
@@ -52,7 +53,7 @@ struct embedding_bag : detail::table_layer<Dim, Options...> {
         auto third = at.zero();
         auto fourth = at.zero();
         const auto add = [&](auto& sum, std::int32_t id) {
-          if (!is_padding(id)) sum += at(team.parameters + id * width);
+          if (!is_padding(id)) sum += at(table + id * width);
         };
         std::ptrdiff_t t = 0;
         for (; t + 4 <= length; t += 4) {

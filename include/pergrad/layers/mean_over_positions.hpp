@@ -49,8 +49,10 @@ struct mean_over_positions {
       const auto divisor = static_cast<scalar>(length < 1 ? 1 : length);
       const scalar* dy = team.dy(b);
       scalar* dx = team.dx(b);
-      team.map(length, features,
-               [&](std::ptrdiff_t t, const auto& at) { at.put(dx + t * features, at(dy) / divisor); });
+      team.map(features, [&](const auto& at) {
+        const auto share = at(dy) / divisor;
+        for (std::ptrdiff_t t = 0; t < length; ++t) at.put(dx + t * features, share);
+      });
       team.fill((positions - length) * features, dx + length * features, scalar{0});
     }
   }

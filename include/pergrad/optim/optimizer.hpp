@@ -172,8 +172,10 @@ class optimizer_steps {
       static_cast<void>(error::needs_an_executor<error::function::step, First>{});
     }
   }
-  // Compilers show these lines.
-  void step() = delete;       // write optimizer.step(exec, net, update, pergrad::expected_batch_size{256})
+  template <class Nothing = void>
+  void step() {
+    static_cast<void>(error::needs_an_executor<error::function::step, Nothing>{});
+  }
   void zero_grad() = delete;  // nothing is left over from a step: leave it out
 
  protected:

@@ -25,8 +25,9 @@ namespace detail {
 
 inline constexpr double largest_double = std::numeric_limits<double>::max();
 
-/// Base of the strong types: `Derived` says its name, what it needs and which values it holds. It deletes the conversion
-/// from a plain number in a line that compilers show; inherited, g++ 12 would take the explicit one in its place.
+/// Base of the strong types: `Derived` says its name, what it needs and which values it holds. It deletes the
+/// conversion from a plain number in a line that compilers show; inherited, g++ 12 would take the explicit one in its
+/// place.
 template <class Derived>
 class checked_number {
  public:
@@ -61,7 +62,8 @@ struct l2_clip_norm : detail::checked_number<l2_clip_norm> {
 struct noise_multiplier : detail::checked_number<noise_multiplier> {
   using detail::checked_number<noise_multiplier>::checked_number;
   template <std::same_as<double> Plain>
-  noise_multiplier(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::noise_multiplier{1.1}
+  noise_multiplier(Plain) =
+      delete;  // a plain number does not say what it stands for: write pergrad::noise_multiplier{1.1}
   static constexpr const char* name = "noise_multiplier";
   static constexpr const char* need = "finite and not negative";
   [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0 && x <= detail::largest_double; }
@@ -71,7 +73,8 @@ struct noise_multiplier : detail::checked_number<noise_multiplier> {
 struct sampling_probability : detail::checked_number<sampling_probability> {
   using detail::checked_number<sampling_probability>::checked_number;
   template <std::same_as<double> Plain>
-  sampling_probability(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::sampling_probability{0.01}
+  sampling_probability(Plain) =
+      delete;  // a plain number does not say what it stands for: write pergrad::sampling_probability{0.01}
   static constexpr const char* name = "sampling_probability";
   static constexpr const char* need = "in [0, 1]";
   [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0 && x <= 1; }
@@ -81,7 +84,8 @@ struct sampling_probability : detail::checked_number<sampling_probability> {
 struct expected_batch_size : detail::checked_number<expected_batch_size> {
   using detail::checked_number<expected_batch_size>::checked_number;
   template <std::same_as<double> Plain>
-  expected_batch_size(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::expected_batch_size{256}
+  expected_batch_size(Plain) =
+      delete;  // a plain number does not say what it stands for: write pergrad::expected_batch_size{256}
   static constexpr const char* name = "expected_batch_size";
   static constexpr const char* need = "finite and positive";
   [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
@@ -128,10 +132,10 @@ enum class neighbouring { add_or_remove_one, replace_one };
 /// What a training run may spend in total.
 struct privacy_budget {
   constexpr privacy_budget(pergrad::epsilon most, pergrad::delta at) noexcept : max_epsilon{most}, delta{at} {}
-  template <class First, class Second>
-  requires(std::is_arithmetic_v<First> || std::is_arithmetic_v<Second>)
-      // plain numbers do not say what they stand for: write pergrad::privacy_budget{pergrad::epsilon{3.0}, pergrad::delta{1e-5}}
-      privacy_budget(First, Second) = delete;
+  // clang-format off
+  template <class First, class Second> requires(std::is_arithmetic_v<First> || std::is_arithmetic_v<Second>)
+  privacy_budget(First, Second) = delete;  // write pergrad::privacy_budget{pergrad::epsilon{3.0}, pergrad::delta{1e-5}}
+  // clang-format on
 
   pergrad::epsilon max_epsilon;
   pergrad::delta delta;
