@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# examples/run_cuda.sh [FLAGS...] - finds or installs nvcc and what else is missing, builds examples/fashion_mnist.cu for
+# examples/run_cuda.sh [FLAGS...] - finds or installs nvcc and what else is missing, builds examples/09_fashion_mnist.cu for
 # the GPU of this machine (for Orin, Hopper and Thor, with PTX for later ones, where there is none) and runs it with
 # FLAGS in the current folder; --help shows them. Without a usable GPU: one line that says what is missing, exit code 3.
 set -eu
@@ -15,6 +15,7 @@ nvcc=$(sh "$root/.ci/find_nvcc.sh") || {
     exit 3
   }
 }
+echo "building fashion_mnist_cuda ..." >&2
 sh "$root/.ci/install.sh" g++ cmake ninja-build libcli11-dev nlohmann-json3-dev zlib1g-dev dataset-fashion-mnist
 
 # "8.7" of the first GPU becomes 87; nothing if nobody knows of one, or if nvcc does not know it: then what

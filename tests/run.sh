@@ -1,23 +1,26 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # tests/run.sh [--all] [CTEST OPTIONS...] - installs what the tests need and is missing, builds them into build/tests,
-# runs them. With --all those that search take their time, programs for a GPU are compiled for all kinds, and newer clangs
-# compile the kernels.
+# runs them. With --all those that search take their time, programs for a GPU are compiled for all kinds, newer clangs
+# compile the kernels, and a browser opens the site (build/tests/tests/site/screenshots).
 set -eu
 
 long=OFF
+long_packages=
 architectures=-DCMAKE_CUDA_ARCHITECTURES=87-real
 if [ "${1-}" = --all ]; then
   shift
   export PERGRAD_LONG_TESTS=1
   long=ON
+  long_packages=chromium
   architectures=-UCMAKE_CUDA_ARCHITECTURES
 fi
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-sh "$root/.ci/install.sh" g++ cmake ninja-build pkgconf python3 python3-numpy clang libeigen3-dev libboost-test-dev \
+sh "$root/.ci/install.sh" g++ cmake ninja-build pkgconf git python3 python3-numpy clang libeigen3-dev libboost-test-dev \
   libsodium-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libbenchmark-dev dataset-fashion-mnist \
-  wamerican wngerman wfrench wspanish witalian wdutch
+  wamerican wngerman wfrench wspanish witalian wdutch \
+  doxygen doxygen-awesome-css $long_packages
 
 cmake -S "$root" --preset tests -DPERGRAD_LONG_TESTS=$long $architectures
 cmake --build "$root/build/tests" --parallel "$(nproc)"

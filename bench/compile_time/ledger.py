@@ -33,7 +33,7 @@ PROGRAMS = [
 CUDA_FLAGS = ["-std=c++20", "-O2", "-arch=sm_90", "-I", str(ROOT / "single_include"), "-I", str(ROOT / "examples")]
 CUDA_PROGRAMS = [
     ("pergrad.hpp, empty", EMPTY_HEADER, None, None),
-    ("fashion_mnist.cu", ROOT / "examples/fashion_mnist.cu", 20.0, 900.0),
+    ("fashion_mnist.cu", ROOT / "examples/09_fashion_mnist.cu", 20.0, 900.0),
 ]
 
 

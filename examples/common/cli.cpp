@@ -140,7 +140,9 @@ std::variant<options, int> parse_command_line(int argc, char** argv, const progr
   bind.number("seed", chosen.seed, cli::whole_range{0, std::numeric_limits<std::uint64_t>::max()}, "",
               "reproducible run, NOT PRIVATE: who knows the seed can subtract the noise");
   bind.number("threads", chosen.threads, cli::whole_range{1, 1024}, "all", "any number gives the same bits");
-  bind.text("data", chosen.data, "DIR", what.data_help);
+  if (!what.data_help.empty()) {
+    bind.text("data", chosen.data, "DIR", what.data_help);
+  }
   bind.text("out", chosen.out, "DIR", "folder for report.json and report.svg");
   add_options(app, bind, chosen);
   app.footer(

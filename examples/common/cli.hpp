@@ -50,16 +50,17 @@ struct bad_value : std::invalid_argument {
 
 /// What the programs differ in, as far as their options and reports say it.
 struct program {
-  std::string name;            ///< of the executable
-  std::string title;           ///< of its chart
-  std::string purpose;         ///< a sentence for --help
-  std::string record;          ///< what one record is: "image", "word"
-  std::string dataset;         ///< its name
-  std::string data_help;       ///< what --data is
-  std::string size;            ///< the public size of the training set, in words
-  std::size_t most_batch = 0;  ///< the largest --batch
-  double adam_rate = 0.002;    ///< the default of --lr with adam
-  double descent_rate = 4.0;   ///< ... and with sgd and momentum
+  std::string name;              ///< of the executable
+  std::string title;             ///< of its chart
+  std::string purpose;           ///< a sentence for --help
+  std::string record;            ///< what one record is: "image", "word"
+  std::string dataset;           ///< its name
+  std::string data_help;         ///< what --data is; empty if the program has no such option
+  std::string size;              ///< the public size of the training set, in words
+  std::size_t most_batch = 0;    ///< the largest --batch
+  bool size_is_private = false;  ///< how many records there are is neither printed nor reported
+  double adam_rate = 0.002;      ///< the default of --lr with adam
+  double descent_rate = 4.0;     ///< ... and with sgd and momentum
   options defaults;
 };
 

@@ -2,6 +2,7 @@
 // examples/common/lines.cpp - what a training program prints
 #include "lines.hpp"
 
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -17,8 +18,10 @@ void print_header(const run_report& report) {
     std::printf("%-8s %s\n", name, one_line(text).c_str());
   };
   static_cast<void>(std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ));
-  say("data", std::to_string(report.train_size) + " training and " + std::to_string(report.test_size) + " test " +
-                  report.what.record + "s from " + chosen.data);
+  say("data", (report.what.size_is_private ? "about " + std::to_string(report.dataset_size)
+                                           : std::to_string(report.train_size)) +
+                  " training and " + std::to_string(report.test_size) + " test " + report.what.record + "s from " +
+                  chosen.data);
   say("network", std::to_string(report.parameters) + " parameters, " + report.network + ", " + report.executor);
   say("training", chosen.optimizer + ", lr " + shortest(chosen.learning_rate) +
                       (chosen.optimizer == "momentum" ? ", momentum " + shortest(chosen.momentum) : "") + ", " +
@@ -33,12 +36,18 @@ void print_header(const run_report& report) {
   say("noise", chosen.seed ? "key from --seed " + std::to_string(*chosen.seed) +
                                  ": reproducible and NOT PRIVATE, who knows the seed can subtract the noise"
                            : "key from the operating system");
-  say("metrics", "loss and accuracy are of the public test set; the training loss is private and not shown");
+  say("metrics", report.test_size == 0
+                     ? "none: there are no test " + report.what.record + "s, and the training loss is private"
+                     : "loss and accuracy are of the public test set; the training loss is private and not shown");
 }
 
 void print_epoch(const std::string& label, const epoch_record& epoch) {
-  std::printf("%s  test loss %.4f  test accuracy %s  epsilon %s  (%.1f s)\n", label.c_str(), epoch.test_loss,
-              accuracy_text(epoch.test_accuracy).c_str(), epsilon_text(epoch.epsilon).c_str(), epoch.seconds);
+  const std::string measured = std::isnan(epoch.test_loss)
+                                   ? ""
+                                   : "test loss " + accuracy_text(epoch.test_loss) + "  test accuracy " +
+                                         accuracy_text(epoch.test_accuracy) + "  ";
+  std::printf("%s  %sepsilon %s  (%.1f s)\n", label.c_str(), measured.c_str(), epsilon_text(epoch.epsilon).c_str(),
+              epoch.seconds);
 }
 
 void print_end(const run_report& report) {

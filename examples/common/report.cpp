@@ -69,10 +69,9 @@ void add(nlohmann::ordered_json& to, const std::vector<fact>& facts) {
                      {"out", chosen.out}};
   add(json["options"], report.own_options);
   json["given"] = chosen.given;
-  json["dataset"] = {{"name", report.what.dataset},
-                     {"path", chosen.data},
-                     {"train_" + report.what.record + "s", report.train_size},
-                     {"test_" + report.what.record + "s", report.test_size}};
+  json["dataset"] = {
+      {"name", report.what.dataset}, {"path", chosen.data}, {"test_" + report.what.record + "s", report.test_size}};
+  if (!report.what.size_is_private) json["dataset"]["train_" + report.what.record + "s"] = report.train_size;
   json["network"] = {{"parameters", report.parameters},
                      {"description", report.network},
                      {"executor", report.executor},
@@ -120,10 +119,9 @@ void add(nlohmann::ordered_json& to, const std::vector<fact>& facts) {
   return json;
 }
 
-// Replaces DIR/NAME by `content` as one act: who reads it sees the old file or the whole new one. Throws
-// std::system_error.
-void write_file(const std::string& directory, const std::string& name, std::string_view content) {
-  const std::filesystem::path path = std::filesystem::path(directory) / name;
+}  // namespace
+
+void write_file(const std::filesystem::path& path, std::string_view content) {
   const std::filesystem::path partial = path.string() + ".partial";
   const auto fail = [&path](int code) {
     throw std::system_error(code, std::generic_category(), "cannot write " + path.string());
@@ -145,8 +143,6 @@ void write_file(const std::string& directory, const std::string& name, std::stri
     fail(code);
   }
 }
-
-}  // namespace
 
 void run_report::add_option(const std::string& name, const std::string& value) {
   own_options.emplace_back(name, value);
@@ -174,8 +170,9 @@ std::string accuracy_text(double accuracy) {
 
 std::string summary(const run_report& report) {
   const epoch_record& last = report.epochs.back();
-  return "test accuracy " + accuracy_text(last.test_accuracy) + ", epsilon " + epsilon_text(last.epsilon) + ", delta " +
-         delta_text(report.chosen.delta);
+  const std::string measured = report.test_size == 0 ? "no test " + report.what.record + "s"
+                                                     : "test accuracy " + accuracy_text(last.test_accuracy);
+  return measured + ", epsilon " + epsilon_text(last.epsilon) + ", delta " + delta_text(report.chosen.delta);
 }
 
 void check_output_folder(const std::string& directory) {
@@ -191,15 +188,15 @@ void check_output_folder(const std::string& directory) {
       throw std::runtime_error("cannot write " + path.string() + ": it is a folder");
     }
   }
-  const std::string probe = ".pergrad-probe";
-  write_file(directory, probe, "");
-  std::filesystem::remove(std::filesystem::path(directory) / probe, error);
+  const auto probe = std::filesystem::path(directory) / ".pergrad-probe";
+  write_file(probe, "");
+  std::filesystem::remove(probe, error);
 }
 
 void write_reports(const run_report& report) {
-  write_file(report.chosen.out, "report.json",
-             to_json(report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-  write_file(report.chosen.out, "report.svg", to_svg(report));
+  const std::filesystem::path out{report.chosen.out};
+  write_file(out / "report.json", to_json(report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  write_file(out / "report.svg", to_svg(report));
 }
 
 }  // namespace example

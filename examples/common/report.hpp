@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -16,8 +18,8 @@
 
 namespace example {
 
-/// The state after an epoch (or after the part of one that was trained). Loss and accuracy are of the public test set;
-/// the seconds are those of the training steps.
+/// The state after an epoch (or after the part of one that was trained). Loss and accuracy are of the public test set,
+/// NaN without one; the seconds are those of the training steps.
 struct epoch_record {
   std::size_t steps;  ///< made so far
   double epochs;      ///< the same in expected passes over the training set
@@ -74,6 +76,9 @@ struct run_report {
 /// Makes sure, before an hour is spent, that both reports can be written: the folder exists or is made, takes a file,
 /// and no folder bears a report's name. Throws std::runtime_error.
 void check_output_folder(const std::string& directory);
+/// Replaces a file by `content` as one act: who reads it sees the old file or the whole new one. Throws
+/// std::system_error.
+void write_file(const std::filesystem::path& path, std::string_view content);
 /// Writes DIR/report.json and DIR/report.svg. Throws std::system_error.
 void write_reports(const run_report& report);
 

@@ -150,7 +150,8 @@ struct point {
 [[nodiscard]] inline std::string to_svg(const run_report& report) {
   using svg::point;
   const options& chosen = report.chosen;
-  double lowest = 1.0;
+  const bool measured = report.test_size > 0;
+  double lowest = measured ? 1.0 : 0.5;
   double most_epochs = 1.0;
   double most_epsilon = 0.0;
   for (const epoch_record& epoch : report.epochs) {
@@ -167,7 +168,7 @@ struct point {
   const auto x_of = [&](double epochs) { return svg::left + (svg::right - svg::left) * epochs / most_epochs; };
   const auto y_of = [&](double fraction) { return svg::bottom - (svg::bottom - svg::top) * fraction; };
 
-  const double height = svg::chart_height + svg::height_of(report.confusion);
+  const double height = svg::chart_height + (measured ? svg::height_of(report.confusion) : 0);
   const std::string size = "width=\"" + svg::number(svg::width) + "\" height=\"" + svg::number(height) + "\"";
   std::string out =
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + svg::number(svg::width) + " " + svg::number(height) +
@@ -176,7 +177,7 @@ struct point {
       svg::escaped(report.what.title + ": " + summary(report)) + "</title>\n<rect " + size + " fill=\"#ffffff\"/>\n";
   const std::string& centred = svg::centred;
   out += svg::text({svg::middle, 28}, centred + " font-size=\"18\" font-weight=\"bold\"",
-                   report.what.title + ": test accuracy and epsilon");
+                   report.what.title + (measured ? ": test accuracy and epsilon" : ": epsilon"));
   out += svg::text({svg::middle, 50}, centred,
                    summary(report) + (report.interrupted ? " (interrupted)" : "") +
                        (chosen.seed ? " (seeded noise: NOT private)" : ""));
@@ -189,9 +190,11 @@ struct point {
   for (int row = 0; row <= rows; ++row) {
     const double y = y_of(row / intervals);
     out += svg::line({svg::left, y}, {svg::right, y}, "stroke=\"#d9d9d9\"");
-    out +=
-        svg::text({svg::left - 10, y + 4.5}, std::string("text-anchor=\"end\" fill=\"") + svg::accuracy_colour + "\"",
-                  svg::number(accuracy_low + row * accuracy_step));
+    if (measured) {
+      out +=
+          svg::text({svg::left - 10, y + 4.5}, std::string("text-anchor=\"end\" fill=\"") + svg::accuracy_colour + "\"",
+                    svg::number(accuracy_low + row * accuracy_step));
+    }
     out += svg::text({svg::right + 10, y + 4.5}, std::string("fill=\"") + svg::epsilon_colour + "\"",
                      svg::number(row * epsilon_step, epsilon_step < 0.1 ? 5 : 2));
   }
@@ -209,7 +212,7 @@ struct point {
         "text-anchor=\"middle\" fill=\"" + std::string(colour) + "\" transform=\"translate(" + at + ") rotate(-90)\"",
         content);
   };
-  axis_title(30, svg::accuracy_colour, "test accuracy");
+  if (measured) axis_title(30, svg::accuracy_colour, "test accuracy");
   axis_title(846, svg::epsilon_colour, "epsilon at delta " + delta_text(chosen.delta));
 
   std::vector<point> accuracy;
@@ -220,15 +223,19 @@ struct point {
       epsilon.push_back({x_of(epoch.epochs), y_of(epoch.epsilon / (intervals * epsilon_step))});
     }
   }
-  out += svg::curve(epsilon, svg::epsilon_colour, true) + svg::curve(accuracy, svg::accuracy_colour, false);
+  out += svg::curve(epsilon, svg::epsilon_colour, true);
+  if (measured) out += svg::curve(accuracy, svg::accuracy_colour, false);
 
   const auto legend = [&](double x, const char* colour, bool square, const std::string& name) {
     out += svg::curve({{x, 74}, {x + 34, 74}}, colour, square);
     out += svg::text({x + 44, 78.5}, "fill=\"#222222\"", name);
   };
-  legend(svg::left, svg::accuracy_colour, false, "test accuracy (left axis)");
+  if (measured) legend(svg::left, svg::accuracy_colour, false, "test accuracy (left axis)");
   legend(svg::left + 240, svg::epsilon_colour, true, "epsilon spent (right axis)");
-  return out + svg::draw(report.confusion, report.labels, svg::chart_height, report.what.record) + "</svg>\n";
+  if (measured) out += svg::draw(report.confusion, report.labels, svg::chart_height, report.what.record);
+  return out +
+         "</svg>
+         ";
 }
 
 }  // namespace example

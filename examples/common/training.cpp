@@ -113,9 +113,11 @@ int run_program(int argc, char** argv, const program& what, const std::function<
   report.chosen = std::get<options>(parsed);
   try {
     run(report);
-    report.seconds = seconds_since(start);
-    write_reports(report);
-    print_end(report);
+    if (!report.epochs.empty()) {  // it trained
+      report.seconds = seconds_since(start);
+      write_reports(report);
+      print_end(report);
+    }
   } catch (const bad_value& error) {
     complain(what, error.what());
     return 2;

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <utility>
 
 #include <pergrad.hpp>
@@ -78,9 +79,12 @@ void train_with(Generator generator, const pergrad::dp_sgd_options& private_choi
 /// Trains a network and fills in the report, of which `labels`, `network`, `dataset_size`, `own_options` and
 /// `public_constants` are the caller's. `load` returns the data sets, the one for training first; it is called after
 /// the options have been found to make sense. Throws bad_value for options that do not, no_executor if this machine
-/// has none of the kind asked for, std::exception otherwise.
+/// has none of the kind asked for, std::exception otherwise. Without test records nothing is measured. `begin` may
+/// change the first parameters, `end` gets the last ones.
 template <class Network, class Executor = pergrad::host, class Load>
-void train_privately(run_report& report, Load&& load) {
+void train_privately(
+    run_report& report, Load&& load, const std::function<void(Network&)>& begin = [](Network&) {},
+    const std::function<void(const Network&)>& end = [](const Network&) {}) {
   const options& chosen = report.chosen;
   report.executor = describe_executor<Executor>(chosen);
   report.parameters = Network::parameter_count;
@@ -90,7 +94,10 @@ void train_privately(run_report& report, Load&& load) {
   begin_report(report, train_set.size(), test_set.size());
   const Executor exec = make_executor<Executor>(chosen);
   Network net{exec, pergrad::kaiming_uniform{report.initial_weights_seed}};
+  begin(net);
   const std::function<pergrad::classifier_result()> test = [&, &records = test_set] {
+    constexpr double none = std::numeric_limits<double>::quiet_NaN();
+    if (records.size() == 0) return pergrad::classifier_result{none, none};
     return pergrad::evaluate_classifier(exec, net, pergrad::public_records{records});
   };
   if (chosen.seed) {
@@ -98,7 +105,8 @@ void train_privately(run_report& report, Load&& load) {
   } else {
     train_with(pergrad::os_keyed_generator{}, private_choices, exec, net, report, train_set, test);
   }
-  report.confusion = pergrad::confuse(exec, net, pergrad::public_records{test_set});
+  report.confusion = pergrad::confuse(exec, net, pergrad::public_records{test_set}, report.labels.size());
+  end(net);
 }
 
 /// main() of a program: reads the command line, to which `own` adds options, lets `run` train, writes the reports and

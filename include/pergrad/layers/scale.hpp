@@ -13,8 +13,8 @@
 
 namespace pergrad::inline v0_1 {
 
-/// `scale<std::ratio<1, 4>>` on any shape: one factor for every value, not a parameter. The ratio, a type of <ratio>,
-/// is rounded once to the network's own type.
+/// `scale<std::ratio<1, 4>>` on any shape: one factor for every value, not a parameter. The ratio is
+/// rounded once to the network's own type.
 template <class Ratio>
 struct scale : detail::activation_from_output {
   static constexpr const char* name = "scale";

@@ -160,7 +160,7 @@ struct wide_elements {
 template <int Sums, class Scalar, class Function>
 [[nodiscard]] inline values_of<double, Sums> reduce_in_double(index count, const Function& f) {
   constexpr auto width = static_cast<index>(vector_lanes<double>);
-  vector<double> sums[2][Sums]{};
+  vector<double> sums[2][static_cast<std::size_t>(Sums)]{};
   index i = 0;
   for (; i + 2 * width <= count; i += 2 * width) {
     for (index half = 0; half < 2; ++half) {

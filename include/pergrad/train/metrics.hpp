@@ -83,17 +83,22 @@ namespace unprotected {
 template <executor Executor, class Network>
 requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] confusion_matrix
     confuse(const Executor& executor, const Network& network,
-            const dataset<typename Network::input_value, std::int32_t>& records) {
+            const dataset<typename Network::input_value, std::int32_t>& records,
+            std::size_t classes = Network::output_shape.size()) {
   const pergrad::detail::float_environment proven;
-  constexpr std::size_t classes = Network::output_shape.size();
+  constexpr std::size_t outputs_of_one = Network::output_shape.size();
+  if (classes == 0 || classes > outputs_of_one) {
+    pergrad::detail::throw_invalid_argument(
+        {"pergrad: confuse: ", classes, " classes of a network with ", outputs_of_one, " outputs"});
+  }
   confusion_matrix found{classes};
   std::vector<typename Network::scalar> logits;
   pergrad::detail::in_chunks<cross_entropy>(
       executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
-        logits.resize(count * classes);
+        logits.resize(count * outputs_of_one);
         unprotected::evaluate_into(executor, assign(logits, outputs(gradients)));
         for (std::size_t i = 0; i < count; ++i) {
-          const auto one = std::span{logits}.subspan(i * classes, classes);
+          const auto one = std::span{logits}.subspan(i * outputs_of_one, classes);
           found.add(static_cast<std::size_t>(records.targets(first + i)[0]),
                     static_cast<std::size_t>(std::ranges::max_element(one) - one.begin()));
         }
@@ -103,13 +108,15 @@ requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] confusion_matrix
 
 }  // namespace unprotected
 
-/// Asks a classifier for the class of every record of a public data set, that of the largest logit. Throws
-/// std::invalid_argument if the records do not fit the network.
+/// Asks a classifier for the class of every record of a public data set, that of the largest logit among the first
+/// `classes`. Throws std::invalid_argument if the records do not fit the network, and for more classes than it has
+/// outputs.
 template <executor Executor, class Network, class Value>
 requires(!detail::is_explained<Network>) [[nodiscard]] confusion_matrix
     confuse(const Executor& executor, const Network& network,
-            const public_records<dataset<Value, std::int32_t>>& records) {
-  return unprotected::confuse(executor, network, records.view());
+            const public_records<dataset<Value, std::int32_t>>& records,
+            std::size_t classes = Network::output_shape.size()) {
+  return unprotected::confuse(executor, network, records.view(), classes);
 }
 /// Of records that nobody says are public, and of a network that is explained to be wrong.
 template <executor Executor, class Network, class Records>

@@ -143,10 +143,10 @@ class channel_groups {
     for_each_block([&]<index Width, bool Whole>(std::integral_constant<index, Width> /*width*/,
                                                 std::bool_constant<Whole> /*whole*/, index first, index count) {
       constexpr auto width = static_cast<std::size_t>(Width);
-      wide_pack sums[width][Sums]{};
+      wide_pack sums[width][static_cast<std::size_t>(Sums)]{};
       const auto summand = in_parts<width, wide_pack>(first, count, f);
       on_host::for_each_stretch(a, b, [&, dense = index{0}](index in_a, index in_b, index values) mutable {
-        wide_pack here[width][Sums];  // in registers, as `sums` would not be
+        wide_pack here[width][static_cast<std::size_t>(Sums)];  // in registers, as `sums` would not be
         std::memcpy(here, sums, sizeof sums);
         for (index i = first; i < values; i += channels_) {
           pergrad::detail::for_each_index<width>([&](auto k) {

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/fashion_mnist.cu - trains a CNN of 26,010 parameters on Fashion-MNIST with differential privacy
+// examples/09_fashion_mnist.cpp - trains a CNN of 26,010 parameters on Fashion-MNIST with differential privacy
 //
 // Whoever sees the trained weights should learn almost nothing about any one training image. DP-SGD (Abadi et al. 2016)
 // reaches that in each step: draw every record with the same small probability q, clip each record's gradient to l2
 // norm C, add up, add Gaussian noise of deviation sigma C, divide by a public constant. An accountant turns (sigma, q,
 // steps) into the (epsilon, delta) that has been spent. The network and the constants are those of Tramer & Boneh 2021;
 // that tanh is better than ReLU under clipping is from Papernot et al. 2021. The training loop is common/training.cpp.
-#include "common/fashion_mnist.hpp"
-
 #include <string>
 
 #include <pergrad.hpp>
 
 #include "common/cli.hpp"
+#include "common/fashion_mnist.hpp"
 #include "common/report.hpp"
 #include "common/training.hpp"
 
 namespace pg = pergrad;
 
-using runs_on = pg::cuda;  // fashion_mnist.cpp is this program on the CPU: there it is pg::host
+using runs_on = pg::host;  // 09_fashion_mnist.cu is this program on a GPU: there it is pg::cuda
 
 // The network is a type. All shapes follow from the first one, and a layer that does not fit is a compile error.
 template <class Activation>

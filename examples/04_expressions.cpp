@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/expressions.cpp - everything that can be asked of per-sample gradients, each answer checked against another
+// examples/04_expressions.cpp - everything that can be asked of per-sample gradients, each answer checked against
+// another
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

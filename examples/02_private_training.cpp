@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/private_training.cpp - DP-SGD by hand, then by the trainer, with the mistakes that are refused on the way
+// examples/02_private_training.cpp - DP-SGD by hand, then by the trainer, with the mistakes that are refused on the way
 //
 // By hand, the loop is yours: how gradients are clipped, what else is looked at, what becomes of what was released.
 // Sampling, noise and accounting cannot come apart in a `private_loop`, no more than in a trainer, which is the same

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/word_language.cpp - an LSTM that tells the language of a word, trained with differential privacy
+// examples/11_word_language.cpp - an LSTM that tells the language of a word, trained with differential privacy
 //
 // The words are those of Debian's dictionary packages (common/word_lists.hpp): 3 to 16 letters, in one of six languages
 // and in no other. The network reads a word letter by letter and answers after its last one, so samples have lengths of

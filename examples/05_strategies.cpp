@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/strategies.cpp - one clipped sum, formed in every way the papers know: same numbers, different work
+// examples/05_strategies.cpp - one clipped sum, formed in every way the papers know: same numbers, different work
 //
 // Two choices are independent of each other. The norm method says how |G_b| of one layer is found; the strategy says
 // how the passes over the batch are arranged. Both may be forced, so that they can be compared; by default a cost model

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/sequences.cpp - networks on sequences: ids and lengths, a table of rows, an LSTM, attention, dropout; then
-// shared, frozen and adapted blocks, and clipping by groups
+// examples/07_sequences.cpp - networks on sequences: ids and lengths, a table of rows, an LSTM, attention, dropout;
+// then shared, frozen and adapted blocks, and clipping by groups
 //
 // The data is made up and tiny. What the documentation says of these layers is checked on it: padding contributes
 // exactly nothing, a sample has a gradient only in the rows that it uses, dropout is the same however often it is

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/audit.cpp [FOLDER] - audits the trainer, and one with half of the noise that it claims; draws what an
+// examples/12_audit.cpp [FOLDER] - audits the trainer, and one with half of the noise that it claims; draws what an
 // attacker gets beside what is certified, as FOLDER/audit.svg (out/audit.svg)
 //
 // The claim: ten steps, every record with probability 0.3, noise of deviation C. Its certified curve is what the ledger

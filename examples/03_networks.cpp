@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/networks.cpp - networks as types: shapes, parameters, initial values, residual blocks, the table of a
+// examples/03_networks.cpp - networks as types: shapes, parameters, initial values, residual blocks, the table of a
 // network
 //
 // Everything that can be known of a network before there is data is known to the compiler: the static_asserts below are

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/custom_layer.cpp - layers of one's own: one struct with both kinds of factor, two in the words of a team,
+// examples/06_custom_layer.cpp - layers of one's own: one struct with both kinds of factor, two in the words of a team,
 // one made of others
 //
 // The layer scales every feature and mixes all of them through a bottleneck of width r:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/quickstart.cpp - trains a small classifier with differential privacy and says what it cost
+// examples/01_quickstart.cpp - trains a small classifier with differential privacy and says what it cost
 //
 // The data is synthetic: points of the plane in three rings around the origin, 4096 to train on and 4096 to test with.
 // The training points play the part of private records; everything else in this program is public.
@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-// [snippet: program]
+// [snippet: lines]
 #include <pergrad.hpp>
 
 namespace pg = pergrad;
@@ -42,11 +42,13 @@ points draw_points(std::size_t count, unsigned seed) {
   return drawn;
 }
 
-// [snippet: program]
+// [snippet: lines]
 using classifier = pg::network<pg::shape{2}, pg::linear<64>, pg::tanh, pg::linear<3>>;
+// [snippet end]
 
 int main() {
   const points train = draw_points(4096, 1), test = draw_points(4096, 2);
+  // [snippet: lines]
   // [snippet: network]
   const pg::host exec;
   classifier net{exec, pg::kaiming_uniform{1}};
@@ -71,6 +73,6 @@ int main() {
   const double spent = trainer.epsilon(budget.delta);
   std::printf("test accuracy %.4f, epsilon %.4f, delta %g\n", accuracy, spent, budget.delta.value());
   // [snippet end]
+  // [snippet end]
   return accuracy > 0.8 && spent <= 2.0 ? 0 : 1;
 }
-// [snippet end]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/fashion_rows.cpp - trains an LSTM that reads Fashion-MNIST row by row, with differential privacy
+// examples/10_fashion_rows.cpp - trains an LSTM that reads Fashion-MNIST row by row, with differential privacy
 //
 // An image is a sequence here: 28 steps of 28 pixels. The LSTM's output after the last row goes through one linear
 // layer; this is the recurrent task of Lee & Kifer 2021. Its weights are used 28 times a sample, and the gradient that

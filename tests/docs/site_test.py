@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""site_test.py FOLDER: builds the site of docs/site.sh in FOLDER, looks for what must be found in it, and makes mistakes
+that the build must refuse."""
+
+import importlib.util
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+def build(root, folder):
+    done = subprocess.run([sys.executable, root / "docs/site/build.py", folder], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def refused(copy, name, change, because):
+    """The build fails for that reason once `change` is made to a file of the copy."""
+    path = copy / name
+    kept = path.read_text(encoding="utf-8")
+    path.write_text(change(kept), encoding="utf-8")
+    status, said = build(copy, copy / "site")
+    path.write_text(kept, encoding="utf-8")
+    assert status != 0 and because in said, (name, status, said[-2000:])
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    status, said = build(ROOT, folder)
+    assert status == 0, said
+    index = (folder / "html/search-index.js").read_text(encoding="utf-8")
+    entries = json.loads(index[index.index("[") : index.rindex(";")])
+    titles = {title for title, *_ in entries}
+    for title in ("Privacy", "Released bits", "dp_sgd", "private_loop", "linear", "clip", "calibrate_noise", "load_parameters"):
+        assert title in titles, title
+    inside = [where for _, where, *_ in entries if "detail" in where or "on_host" in where]
+    assert not inside, inside
+    assert "A step enters its cost in the ledger" in index  # texts, not headings alone
+
+    with tempfile.TemporaryDirectory() as name:
+        copy = pathlib.Path(name)
+        for part in ("README.md", "LICENSE", "docs", "include", "examples", "bench", "single_include", "tests"):
+            source = ROOT / part
+            if source.is_dir():
+                shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("data", "__pycache__"))
+            else:
+                shutil.copy(source, copy / part)
+        (copy / "tests/golden/data").mkdir(exist_ok=True)
+        refused(copy, "docs/quickstart.md", lambda text: text + "\nSee [that](privacy.md#no-such-heading).\n", "no_such_heading")
+        refused(copy, "docs/quickstart.md", lambda text: text + "\nSee [that](no_such_file.cpp).\n", "no_such_file.cpp")
+        refused(copy, "include/pergrad/layers/linear.hpp", lambda text: text.replace("/// ", "/// <nonsense> ", 1), "nonsense")
+
+    # And links between pages, which Doxygen makes: one that is bent is found.
+    spec = importlib.util.spec_from_file_location("build", ROOT / "docs/site/build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    site = module.Site(folder)
+    assert site.check_links() == []
+    page = folder / "html/page_docs_quickstart_md.html"
+    kept = page.read_text(encoding="utf-8")
+    for bent in (kept.replace("page_docs_privacy_md.html", "page_docs_privacy.html", 1),
+                 kept.replace("page_docs_privacy_md.html#", "page_docs_privacy_md.html#not_", 1)):
+        assert bent != kept
+        page.write_text(bent, encoding="utf-8")
+        assert len(site.check_links()) == 1
+    page.write_text(kept, encoding="utf-8")
+    print("the site is whole, and mistakes are found")
+
+
+if __name__ == "__main__":
+    main()

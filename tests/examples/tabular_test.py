@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tabular_test.py PROGRAM: the example on tables of ours, from a CSV file to predictions, and what it gives away."""
+
+import csv
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+PROGRAM = sys.argv[1]
+SCHEMA = {
+    "rows": 2000,
+    "columns": {"age, in years": [0, 100], "colour": ["red", "blue"], "answer": ["no", "of course"]},
+}
+
+
+def rows(count, seed):
+    """The answer depends on age and colour; one in ten ages is missing."""
+    draw = random.Random(seed)
+    made = []
+    for _ in range(count):
+        age, colour = draw.randrange(100), draw.choice(["red", "blue", "green\n\"dark\""])
+        answer = "of course" if age > 50 or colour == "blue" else "no"
+        made.append(["" if draw.random() < 0.1 else age, colour, answer, "not in the schema"])
+    return made
+
+
+def write(path, body, header=("age, in years", "colour", "answer", "note")):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *body])
+    return path
+
+
+def run(*arguments, status=0):
+    done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
+    return done.stdout if status == 0 else done.stderr
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        train = write(folder / "train.csv", rows(2000, 1))
+        test = write(folder / "test.csv", rows(500, 2))
+
+        # Without a schema nothing is read from the rows and nothing is written.
+        said = run("--csv", train, "--target", "answer", "--out", folder / "none", status=2)
+        assert "train.schema.json" in said and "--draft-schema" in said and said.count("\n") == 1, said
+        assert not (folder / "none").exists()
+
+        (folder / "train.schema.json").write_text(json.dumps(SCHEMA), encoding="utf-8")
+        common = ["--csv", train, "--target", "answer"]
+        said = run(*common, "--test", test, "--epsilon", 8, "--out", folder / "out")
+        report = json.loads((folder / "out/report.json").read_text(encoding="utf-8"))
+        assert report["private"] and report["epsilon"] <= 8 and report["test_accuracy"] > 0.8, report
+        assert report["confusion"]["labels"] == ["no", "of course"]
+        assert sum(map(sum, report["confusion"]["counts"])) == 500
+        assert (folder / "out/report.svg").read_text(encoding="utf-8").startswith("<svg")
+
+        # Predictions: one a row, in order, also of rows with unknown words, without the target and in another order.
+        asked = [[colour, age] for age, colour, *_ in rows(300, 3)]
+        write(folder / "asked.csv", asked, ("colour", "age, in years"))
+        run("--predict", folder / "asked.csv", "--out", folder / "out")
+        with open(folder / "out/predictions.csv", newline="", encoding="utf-8") as file:
+            answers = list(csv.DictReader(file))
+        assert len(answers) == 300
+        right = 0
+        for answer, (_, _, truth, _) in zip(answers, rows(300, 3)):
+            shares = {label: float(answer[f"P({label})"]) for label in ("no", "of course")}
+            assert abs(sum(shares.values()) - 1) < 1e-5 and max(shares, key=shares.get) == answer["answer"], answer
+            right += answer["answer"] == truth
+        assert right > 240, right
+
+        # The same rows, asked for one at a time, get the same answers: none depends on another one.
+        for row in (0, 17, 299):
+            write(folder / "one.csv", [asked[row]], ("colour", "age, in years"))
+            run("--predict", folder / "one.csv", "--out", folder / "out")
+            with open(folder / "out/predictions.csv", newline="", encoding="utf-8") as file:
+                assert list(csv.DictReader(file)) == [answers[row]]
+
+        # What is printed and reported of the data is the same with one row more, an unlike one, and without it: noise
+        # apart, the two runs say the same. The number of rows itself would give it away.
+        def public_part(csv_file):
+            said = run("--csv", csv_file, "--target", "answer", "--schema", folder / "train.schema.json", "--epochs", 2,
+                       "--out", folder / "pair")
+            report = json.loads((folder / "pair/report.json").read_text(encoding="utf-8"))
+            assert report["test_accuracy"] is None and "test_loss" in report
+            for entry in [report, *report["epochs"]]:
+                entry.pop("seconds")
+            lines = [line for line in said.splitlines() if not line.startswith("epoch")]
+            return "\n".join(lines), json.dumps(report), (folder / "pair/report.svg").read_text(encoding="utf-8")
+
+        write(folder / "pair.csv", rows(2000, 1))
+        without = public_part(folder / "pair.csv")
+        write(folder / "pair.csv", [*rows(2000, 1), [1e12, "a colour of nobody else", "no", ""]])
+        assert public_part(folder / "pair.csv") == without
+        assert "2000 training" in without[0] and "2001" not in without[0] + without[1]
+        said = run("--csv", folder / "pair.csv", "--target", "answer", "--schema", folder / "train.schema.json",
+                   "--epochs", 1, "--held-out", 20, "--out", folder / "pair")
+        assert "about 1600 training" in said and "test accuracy" in said, said
+
+        # A schema from rows that are public.
+        run("--csv", test, "--target", "answer", "--draft-schema", folder / "draft.json")
+        draft = json.loads((folder / "draft.json").read_text(encoding="utf-8"))
+        assert draft["rows"] == 500 and len(draft["columns"]["colour"]) == 3, draft
+        run(*common, "--schema", folder / "draft.json", "--epochs", 1, "--out", folder / "drafted")
+
+        # Mistakes: one line that says where.
+        body = rows(50, 4)
+        body[6][0] = "very old"
+        write(folder / "bad.csv", body, ("age, in years", "colour", "answer", "note"))
+        bad = ["--csv", folder / "bad.csv", "--schema", folder / "train.schema.json", "--out", folder / "none"]
+        said = run(*bad, "--target", "answer", status=1)
+        assert "column age, in years: 'very old'" in said and "bad.csv, line " in said and said.count("\n") == 1, said
+        assert "'colour'" not in said
+        assert "target" in run(*bad, "--target", "age, in years", status=1)
+        assert "no column 'nothing'" in run(*bad, "--target", "nothing", status=1)
+        assert "needs --csv" in run(status=2)
+        assert "exclude" in run(*common, "--test", test, "--held-out", 10, status=2)
+        assert "no model" in run("--predict", test, "--out", folder / "nowhere", status=2)
+        assert "cannot open" in run("--csv", folder / "missing.csv", "--schema", folder / "draft.json", status=1)
+        many = {"rows": 100, "columns": {"c": [str(k) for k in range(65)], "x": [0, 1]}}
+        (folder / "many.json").write_text(json.dumps(many), encoding="utf-8")
+        assert "65 categories" in run(*common[:2], "--target", "c", "--schema", folder / "many.json", status=2)
+        wide = {"rows": 100, "columns": {"c": ["0", "1"], "x": [str(k) for k in range(1100)]}}
+        (folder / "wide.json").write_text(json.dumps(wide), encoding="utf-8")
+        assert "1101 inputs" in run(*common[:2], "--target", "c", "--schema", folder / "wide.json", status=2)
+    print("the example tabular does what it says")
+
+
+if __name__ == "__main__":
+    main()
