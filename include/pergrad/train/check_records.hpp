@@ -12,7 +12,6 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -22,11 +21,6 @@
 
 namespace pergrad::inline v0_1::unprotected {
 
-/// How many records have a target.
-struct label_count {
-  double label = 0;
-  std::size_t records = 0;
-};
 /// What `check` found. Counts are of records unless they say otherwise; record numbers are those of the first one.
 struct records_report {
   std::size_t records = 0;
@@ -37,7 +31,8 @@ struct records_report {
   std::vector<std::size_t> constant_columns;  ///< places in a record that have the same value in all of them
   std::size_t duplicates = 0;                 ///< inputs and targets are those of an earlier record
   std::size_t same_inputs_other_targets = 0;  ///< inputs are those of an earlier record, targets are not
-  std::vector<label_count> labels;            ///< of one target a record, ascending; empty if there are over 1000
+  std::vector<double> labels;                 ///< of one target a record, ascending; empty if there are over 1000
+  std::vector<std::size_t> label_counts;      ///< how many records have each of them
   std::size_t shortest = 0;                   ///< lengths; all the same where they do not vary
   std::size_t longest = 0;
   double mean_length = 0;
@@ -78,10 +73,10 @@ struct records_report {
       lines += "lengths from " + std::to_string(shortest) + " to " + std::to_string(longest) + ", on average " +
                std::to_string(mean_length) + "\n";
     }
-    for (const auto& [label, count] : labels) {
+    for (std::size_t i = 0; i < labels.size(); ++i) {
       char number[32];
-      std::snprintf(number, sizeof number, "%.6g", label);
-      lines += Text{"target "} + number + ": " + std::to_string(count) + "\n";
+      std::snprintf(number, sizeof number, "%.6g", labels[i]);
+      lines += Text{"target "} + number + ": " + std::to_string(label_counts[i]) + "\n";
     }
     return lines;
   }
@@ -144,10 +139,16 @@ template <class Value, class Target>
   }
   std::sort(labels.begin(), labels.end());
   for (const number label : labels) {
-    if (found.labels.empty() || found.labels.back().label != label) found.labels.push_back({label, 0});
-    ++found.labels.back().records;
+    if (found.labels.empty() || found.labels.back() != label) {
+      found.labels.push_back(label);
+      found.label_counts.push_back(0);
+    }
+    ++found.label_counts.back();
   }
-  if (found.labels.size() > 1000) found.labels.clear();
+  if (found.labels.size() > 1000) {
+    found.labels.clear();
+    found.label_counts.clear();
+  }
   found.mean_length = static_cast<double>(positions) / static_cast<double>(found.records);
   for (std::size_t i = 0; i < columns && found.records > 1; ++i) {
     if (!varying[i]) found.constant_columns.push_back(i);
@@ -155,7 +156,7 @@ template <class Value, class Target>
 
   // Equal records lie side by side once they are sorted by their bytes, the earliest first.
   std::vector<index> order(found.records);
-  std::iota(order.begin(), order.end(), std::size_t{0});
+  for (std::size_t record = 0; record < found.records; ++record) order[record] = record;
   const auto compare_inputs = [&](std::size_t a, std::size_t b) {
     if (values_of(a) != values_of(b)) return values_of(a) < values_of(b) ? -1 : 1;
     return std::memcmp(records.input(a), records.input(b), values_of(a) * sizeof(Value));
