@@ -15,6 +15,7 @@
 #include <pergrad/errors.hpp>  // these first, so that an error comes with a short list of includes
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/sampling.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/tape.hpp>
 #include <pergrad/batch.hpp>
@@ -89,7 +90,6 @@
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
 #include <pergrad/privacy/clip.hpp>
 #include <pergrad/privacy/release.hpp>
-#include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/sensitivity.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/train/check_records.hpp>
