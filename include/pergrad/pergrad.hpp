@@ -14,6 +14,8 @@
 // clang-format off
 #include <pergrad/errors.hpp>  // these first, so that an error comes with a short list of includes
 #include <pergrad/privacy/types.hpp>
+#include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/sampling.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/tape.hpp>
 #include <pergrad/batch.hpp>
@@ -90,9 +92,7 @@
 #include <pergrad/privacy/accounting/rdp.hpp>
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
 #include <pergrad/privacy/clip.hpp>
-#include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/release.hpp>
-#include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/sensitivity.hpp>
 #include <pergrad/privacy/statistics.hpp>
 #include <pergrad/shape.hpp>

@@ -12,8 +12,6 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
-#include <map>
-#include <numeric>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -33,8 +31,8 @@ struct records_report {
   std::vector<std::size_t> constant_columns;  ///< places in a record that have the same value in all of them
   std::size_t duplicates = 0;                 ///< inputs and targets are those of an earlier record
   std::size_t same_inputs_other_targets = 0;  ///< inputs are those of an earlier record, targets are not
-  std::map<double, std::size_t> labels;       ///< of one target a record: how many have each value, for up to 1000
-  bool more_labels = false;                   ///< there are more than 1000
+  std::vector<double> labels;                 ///< of one target a record, ascending; empty if there are over 1000
+  std::vector<std::size_t> label_counts;      ///< how many records have each of them
   std::size_t shortest = 0;                   ///< lengths; all the same where they do not vary
   std::size_t longest = 0;
   double mean_length = 0;
@@ -47,8 +45,9 @@ struct records_report {
            same_inputs_other_targets == 0 && constant_columns.empty();
   }
   /// A few lines for people.
-  [[nodiscard]] std::string text() const {
-    std::string lines = std::to_string(records) + " records\n";
+  template <class Text = std::string>
+  [[nodiscard]] Text text() const {
+    Text lines = std::to_string(records) + " records\n";
     if (records == 0) return lines;
     const auto line = [&](std::size_t count, const char* what) {
       if (count != 0) lines += std::to_string(count) + what + "\n";
@@ -74,12 +73,10 @@ struct records_report {
       lines += "lengths from " + std::to_string(shortest) + " to " + std::to_string(longest) + ", on average " +
                std::to_string(mean_length) + "\n";
     }
-    if (more_labels) lines += "more than 1000 different targets\n";
-    for (const auto& [label, count] : labels) {
-      if (labels.size() > 100) break;
+    for (std::size_t i = 0; i < labels.size(); ++i) {
       char number[32];
-      std::snprintf(number, sizeof number, "%.6g", label);
-      lines += std::string{"target "} + number + ": " + std::to_string(count) + "\n";
+      std::snprintf(number, sizeof number, "%.6g", labels[i]);
+      lines += Text{"target "} + number + ": " + std::to_string(label_counts[i]) + "\n";
     }
     return lines;
   }
@@ -90,7 +87,10 @@ struct records_report {
 /// sorting the records.
 template <class Value, class Target>
 [[nodiscard]] records_report check(const dataset<Value, Target>& records) {
-  records_report found;
+  // Types that depend on the records': a program without a call does not pay for compiling this.
+  using index = std::conditional_t<sizeof(Value) != 0, std::size_t, Value>;
+  using number = std::conditional_t<sizeof(Value) != 0, double, Value>;
+  std::conditional_t<sizeof(Value) != 0, records_report, Value> found;
   const shape input = records.input_shape();
   const std::size_t width = input.size() / std::max<std::size_t>(1, input.e0);  // values a position
   const bool varies = input.varying_axis() != 0;
@@ -102,7 +102,8 @@ template <class Value, class Target>
   found.records = records.size();
   if (found.records == 0) return found;
   found.shortest = std::numeric_limits<std::size_t>::max();
-  std::vector<bool> varying(input.size());
+  std::vector<std::conditional_t<sizeof(Value) != 0, bool, Value>> varying(input.size());
+  std::vector<number> labels;
   std::size_t columns = input.size();
   std::size_t positions = 0;
   for (std::size_t record = 0; record < found.records; ++record) {
@@ -133,14 +134,20 @@ template <class Value, class Target>
       const auto targets = records.targets(record);
       const bool all_finite = std::all_of(targets.begin(), targets.end(), finite);
       found.targets_not_finite += all_finite ? 0U : 1U;
-      if (targets.size() == 1 && all_finite && !found.more_labels) {
-        ++found.labels[static_cast<double>(targets[0])];
-        if (found.labels.size() > 1000) {
-          found.labels.clear();
-          found.more_labels = true;
-        }
-      }
+      if (targets.size() == 1 && all_finite) labels.push_back(static_cast<double>(targets[0]));
     }
+  }
+  std::sort(labels.begin(), labels.end());
+  for (const number label : labels) {
+    if (found.labels.empty() || found.labels.back() != label) {
+      found.labels.push_back(label);
+      found.label_counts.push_back(0);
+    }
+    ++found.label_counts.back();
+  }
+  if (found.labels.size() > 1000) {
+    found.labels.clear();
+    found.label_counts.clear();
   }
   found.mean_length = static_cast<double>(positions) / static_cast<double>(found.records);
   for (std::size_t i = 0; i < columns && found.records > 1; ++i) {
@@ -148,8 +155,8 @@ template <class Value, class Target>
   }
 
   // Equal records lie side by side once they are sorted by their bytes, the earliest first.
-  std::vector<std::size_t> order(found.records);
-  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::vector<index> order(found.records);
+  for (std::size_t record = 0; record < found.records; ++record) order[record] = record;
   const auto compare_inputs = [&](std::size_t a, std::size_t b) {
     if (values_of(a) != values_of(b)) return values_of(a) < values_of(b) ? -1 : 1;
     return std::memcmp(records.input(a), records.input(b), values_of(a) * sizeof(Value));
