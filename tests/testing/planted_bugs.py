@@ -199,8 +199,8 @@ def main():
         table.append(f"| {bug.number} | {bug.what} | {by} | {said.strip()[:160].replace('|', '/')} | {bug.note} |")
     own = [found for bug, found, _ in rows if bug.number not in STAND_INS]
     others = [found for bug, found, _ in rows if bug.number in STAND_INS]
-    table.append(f"\n{sum(map(bool, own))} of {len(own)} found; of those that stand in for a mechanism which does not exist "
-                 f"here, {sum(map(bool, others))} of {len(others)}. Without a bug, all tests that are named here pass.")
+    table.append(f"\n{sum(map(bool, own))} of {len(own)} found; of those that stand in for a mechanism which does not "
+                 f"exist here, {sum(map(bool, others))} of {len(others)}. Without a bug, all tests that are named here pass.")
     text = "\n".join(table) + "\n"
     (given.out / "planted_bugs.md").write_text(text, encoding="utf-8")
     print(text)
