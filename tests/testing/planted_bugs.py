@@ -20,6 +20,8 @@ TESTS = TOP / "tests" / "testing"
 FLAGS = ["-std=c++20", "-Og", "-march=native", "-w", "-DBOOST_TEST_DYN_LINK", "-DBOOST_TEST_MODULE=planted"]
 LIBRARIES = ["-lboost_unit_test_framework", "-pthread"]
 
+STAND_INS = {"2b", "8"}  # for mechanisms that do not exist here: planted is what comes nearest; counted apart
+
 Bug = collections.namedtuple("Bug", "number what source case edits note", defaults=("",))
 
 CLIP = "privacy/clip.hpp"
@@ -195,12 +197,14 @@ def main():
     for bug, found, said in rows:
         by = f"{bug.source}_test: {bug.case}" if found else "**not compiled**" if found is None else "**NOTHING**"
         table.append(f"| {bug.number} | {bug.what} | {by} | {said.strip()[:160].replace('|', '/')} | {bug.note} |")
-    found = sum(1 for row in rows if row[1])
-    table.append(f"\n{found} of {len(rows)} found; without a bug, all tests that are named here pass.")
+    own = [found for bug, found, _ in rows if bug.number not in STAND_INS]
+    others = [found for bug, found, _ in rows if bug.number in STAND_INS]
+    table.append(f"\n{sum(map(bool, own))} of {len(own)} found; of those that stand in for a mechanism which does not "
+                 f"exist here, {sum(map(bool, others))} of {len(others)}. Without a bug, all tests that are named here pass.")
     text = "\n".join(table) + "\n"
     (given.out / "planted_bugs.md").write_text(text, encoding="utf-8")
     print(text)
-    return 0 if found == len(rows) else 1
+    return 0 if all(own + others) else 1
 
 
 if __name__ == "__main__":

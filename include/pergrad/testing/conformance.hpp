@@ -205,7 +205,8 @@ template <class Make>
     included += of_block;
     squares += of_block * of_block;
   }
-  const auto blocks = static_cast<double>(steps / block);
+  const std::size_t whole_blocks = steps / block;
+  const auto blocks = static_cast<double>(whole_blocks);
   add("inclusion rate", included / (blocks * block), often, std::sqrt(often * (1 - often) / (blocks * block)));
   const double mean = included / blocks;
   add("inclusion dispersion", (squares / blocks - mean * mean) / mean, 1 - often, (1 - often) * std::sqrt(2 / blocks));

@@ -68,7 +68,7 @@ namespace testing_detail {
 
 /// What can be done to a sample's numbers, by name.
 struct newcomer_kind {
-  const char* name;
+  const char* name = nullptr;
   double factor = 1;  ///< of all numbers
   enum class shape { scaled, nan, one_nan, infinity, minus_infinity, one_infinity, mixed, one_huge, copy, mirror };
   shape how = shape::scaled;
