@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/custom_layer.cpp - layers of one's own: one struct with both kinds of factor, one on tiles, one made of
-// others
+// examples/custom_layer.cpp - layers of one's own: one struct with both kinds of factor, two in the words of a team,
+// one made of others
 //
 // The layer scales every feature and mixes all of them through a bottleneck of width r:
 //
@@ -11,7 +11,7 @@
 //     dL/dg = d (.) x        dL/dU = (V^T d) outer x        dL/dV = d outer (U x)        dL/dc = d
 //
 // Per-sample norms, clipping, clipped sums and the memory for them follow from that. Nothing is registered anywhere.
-// Two further layers work on sequences, on all samples of a tile at once. Last comes a loss.
+// Further ones work on sequences, on all samples of a tile at once, and on every executor. Last comes a loss.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -79,6 +79,7 @@ struct gain_and_mix {
 // [snippet: tiled]
 struct look_back {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool accepts(pg::shape in) { return in.rank() == 2 && in.e0 > 1; }
   static constexpr pg::shape output_shape(pg::shape in) { return in; }
   static constexpr std::size_t parameter_count(pg::shape in) { return in.e1 * in.e1; }
@@ -89,28 +90,27 @@ struct look_back {
                                           in.e1, {source::activation, 0, in.e1}));             // from position 0 on
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) std::copy_n(tile.x(b), tile.in.size(), tile.y(b));
-    add_products(tile, tile.x.first, tile.x.step, tile.transposed(0), tile.y.first + tile.in.e1, tile.y.step);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const auto n = static_cast<std::ptrdiff_t>(team.in.e1), size = static_cast<std::ptrdiff_t>(team.in.size());
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) team.copy(size, team.x(b), team.y(b));
+    team.multiply_add(sizes(team, team.x.step, team.y.step), team.x.first, team.transposed(0, 0, n, n),
+                      team.y.first + n);
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    if (!tile.wants_dx) return;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) std::copy_n(tile.dy(b), tile.in.size(), tile.dx(b));
-    add_products(tile, tile.dy.first + tile.in.e1, tile.dy.step, tile.parameters, tile.dx.first, tile.dx.step);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    if (!team.wants_dx) return;
+    const auto n = static_cast<std::ptrdiff_t>(team.in.e1), size = static_cast<std::ptrdiff_t>(team.in.size());
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) team.copy(size, team.dy(b), team.dx(b));
+    team.multiply_add(sizes(team, team.dy.step, team.dx.step), team.dy.first + n, team.matrix(0, n, n), team.dx.first);
   }
 
  private:
-  /// out += left times right, for all positions but one of all samples: one product.
-  template <class Tile, class Left, class Right, class Out>
-  static void add_products(const Tile& tile, Left left, std::ptrdiff_t left_step, Right right, Out out,
-                           std::ptrdiff_t out_step) {
-    const auto positions = static_cast<std::ptrdiff_t>(tile.in.e0), n = static_cast<std::ptrdiff_t>(tile.in.e1);
-    Tile::multiply_add({{{}, {tile.samples, left_step, out_step}, {positions - 1, n, n}},  // rows: samples, positions
-                        {{}, {}, {n, 1, n}},                                               // reduction: features
-                        n},                                                                // columns
-                       left, right, out);
+  /// Of a product over all positions but one of all samples.
+  template <class Team>
+  PERGRAD_HD static pg::product_sizes sizes(const Team& team, std::ptrdiff_t from, std::ptrdiff_t to) {
+    const auto positions = static_cast<std::ptrdiff_t>(team.in.e0), n = static_cast<std::ptrdiff_t>(team.in.e1);
+    return {.outer = {team.samples, from, to}, .rows = {positions - 1, n, n}, .depth = n, .columns = n};
   }
 };
 // [snippet end]
@@ -119,22 +119,28 @@ struct look_back {
 // Two inputs of one shape, multiplied element by element.
 struct times {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr pg::shape output_shape(pg::shape in, pg::shape in2) { return in == in2 ? in : pg::shape{}; }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      for (std::size_t i = 0; i < tile.in.size(); ++i) tile.y(b)[i] = tile.x(b)[i] * tile.x2(b)[i];
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      multiply(team, team.x(b), team.x2(b), team.y(b));
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      for (std::size_t i = 0; i < tile.in.size(); ++i) {
-        if (tile.wants_dx) tile.dx(b)[i] = tile.dy(b)[i] * tile.x2(b)[i];
-        if (tile.wants_dx2) tile.dx2(b)[i] = tile.dy(b)[i] * tile.x(b)[i];
-      }
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      if (team.wants_dx) multiply(team, team.dy(b), team.x2(b), team.dx(b));
+      if (team.wants_dx2) multiply(team, team.dy(b), team.x(b), team.dx2(b));
     }
+  }
+
+ private:
+  template <class Team, class Scalar>
+  PERGRAD_HD static void multiply(const Team& team, const Scalar* left, const Scalar* right, Scalar* out) {
+    team.map(static_cast<std::ptrdiff_t>(team.in.size()),
+             [&](const auto& at) { at.put(out, at(left) * at(right)); });  // `at`: some elements at once
   }
 };
 

@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <ratio>
 #include <span>
 #include <vector>
 
@@ -20,10 +19,10 @@ namespace pg = pergrad;
 
 // [snippet: reader]
 // Up to 6 ids below 20 a record, every record with a length of its own.
-using reader = pg::network<pg::variable(pg::token_ids(6, 20)),                                       //
-                           pg::parameter_group<1, pg::embedding<8>>, pg::dropout<std::ratio<1, 4>>,  // {6, 8}
-                           pg::residual<pg::multihead_attention<2>>,                                 // {6, 8}
-                           pg::lstm<5, pg::last_output>, pg::linear<3>>;                             // {5}, {3}
+using reader = pg::network<pg::variable(pg::token_ids(6, 20)),                           //
+                           pg::parameter_group<1, pg::embedding<8>>, pg::dropout<0.25>,  // {6, 8}
+                           pg::residual<pg::multihead_attention<2>>,                     // {6, 8}
+                           pg::lstm<5, pg::last_output>, pg::linear<3>>;                 // {5}, {3}
 static_assert(reader::parameter_count == 20 * 8 + 4 * 8 * (8 + 1) + 4 * 5 * (8 + 5 + 2) + 3 * (5 + 1));
 // [snippet end]
 

@@ -9,6 +9,15 @@
 
 // pergrad/pergrad.hpp - everything: networks, per-sample gradients, differential privacy, training
 
+// pergrad/detail/cpp20.hpp - read first: ends a compilation for an older C++ with one line
+//
+// Compilers go on behind an #error, through thousands of lines of others. A file that does not exist ends the compilation
+// at once; its name is what the user reads.
+
+#if !defined(__cplusplus) || __cplusplus < 202002L
+#include "pergrad needs C++20: compile with -std=c++20"
+#endif
+
 // A program's globals may be called as our parameters are: g++ would warn of each under -Wshadow, as it looks for names
 // from where a template is instantiated.
 #if defined(__GNUC__)
@@ -40,6 +49,8 @@
 
 #ifdef __CUDACC__
 #define PERGRAD_HD __host__ __device__
+/// Before a marked function that calls functions of the host, and that only the host calls: nvcc would warn of it.
+#define PERGRAD_ONLY_HOST_CALLS _Pragma("nv_exec_check_disable")
 /// nvcc's front end drops the dots behind a pack among the arguments of a built-in function.
 #define PERGRAD_PACKS_IN_BUILTINS 0
 /// nvcc refuses vectors of the compiler's extension in functions that are marked, even where only the host calls them.
@@ -48,6 +59,7 @@
 #define PERGRAD_WRITES_MEMBERS 1
 #else
 #define PERGRAD_HD
+#define PERGRAD_ONLY_HOST_CALLS
 #define PERGRAD_PACKS_IN_BUILTINS 1
 #define PERGRAD_VECTORS_ON_DEVICE 1
 #define PERGRAD_WRITES_MEMBERS 0
@@ -74,7 +86,7 @@ struct shape {
   constexpr shape() noexcept = default;
   // Implicit, so that a layer can return {channels, height, width}.
   // NOLINTNEXTLINE(google-explicit-constructor)
-  constexpr shape(std::size_t first, std::size_t second = 0, std::size_t third = 0, std::size_t fourth = 0) noexcept
+  PERGRAD_HD constexpr shape(std::size_t first, std::size_t second = 0, std::size_t third = 0, std::size_t fourth = 0) noexcept
       : e0{first}, e1{second}, e2{third}, e3{fourth} {}
 #if PERGRAD_WRITES_MEMBERS
   constexpr shape(std::size_t length_bits, std::size_t first, std::size_t second, std::size_t third, std::size_t fourth,
@@ -83,20 +95,20 @@ struct shape {
 #endif
 
   /// 1 or 2: along this axis, samples have a length of their own; 0: all samples are whole.
-  [[nodiscard]] constexpr std::size_t varying_axis() const noexcept { return lengths & 3U; }
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t varying_axis() const noexcept { return lengths & 3U; }
   constexpr void set_varying_axis(std::size_t axis) noexcept {
     lengths = axis == 0 ? 0 : std::size_t{1} << 31U | axis;  // a number that no extent has
   }
   /// Number of extents, 0 to 4.
-  [[nodiscard]] constexpr std::size_t rank() const noexcept {
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t rank() const noexcept {
     return e0 == 0 ? 0U : e1 == 0 ? 1U : e2 == 0 ? 2U : e3 == 0 ? 3U : 4U;
   }
   /// Number of values in a sample: the product of the extents (0 for `shape{}`).
-  [[nodiscard]] constexpr std::size_t size() const noexcept {
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t size() const noexcept {
     return e0 * (e1 == 0 ? 1U : e1) * (e2 == 0 ? 1U : e2) * (e3 == 0 ? 1U : e3);
   }
   /// Extent `axis`, counted from the outermost; 1 beyond the rank.
-  [[nodiscard]] constexpr std::size_t operator[](std::size_t axis) const noexcept {
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t operator[](std::size_t axis) const noexcept {
     const std::size_t extent = axis == 0 ? e0 : axis == 1 ? e1 : axis == 2 ? e2 : e3;
     return extent == 0 ? 1U : extent;
   }
@@ -115,6 +127,58 @@ struct shape {
   sequence.set_varying_axis(1);
   return sequence;
 }
+
+/// A shape as a type, so that compilers show it in their messages as people write it: `of_shape<1, 28, 28>`.
+template <std::size_t... Extents>
+struct of_shape {
+  static constexpr shape value{Extents...};
+};
+/// The same of ids: `of_ids<50000, 128>` is `token_ids(128, 50000)`.
+template <std::size_t Vocabulary, std::size_t Positions>
+struct of_ids {
+  static constexpr shape value = token_ids(Positions, Vocabulary);
+};
+/// The same of samples that have lengths of their own along an axis.
+template <class Longest, std::size_t Axis>
+struct of_varying_length {
+  static constexpr shape value = [] {
+    shape result = Longest::value;
+    result.set_varying_axis(Axis);
+    return result;
+  }();
+};
+
+namespace detail {
+
+template <shape Given>
+struct name_of_shape {
+  static constexpr auto choose() noexcept {
+    if constexpr (Given.varying_axis() != 0) {
+      constexpr shape longest = [] {
+        shape result = Given;
+        result.set_varying_axis(0);
+        return result;
+      }();
+      return std::type_identity<of_varying_length<typename name_of_shape<longest>::type, Given.varying_axis()>>{};
+    } else if constexpr (Given.ids != 0) {
+      return std::type_identity<of_ids<Given.ids, Given.e0>>{};
+    } else if constexpr (Given.e3 != 0) {
+      return std::type_identity<of_shape<Given.e0, Given.e1, Given.e2, Given.e3>>{};
+    } else if constexpr (Given.e2 != 0) {
+      return std::type_identity<of_shape<Given.e0, Given.e1, Given.e2>>{};
+    } else if constexpr (Given.e1 != 0) {
+      return std::type_identity<of_shape<Given.e0, Given.e1>>{};
+    } else {
+      return std::type_identity<of_shape<Given.e0>>{};
+    }
+  }
+  using type = typename decltype(choose())::type;
+};
+/// The type that stands for a shape.
+template <shape Given>
+using shape_name = typename name_of_shape<Given>::type;
+
+}  // namespace detail
 
 /// Depth, height and width of a window, a stride, a padding or a dilation. One number means all three alike; two are
 /// height and width, with a depth of 1. Of one number for all axes a layer looks at those that its input has; numbers
@@ -334,9 +398,11 @@ struct at_layer {};
 /// The layer that is wrong.
 template <class Layer>
 struct layer_type {};
-/// The shape that the layer gets.
-template <shape Given>
+/// The shape that the layer gets: `gets<of_shape<1, 28, 28>>`.
+template <class Shape>
 struct gets {};
+template <shape Given>
+using gets_shape = gets<detail::shape_name<Given>>;
 /// A number of parameters or of positions.
 template <std::size_t Count>
 struct count {};
@@ -349,123 +415,144 @@ namespace function {
 // clang-format off
 struct clip; struct clip_per_layer; struct clip_per_group; struct normalise; struct sum; struct mean; struct divided_by;
 struct gaussian_noise; struct step; struct assign; struct accumulate; struct evaluate; struct evaluate_into;
+struct dp_sgd; struct private_loop; struct evaluate_classifier; struct predict;
 // clang-format on
 }  // namespace function
 
 template <class...>
 inline constexpr bool never = false;
 
+template <class Explanation, class Scalar>
+struct wrong_network;
+/// Base of what is said of a network: what takes its place.
+struct instead_of_network {
+  template <class Scalar>
+  using network = wrong_network<instead_of_network, Scalar>;
+};
+
 // clang-format off
-template <class Where, class Layer, class Given> struct no_output_shape {
-  static_assert(never<Where>, "a layer needs: static constexpr pergrad::shape output_shape(pergrad::shape in); see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct no_output_shape : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer needs: static constexpr pergrad::shape output_shape(pergrad::shape in); see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct no_parameter_count {
-  static_assert(never<Where>, "a layer needs: static constexpr std::size_t parameter_count(pergrad::shape in); see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct no_parameter_count : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer needs: static constexpr std::size_t parameter_count(pergrad::shape in); see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct no_forward {
-  static_assert(never<Where>, "a layer needs: template <class S> static void forward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<S> y); see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct no_forward : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer needs: template <class S> static void forward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<S> y); see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct no_backward {
-  static_assert(never<Where>, "a layer needs: template <class S> static void backward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<const S> backprop, std::span<S> dx); see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct no_backward : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer needs: template <class S> static void backward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<const S> backprop, std::span<S> dx); see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct no_factors {
-  static_assert(never<Where>, "a layer with parameters needs: static constexpr auto factors(pergrad::shape in), one factor a parameter block; see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct no_factors : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer with parameters needs: static constexpr auto factors(pergrad::shape in), one factor a parameter block; see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class FactorsCover, class ParametersAre> struct factors_do_not_cover_the_parameters {
-  static_assert(never<Where>, "the sizes of a layer's factors must add up to its parameter_count; see docs/custom_layers.md");
+template <class Where, class Layer, class FactorsCover, class ParametersAre> struct factors_do_not_cover_the_parameters : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the sizes of a layer's factors must add up to its parameter_count; see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct factor_reads_outside_the_tape {
-  static_assert(never<Where>, "a factor's operand must lie inside the values it is taken from (input, output, backprop or saved); see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct factor_reads_outside_the_tape : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a factor's operand must lie inside the values it is taken from (input, output, backprop or saved); see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct mixes_samples {
-  static_assert(never<Where>, "this layer mixes the samples of a batch, so a per-sample gradient does not exist; use a per-sample normalisation such as group_norm; see docs/privacy.md");
+template <class Where, class Layer, class Given> struct mixes_samples : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer mixes the samples of a batch, so a per-sample gradient does not exist; use a per-sample normalisation such as group_norm; see docs/privacy.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_an_image {
-  static_assert(never<Where>, "this layer needs an input of shape {channels, height, width}; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_an_image : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer needs an input of shape {channels, height, width}; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_channels_and_positions {
-  static_assert(never<Where>, "this layer needs an input of shape {channels, positions}: put pergrad::transpose before it if the sequence is {positions, features}; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_channels_and_positions : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer needs an input of shape {channels, positions}: put pergrad::transpose before it if the sequence is {positions, features}; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_a_volume {
-  static_assert(never<Where>, "this layer needs an input of shape {channels, depth, height, width}; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_a_volume : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer needs an input of shape {channels, depth, height, width}; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_two_axes {
-  static_assert(never<Where>, "pergrad::transpose exchanges two axes, so it needs an input of shape {positions, features} or {channels, positions}; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_two_axes : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "pergrad::transpose exchanges two axes, so it needs an input of shape {positions, features} or {channels, positions}; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct reshape_changes_size {
-  static_assert(never<Where>, "pergrad::reshape keeps every value, so its shape must have as many as the input; see docs/layers.md");
+template <class Where, class Layer, class Given> struct reshape_changes_size : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "pergrad::reshape keeps every value, so its shape must have as many as the input; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct output_padding_too_large {
-  static_assert(never<Where>, "output_padding must be smaller than the stride or the dilation along its axis; see docs/layers.md");
+template <class Where, class Layer, class Given> struct output_padding_too_large : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "output_padding must be smaller than the stride or the dilation along its axis; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_features {
-  static_assert(never<Where>, "a linear layer needs an input of shape {features} or {positions, features}: put pergrad::flatten before it; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_features : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a linear layer needs an input of shape {features} or {positions, features}: put pergrad::flatten before it; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct kernel_larger_than_padded_input {
-  static_assert(never<Where>, "the kernel (with its dilation) is larger than the padded input: no window fits; see docs/networks.md");
+template <class Where, class Layer, class Given> struct kernel_larger_than_padded_input : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the kernel (with its dilation) is larger than the padded input: no window fits; see docs/networks.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct groups_do_not_divide_channels {
-  static_assert(never<Where>, "groups must divide both the input's and the output's channels; see docs/layers.md");
+template <class Where, class Layer, class Given> struct groups_do_not_divide_channels : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "groups must divide both the input's and the output's channels; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct padding_larger_than_half_the_window {
-  static_assert(never<Where>, "a pool's padding must be at most half its window, or a window could lie in the padding alone; see docs/layers.md");
+template <class Where, class Layer, class Given> struct padding_larger_than_half_the_window : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a pool's padding must be at most half its window, or a window could lie in the padding alone; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct zero_is_no_size {
-  static_assert(never<Where>, "channels, kernel, stride, dilation, groups and output sizes must be at least 1; see docs/layers.md");
+template <class Where, class Layer, class Given> struct zero_is_no_size : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "channels, kernel, stride, dilation, groups and output sizes must be at least 1; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct option_not_offered {
-  static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/layers.md");
+template <class Where, class Layer, class Given> struct option_not_offered : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct layer_rejects_its_input {
-  static_assert(never<Where>, "this layer does not take an input of this shape; see docs/layers.md, and docs/custom_layers.md for a layer with accepts(shape)");
+template <class Where, class Layer, class Given> struct softmax_is_in_the_loss : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the loss takes the softmax: leave it out, end the network in pergrad::linear<classes> and train with pergrad::cross_entropy; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct layer_gives_no_output {
-  static_assert(never<Where>, "the layer's output_shape(shape) has no values for this input; see docs/networks.md");
+template <class Where, class Layer, class Given> struct activation_not_offered : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this activation is not here: take pergrad::relu, tanh, sigmoid, softplus or gelu, or write a struct with value(x) and derivative(x, y); see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Branch, class Shortcut> struct residual_branches_differ {
-  static_assert(never<Where>, "both branches of a residual must end in the same shape; give the shortcut a pergrad::projection<...>; see docs/networks.md");
+template <class Where, class Layer, class Given> struct layer_of_pytorch_not_offered : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer of PyTorch is not here: the table says which are (pergrad::dropout<p>, max_pool2d<kernel>, adaptive_avg_pool2d<height, width>, group_norm<groups>, reshape<shape>, padding<size> of a convolution), and a layer of your own is one struct; see docs/layers.md and docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct element_function_changes_shape {
-  static_assert(never<Where>, "a layer with value() and derivative() works element by element, so it keeps its input's shape; see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct probability_out_of_range : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the probability of dropout is at least 0 and below 1: pergrad::dropout<0.1>; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct ids_into_a_float_layer {
-  static_assert(never<Where>, "this layer computes with numbers, its input is integer ids: put pergrad::embedding<features> before it; see docs/layers.md");
+template <class Where, class Layer, class Given> struct layer_rejects_its_input : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer does not take an input of this shape; see docs/layers.md, and docs/custom_layers.md for a layer with accepts(shape)"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_ids {
-  static_assert(never<Where>, "an embedding looks up integer ids: begin the network with pergrad::token_ids(positions, vocabulary); see docs/layers.md");
+template <class Where, class Layer, class Given> struct layer_gives_no_output : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the layer's output_shape(shape) has no values for this input; see docs/networks.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_a_sequence {
-  static_assert(never<Where>, "this layer needs an input of shape {positions, features}; see docs/layers.md");
+template <class Where, class Branch, class Shortcut> struct residual_branches_differ : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "both branches of a residual must end in the same shape; give the shortcut a pergrad::projection<...>; see docs/networks.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct tied_blocks_differ {
-  static_assert(never<Where>, "all uses of one pergrad::tied key must be of the same layers with the same number of parameters, all frozen or none; see docs/layers.md");
+template <class Where, class Layer, class Given> struct element_function_changes_shape : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer with value() and derivative() works element by element, so it keeps its input's shape; see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct ties_nest {
-  static_assert(never<Where>, "a pergrad::tied stands inside another one, and a block can share its parameters under one key only: tie the parts, not the whole; see docs/layers.md");
+template <class Where, class Layer, class Given> struct ids_into_a_float_layer : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer computes with numbers, its input is integer ids: put pergrad::embedding<features> before it; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct branches_differ_in_length {
-  static_assert(never<Where>, "samples here have lengths of their own, and of some lengths the two branches that are put together leave different numbers of positions: give both the same kernels, strides and padding; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_ids : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "an embedding looks up integer ids: begin the network with pergrad::token_ids(positions, vocabulary); see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct branches_not_given {
-  static_assert(never<Where>, "pergrad::cross_attention takes the number of heads, pergrad::queries<layers...>, pergrad::memory<layers...> and then its options, in this order; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_a_sequence : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer needs an input of shape {positions, features}; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct lengths_are_lost {
-  static_assert(never<Where>, "samples here have lengths of their own, and this layer does not say what becomes of positions beyond them: reduce with pergrad::mean_over_positions or pergrad::select_last first; see docs/layers.md");
+template <class Where, class Layer, class Given> struct tied_blocks_differ : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "all uses of one pergrad::tied key must be of the same layers with the same number of parameters, all frozen or none; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct not_on_tiles {
-  static_assert(never<Where>, "a layer with on_tiles needs: template <class Tile> static void forward(const Tile& tile), the same for backward, output_shape, and parameter_count if it has parameters; see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct ties_nest : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a pergrad::tied stands inside another one, and a block can share its parameters under one key only: tie the parts, not the whole; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct heads_do_not_divide_features {
-  static_assert(never<Where>, "the number of attention heads must divide the number of features; see docs/layers.md");
+template <class Where, class Layer, class Given> struct branches_differ_in_length : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "samples here have lengths of their own, and of some lengths the two branches that are put together leave different numbers of positions: give both the same kernels, strides and padding; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class First, class Second> struct branches_do_not_fit {
-  static_assert(never<Where>, "the two inputs of this layer do not fit each other; see docs/layers.md");
+template <class Where, class Layer, class Given> struct branches_not_given : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "pergrad::cross_attention takes the number of heads, pergrad::queries<layers...>, pergrad::memory<layers...> and then its options, in this order; see docs/layers.md"); return 0; }
 };
-template <class Network> struct empty_network {
-  static_assert(never<Network>, "a network needs an input shape and at least one layer: pergrad::network<pergrad::shape{1, 28, 28}, pergrad::flatten, pergrad::linear<10>>; see docs/networks.md");
+template <class Where, class Layer, class Given> struct lengths_are_lost : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "samples here have lengths of their own, and this layer does not say what becomes of positions beyond them: reduce with pergrad::mean_over_positions or pergrad::select_last first; see docs/layers.md"); return 0; }
 };
-template <class Input> struct not_a_shape {
-  static_assert(never<Input>, "every extent of the input's shape must be at least 1; see docs/networks.md");
+template <class Where, class Layer, class Given> struct not_on_tiles : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer with on_tiles needs: template <class Tile> static void forward(const Tile& tile), the same for backward, output_shape, and parameter_count if it has parameters; see docs/custom_layers.md"); return 0; }
+};
+template <class Where, class Layer, class Given> struct heads_do_not_divide_features : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the number of attention heads must divide the number of features; see docs/layers.md"); return 0; }
+};
+template <class Where, class Layer, class First, class Second> struct branches_do_not_fit : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the two inputs of this layer do not fit each other; see docs/layers.md"); return 0; }
+};
+template <class Network> struct empty_network : instead_of_network {
+  static constexpr int say() { static_assert(never<Network>, "a network needs an input shape and at least one layer: pergrad::network<pergrad::shape{1, 28, 28}, pergrad::flatten, pergrad::linear<10>>; see docs/networks.md"); return 0; }
+};
+template <class Input> struct not_a_shape : instead_of_network {
+  static constexpr int say() { static_assert(never<Input>, "every extent of the input's shape must be at least 1; see docs/networks.md"); return 0; }
 };
 template <class Loss, class Output> struct loss_rejects_the_networks_output {
   static_assert(never<Loss>, "this loss does not fit the network's output shape: end the network in pergrad::flatten and pergrad::linear<outputs>, or take another loss; see docs/networks.md");
@@ -473,8 +560,29 @@ template <class Loss, class Output> struct loss_rejects_the_networks_output {
 template <class Loss> struct not_a_loss {
   static_assert(never<Loss>, "a loss needs: template target<S>, target_count(shape), accepts(shape), valid(shape, targets) and evaluate(y, targets, dy), which returns one double a sample; see docs/custom_layers.md");
 };
+template <class Loss> struct loss_of_pytorch_not_offered {
+  static_assert(never<Loss>, "this loss of PyTorch is not here under this name: pergrad::cross_entropy takes logits and class numbers, pergrad::binary_cross_entropy_with_logits logits and targets in [0, 1], pergrad::mean_squared_error numbers; another one is a struct of your own; see docs/networks.md and docs/custom_layers.md");
+};
 template <class Network, class Loss, class Batch> struct batch_does_not_fit {
   static_assert(never<Network>, "the batch must be made for this network and this loss: pergrad::batch<net_type, loss_type> samples{inputs, targets}; see docs/expressions.md");
+};
+template <class... Given> struct batch_of_no_network {
+  static_assert(never<Given...>, "a batch is one of a network and a loss: pergrad::batch<net_type, pergrad::cross_entropy> samples{inputs, targets}; see docs/expressions.md");
+};
+template <class Needed, class Given> struct records_of_another_type {
+  static_assert(never<Given>, "the network and the loss take other numbers than these records have: the network's scalar or std::int32_t ids as inputs, the loss's targets (class numbers are std::int32_t): convert them before; see docs/quickstart.md");
+};
+template <class Network> struct network_is_const {
+  static_assert(never<Network>, "training changes the network: declare it without const; see docs/quickstart.md");
+};
+template <class... Given> struct step_draws_from_all_records {
+  static_assert(never<Given...>, "a private step draws its batch itself: pass all records, a pergrad::dataset, not a batch of them: trainer.step(records); see docs/quickstart.md");
+};
+template <class... Given> struct optimizer_of_no_network {
+  static_assert(never<Given...>, "an optimizer names its network's type, and takes a learning rate: pergrad::sgd<net_type> optimizer{pergrad::learning_rate{0.1}}; see docs/expressions.md");
+};
+template <class Function, class... Given> struct not_made_of_this {
+  static_assert(never<Function>, "a trainer is made of an executor, a network, a loss, options and perhaps a generator: pergrad::dp_sgd trainer{exec, net, pergrad::cross_entropy{}, options}; see docs/quickstart.md");
 };
 template <class Network, class Tape> struct tape_does_not_fit {
   static_assert(never<Network>, "the tape must be made for this network: net_type::tape tape{exec, pergrad::max_batch{256}}; see docs/expressions.md");
@@ -509,17 +617,17 @@ template <class Array> struct temporary_array {
 template <class Function, class Needed, class Given> struct plain_number {
   static_assert(never<Function>, "a plain number does not say what it stands for: write pergrad::l2_clip_norm{1.0}, pergrad::noise_multiplier{1.1} or pergrad::expected_batch_size{64}; see docs/privacy.md");
 };
-template <class Layer> struct layer_has_no_device_code {
-  static_assert(never<Layer>, "this layer has no device code: mark its functions PERGRAD_HD (those of a general layer as templates over the type of the views, in the place of std::span) and say: static constexpr bool on_device = true; see docs/custom_layers.md");
+template <class Needed, class Given> struct option_of_another_type {
+  static_assert(never<Given>, "an option says what its number stands for: clip = pergrad::l2_clip_norm{1.0}, noise = pergrad::noise_multiplier{1.1}, sampling = pergrad::poisson_sampling{pergrad::sampling_probability{0.01}}, divisor = pergrad::expected_batch_size{256}, learning_rate = pergrad::learning_rate{0.1}, budget = pergrad::privacy_budget{pergrad::epsilon{3.0}, pergrad::delta{1e-5}}; see docs/quickstart.md");
 };
-template <class Layer> struct layer_is_not_on_devices_yet {
-  static_assert(never<Layer>, "this layer, shared parameters, ids and samples of varying length run on pergrad::host only; see docs/layers.md");
+template <class Layer> struct layer_has_no_device_code {
+  static_assert(never<Layer>, "this layer has no device code: mark its functions PERGRAD_HD (those of a general layer as templates over the type of the views, in the place of std::span; those of a layer on tiles in the words of a team) and say: static constexpr bool on_device = true; see docs/custom_layers.md");
 };
 template <class Loss> struct loss_has_no_device_code {
   static_assert(never<Loss>, "this loss has no device code: it needs PERGRAD_HD static double evaluate(const S* y, std::size_t count, const target<S>* targets, S* dy) and static constexpr bool on_device = true; see docs/custom_layers.md");
 };
 template <class Function, class First> struct needs_an_executor {
-  static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); see docs/expressions.md");
+  static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); pergrad::dp_sgd trainer{exec, net, loss, options}; see docs/expressions.md");
 };
 template <class Sum> struct noise_on_an_unclipped_sum {
   static_assert(never<Sum>, "noise protects only a sum of bounded sensitivity: write sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...); see docs/privacy.md");
@@ -563,31 +671,20 @@ template <class Method, class Entries> struct method_not_offered {
 // clang-format on
 
 }  // namespace pergrad::inline v0_1::error
-// pergrad/detail/no_fast_math.hpp - refuses flags under which a NaN is not seen and a bound does not hold
-
-#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ + 0 != 0)
-#error \
-    "pergrad: -ffast-math, -Ofast and -ffinite-math-only break the clip bound, the noise and the search for non-finite gradients: compile without them; see docs/privacy.md"
-#endif
-// clang-format on
-
-// pergrad/batch.hpp - samples with their targets: a whole data set, and the batch of it that one step sees
+// pergrad/privacy/types.hpp - strong types for the numbers of private training that must never be swapped.
 //
-// Both are views: the caller owns the numbers. A batch of a data set is a list of record numbers; no sample is copied.
+// Every type holds one double, checked once when it is made, so that no function behind this border has to ask again.
+// NaN fails every check. Names follow Abadi et al. 2016 (arXiv:1607.00133) and Dwork & Roth 2014.
 
-#include <algorithm>
-#include <cstdint>
-#include <iterator>
+#include <concepts>
+#include <cstdio>
 #include <limits>
-#include <span>
 
 // pergrad/detail/error_text.hpp - what run-time errors say, put together in one place
 //
 // Sentences with numbers in them stand in many functions. Made of std::string, each would bring its own copy of string
 // code for the compiler to optimise; as a list of pieces a sentence is a few stores and one call.
 
-#include <concepts>
-#include <cstdio>
 #include <initializer_list>
 #include <stdexcept>
 
@@ -664,310 +761,139 @@ struct error_text {
 
 namespace pergrad::inline v0_1 {
 
-/// The type of one target value of a loss.
-template <class Loss, class Scalar>
-using target_of = typename Loss::template target<Scalar>;
-
 namespace detail {
 
-template <class Array>
-concept array = requires(const Array& numbers) {
-  std::data(numbers);
-};
-
-/// Arrays that would be the targets and the inputs of samples, were their numbers of the right types.
-template <class Targets, class Inputs, class Target, class Value>
-concept of_another_type_with =
-    array<Inputs> && array<Targets> && !(std::is_convertible_v<const Inputs&, std::span<const Value>> &&
-                                         std::is_convertible_v<const Targets&, std::span<const Target>>);
-
-/// Whether an argument of this (forwarded) type is an array that ends with the call. A span or view of one is none.
-template <class Argument>
-concept ends_with_the_call =
-    !std::is_lvalue_reference_v<Argument> && array<Argument> && !std::ranges::enable_borrowed_range<Argument>;
-template <class Argument, class Element>
-concept given_as_span = std::is_convertible_v<Argument, std::span<const Element>>;
-template <class... Arguments>
-struct first_that_ends {
-  using type = void;
-};
-template <class First, class... Rest>
-struct first_that_ends<First, Rest...> : first_that_ends<Rest...> {};
-template <ends_with_the_call First, class... Rest>
-struct first_that_ends<First, Rest...> {
-  using type = First;
-};
-
-/// What an error about them names.
-template <class Inputs, class Targets>
-struct numbers_given {};
-
-/// Whether all ids are 0 <= id < limit. One pass without branches, in blocks that compilers turn into vectors, as this
-/// is done for every sample of every batch. As unsigned numbers negative ids are the largest.
-template <class Id>
-[[nodiscard]] constexpr bool all_below(const Id* ids, std::size_t count, std::size_t limit) noexcept {
-  using bits = std::make_unsigned_t<Id>;
-  constexpr std::size_t together = 32;
-  bits most[together]{};
-  std::size_t i = 0;
-  for (; i + together <= count; i += together) {
-    for (std::size_t k = 0; k < together; ++k) {
-      const auto id = static_cast<bits>(ids[i + k]);
-      most[k] = id > most[k] ? id : most[k];
-    }
-  }
-  for (; i < count; ++i) {
-    const auto id = static_cast<bits>(ids[i]);
-    most[0] = id > most[0] ? id : most[0];
-  }
-  bits largest = 0;
-  for (const bits each : most) largest = each > largest ? each : largest;
-  return largest < limit && largest <= static_cast<bits>(std::numeric_limits<Id>::max());
+[[noreturn]] inline void throw_bad_number(const char* what, const char* need, double got) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", got);
+  throw_invalid_argument({"pergrad: ", what, " must be ", need, ", got ", text});
 }
 
-}  // namespace detail
+inline constexpr double largest_double = std::numeric_limits<double>::max();
 
-/// Records one after the other: inputs in PyTorch's order `[records][input shape]`, one target a record (or several),
-/// and, where samples have lengths of their own, one length a record. `Value` is the type of an input value: float or
-/// double, or std::int32_t for ids.
-template <class Value, class Target>
-class dataset {
+/// Base of the strong types: `Derived` says its name, what it needs and which values it holds. It deletes the conversion
+/// from a plain number in a line that compilers show; inherited, g++ 12 would take the explicit one in its place.
+template <class Derived>
+class checked_number {
  public:
-  /// Throws std::invalid_argument unless all spans hold the same, whole number of records, and for a length that is 0
-  /// or more than there are positions; std::out_of_range for an id outside the shape's vocabulary. All records are
-  /// looked at here, so that no later error depends on which ones are drawn.
-  // By reference: g++ 12 for AVX-512 passes a constant shape {n, n, 0, 0} by value as {n, n, n, n}.
-  dataset(std::span<const Value> inputs, std::span<const Target> targets, const shape& input,
-          std::size_t targets_per_record = 1, std::span<const std::uint32_t> lengths = {})
-      : inputs_{inputs}, targets_{targets}, lengths_{lengths}, input_{input}, targets_per_record_{targets_per_record} {
-    if (input.size() == 0 || targets_per_record == 0 || inputs.size() % input.size() != 0 ||
-        targets.size() % targets_per_record != 0 ||
-        inputs.size() / input.size() != targets.size() / targets_per_record) {
-      detail::throw_invalid_argument({"pergrad: dataset: ", inputs.size(), " input values in records of ", input.size(),
-                                      " do not match ", targets.size(), " targets, ", targets_per_record, " a record"});
-    }
-    if (lengths.size() != (input.varying_axis() != 0 ? size() : 0)) {
-      detail::throw_invalid_argument({"pergrad: dataset: ", lengths.size(), " lengths for ", size(), " records of ",
-                                      (input.varying_axis() != 0 ? "varying length" : "fixed length")});
-    }
-    for (std::size_t record = 0; record < size(); ++record) require_valid(record);
-  }
-  /// Numbers of other types: one error that says so.
-  template <class Inputs, detail::of_another_type_with<Inputs, Target, Value> Targets, class... More>
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
-  dataset(const Inputs&, const Targets&, const shape&, const More&...) {
-    static_cast<void>(error::numbers_of_another_type<std::span<const Value>, std::span<const Target>,
-                                                     detail::numbers_given<Inputs, Targets>>{});
+  /// Throws std::invalid_argument, naming the type and the value, unless `Derived::holds(value)`.
+  constexpr explicit checked_number(double value) : value_{value} {
+    if (!Derived::holds(value)) throw_bad_number(Derived::name, Derived::need, value);
   }
 
-  /// Arrays that would be gone before anybody reads them: one error that says so.
-  template <detail::given_as_span<Value> Inputs, detail::given_as_span<Target> Targets, class... More>
-  requires(detail::ends_with_the_call<Inputs> || detail::ends_with_the_call<Targets> ||
-           (detail::ends_with_the_call<More> || ...))
-      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
-      dataset(Inputs&& /*inputs*/, Targets&& /*targets*/, const shape& /*input*/, More&&... /*more*/) {
-    static_cast<void>(error::temporary_array<typename detail::first_that_ends<Inputs, Targets, More...>::type>{});
-  }
+  [[nodiscard]] constexpr double value() const noexcept { return value_; }
 
-  /// Number of records. Under add-or-remove-one neighbours this is a private value.
-  [[nodiscard]] std::size_t size() const noexcept { return inputs_.size() / input_.size(); }
-  [[nodiscard]] shape input_shape() const noexcept { return input_; }
-  [[nodiscard]] const Value* input(std::size_t record) const noexcept {
-    return inputs_.data() + record * input_.size();
-  }
-  [[nodiscard]] std::span<const Target> targets(std::size_t record) const noexcept {
-    return targets_.subspan(record * targets_per_record_, targets_per_record_);
-  }
-  [[nodiscard]] std::span<const Target> targets() const noexcept { return targets_; }
-  /// Positions of a record that are there.
-  [[nodiscard]] std::uint32_t length(std::size_t record) const noexcept {
-    return lengths_.empty() ? static_cast<std::uint32_t>(input_.e0) : lengths_[record];
-  }
-
-  /// Whether this record's length and ids are those of the shape. What lies in memory may have changed since the data
-  /// set was made.
-  [[nodiscard]] bool is_valid(std::size_t record) const noexcept {
-    if (!lengths_.empty() && (lengths_[record] == 0 || lengths_[record] > input_.e0)) return false;
-    if constexpr (std::is_integral_v<Value>) return detail::all_below(input(record), input_.size(), input_.ids);
-    return true;
-  }
-  /// Throws std::out_of_range for an id of this record outside the vocabulary, std::invalid_argument for its length.
-  void require_valid(std::size_t record) const {
-    if (is_valid(record)) return;
-    if (!lengths_.empty() && (lengths_[record] == 0 || lengths_[record] > input_.e0)) {
-      detail::throw_invalid_argument(
-          {"pergrad: dataset: record ", record, " has length ", lengths_[record], ", allowed are 1 to ", input_.e0});
-    }
-    if constexpr (std::is_integral_v<Value>) {
-      const Value* ids = input(record);
-      for (std::size_t i = 0; i < input_.size(); ++i) {
-        if (!holds(ids[i])) {
-          detail::throw_out_of_range({"pergrad: dataset: record ", record, ", position ", i, ": id ", ids[i],
-                                      " of a vocabulary of ", input_.ids});
-        }
-      }
-    }
-  }
-  /// Whether both are views of the same memory in the same way.
-  [[nodiscard]] bool same_view(const dataset& other) const noexcept {
-    const auto same = [](const auto& a, const auto& b) { return a.data() == b.data() && a.size() == b.size(); };
-    return same(inputs_, other.inputs_) && same(targets_, other.targets_) && same(lengths_, other.lengths_) &&
-           input_ == other.input_ && targets_per_record_ == other.targets_per_record_;
+  friend constexpr bool operator==(const Derived& left, const Derived& right) noexcept {
+    return left.value() == right.value();
   }
 
  private:
-  [[nodiscard]] bool holds(Value id) const noexcept { return id >= 0 && static_cast<std::size_t>(id) < input_.ids; }
-
-  std::span<const Value> inputs_;
-  std::span<const Target> targets_;
-  std::span<const std::uint32_t> lengths_;
-  shape input_;
-  std::size_t targets_per_record_;
+  double value_;
 };
-
-namespace detail {
-
-/// Whether values of one shape mean, in the same order, values of the other: the same extents but for those of 1, or
-/// one of both is a plain row. {height, width, channels} is not {channels, height, width}, although the size is the
-/// same.
-[[nodiscard]] constexpr bool means_the_same(const shape& given, const shape& wanted) noexcept {
-  const auto extents = [](const shape& of, std::size_t(&kept)[4]) {
-    std::size_t count = 0;
-    for (std::size_t axis = 0; axis < of.rank(); ++axis) {
-      if (of[axis] > 1) kept[count++] = of[axis];
-    }
-    return count;
-  };
-  std::size_t left[4]{}, right[4]{};
-  const std::size_t count = extents(given, left), wanted_count = extents(wanted, right);
-  if (count <= 1 || wanted_count <= 1) return given.size() == wanted.size();
-  return count == wanted_count && std::equal(left, left + count, right);
-}
-
-/// Throws std::invalid_argument unless the records are of the kind that the network takes.
-inline void require_fit(const shape& given, const shape& wanted, const char* where) {
-  if (given.size() != wanted.size()) {
-    throw_invalid_argument(
-        {"pergrad: ", where, ": records have ", given.size(), " input values, the network takes ", wanted.size()});
-  }
-  if (!means_the_same(given, wanted)) {
-    const auto number = [](const shape& of, std::size_t axis) { return axis < of.rank() ? of[axis] : 1; };
-    throw_invalid_argument({"pergrad: ", where, ": records have extents ", number(given, 0), ", ", number(given, 1),
-                            ", ", number(given, 2), ", ", number(given, 3), ", the network takes ", number(wanted, 0),
-                            ", ", number(wanted, 1), ", ", number(wanted, 2), ", ", number(wanted, 3),
-                            ": values in another order?"});
-  }
-  if (given.ids > wanted.ids) {
-    throw_invalid_argument(
-        {"pergrad: ", where, ": records have a vocabulary of ", given.ids, " ids, the network one of ", wanted.ids});
-  }
-  if (wanted.varying_axis() != 0 && given.varying_axis() != 0 && given.e0 != wanted.e0) {
-    throw_invalid_argument(
-        {"pergrad: ", where, ": records have up to ", given.e0, " positions, the network takes up to ", wanted.e0});
-  }
-  if (given.varying_axis() != wanted.varying_axis()) {
-    throw_invalid_argument({"pergrad: ", where, ": records have ",
-                            (given.varying_axis() != 0 ? "varying lengths" : "one length"), ", the network takes ",
-                            (wanted.varying_axis() != 0 ? "varying lengths" : "one length")});
-  }
-}
-
-[[noreturn]] inline void throw_bad_target(std::size_t sample, const text_piece& of = "", const text_piece& found = "") {
-  throw_invalid_argument(
-      {"pergrad: batch: sample ", sample, " has a target", of, found, " that this loss does not take"});
-}
-[[noreturn]] inline void throw_not_in_the_data_set(std::size_t record, std::size_t records) {
-  throw_out_of_range({"pergrad: batch: record ", record, " of a data set with ", records});
-}
 
 }  // namespace detail
 
-/// The samples of one evaluation.
-template <class Network, class Loss>
-class batch {
- public:
-  using scalar = typename Network::scalar;
-  using input_value = typename Network::input_value;
-  using target = target_of<Loss, scalar>;
+/// Bound C on the L2 norm of one sample's gradient: finite, at least 1e-30.
+struct l2_clip_norm : detail::checked_number<l2_clip_norm> {
+  using detail::checked_number<l2_clip_norm>::checked_number;
+  template <std::same_as<double> Plain>
+  l2_clip_norm(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::l2_clip_norm{1.0}
+  static constexpr const char* name = "l2_clip_norm";
+  static constexpr const char* need = "finite and at least 1e-30";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 1e-30 && x <= detail::largest_double; }
+};
 
-  /// All samples of two spans. Throws std::invalid_argument if they do not fit the network, the loss or each other, or
-  /// if a target is not valid for the loss.
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): the constructor that it delegates to does
-  batch(std::span<const input_value> inputs, std::span<const target> targets)
-      : batch{inputs, targets, std::span<const std::uint32_t>{}} {}
-  /// The same for samples with lengths of their own.
-  batch(std::span<const input_value> inputs, std::span<const target> targets, std::span<const std::uint32_t> lengths)
-      : records_{inputs, targets, Network::input_shape, per_sample, lengths}, count_{records_.size()} {
-    for (std::size_t i = 0; i < count_; ++i) check_target(i);
-  }
-  /// Numbers of other types: one error that says so.
-  template <class Inputs, detail::of_another_type_with<Inputs, target, input_value> Targets, class... More>
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
-  batch(const Inputs&, const Targets&, const More&...) : batch{{}, {}} {
-    static_cast<void>(error::numbers_of_another_type<std::span<const input_value>, std::span<const target>,
-                                                     detail::numbers_given<Inputs, Targets>>{});
-  }
-  /// Arrays that would be gone before anybody reads them: one error that says so.
-  template <detail::given_as_span<input_value> Inputs, detail::given_as_span<target> Targets, class... More>
-  requires(detail::ends_with_the_call<Inputs> || detail::ends_with_the_call<Targets> ||
-           (detail::ends_with_the_call<More> || ...))
-      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
-      batch(Inputs&& /*inputs*/, Targets&& /*targets*/, More&&... /*more*/)
-      : batch{{}, {}} {
-    static_cast<void>(error::temporary_array<typename detail::first_that_ends<Inputs, Targets, More...>::type>{});
-  }
-  template <detail::given_as_span<std::uint32_t> Ids>
-  requires detail::ends_with_the_call<Ids>
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
-  batch(const dataset<input_value, target>& /*records*/, Ids&& /*ids*/) : batch{{}, {}} {
-    static_cast<void>(error::temporary_array<Ids>{});
-  }
-  /// The records of a data set that `ids` lists. The list is read when the batch is evaluated.
-  /// Throws std::invalid_argument or std::out_of_range as above, and for a record number that the data set has not.
-  batch(const dataset<input_value, target>& records, std::span<const std::uint32_t> ids)
-      : records_{records}, ids_{ids}, gathered_{true}, count_{ids.size()} {
-    detail::require_fit(records.input_shape(), Network::input_shape, "batch");
-    require_valid(0, count_);
-  }
-  /// Throws as the constructors do, for `count` samples from `first` on. The batch is a view: what it sees may have
-  /// changed since it was made, and what is evaluated is looked at again.
-  void require_valid(std::size_t first, std::size_t count) const {
-    for (std::size_t i = first; i < first + count; ++i) {
-      const std::size_t number = record(i);
-      if (number >= records_.size()) detail::throw_not_in_the_data_set(number, records_.size());
-      records_.require_valid(number);
-      check_target(i);
-    }
-  }
+/// Standard deviation of the noise divided by the L2 sensitivity of the sum: finite, not negative.
+struct noise_multiplier : detail::checked_number<noise_multiplier> {
+  using detail::checked_number<noise_multiplier>::checked_number;
+  template <std::same_as<double> Plain>
+  noise_multiplier(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::noise_multiplier{1.1}
+  static constexpr const char* name = "noise_multiplier";
+  static constexpr const char* need = "finite and not negative";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0 && x <= detail::largest_double; }
+};
 
-  [[nodiscard]] std::size_t size() const noexcept { return count_; }
-  [[nodiscard]] const input_value* input(std::size_t sample) const noexcept { return records_.input(record(sample)); }
-  [[nodiscard]] std::uint32_t length(std::size_t sample) const noexcept { return records_.length(record(sample)); }
-  /// Number of a sample in its data set, or in the spans that the batch was made of.
-  [[nodiscard]] std::size_t record(std::size_t sample) const noexcept { return gathered_ ? ids_[sample] : sample; }
-  [[nodiscard]] std::span<const target> targets(std::size_t sample) const noexcept {
-    return records_.targets(record(sample));
-  }
-  /// Where the records lie: batches of one data set have the same source.
-  [[nodiscard]] const void* source() const noexcept { return records_.input(0); }
+/// Probability with which each record enters a step's batch, independently of all others: in [0, 1].
+struct sampling_probability : detail::checked_number<sampling_probability> {
+  using detail::checked_number<sampling_probability>::checked_number;
+  template <std::same_as<double> Plain>
+  sampling_probability(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::sampling_probability{0.01}
+  static constexpr const char* name = "sampling_probability";
+  static constexpr const char* need = "in [0, 1]";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0 && x <= 1; }
+};
 
- private:
-  static constexpr std::size_t per_sample = Loss::target_count(Network::output_shape);
-  void check_target(std::size_t sample) const {
-    const std::span<const target> these = targets(sample);
-    if (these.size() != per_sample || !Loss::valid(Network::output_shape, these)) {
-      if (these.size() == 1) detail::throw_bad_target(sample, " of ", these[0]);
-      detail::throw_bad_target(sample);
-    }
+/// Public constant that divides a noisy sum; never the size of a drawn batch. Finite and positive.
+struct expected_batch_size : detail::checked_number<expected_batch_size> {
+  using detail::checked_number<expected_batch_size>::checked_number;
+  template <std::same_as<double> Plain>
+  expected_batch_size(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::expected_batch_size{256}
+  static constexpr const char* name = "expected_batch_size";
+  static constexpr const char* need = "finite and positive";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
+  /// A count of things is an error that says why.
+  template <std::unsigned_integral Count>
+  explicit expected_batch_size(Count /*count*/) : expected_batch_size{1.0} {
+    static_cast<void>(error::count_as_divisor<Count>{});
   }
+};
 
-  dataset<input_value, target> records_;
-  std::span<const std::uint32_t> ids_;
-  bool gathered_ = false;
-  std::size_t count_;
+/// Privacy loss bound of (epsilon, delta)-differential privacy: not negative; infinity means no guarantee.
+struct epsilon : detail::checked_number<epsilon> {
+  using detail::checked_number<epsilon>::checked_number;
+  template <std::same_as<double> Plain>
+  epsilon(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::epsilon{3.0}
+  static constexpr const char* name = "epsilon";
+  static constexpr const char* need = "not negative";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0; }
+};
+
+/// Probability with which the bound epsilon may fail: strictly between 0 and 1.
+struct delta : detail::checked_number<delta> {
+  using detail::checked_number<delta>::checked_number;
+  template <std::same_as<double> Plain>
+  delta(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::delta{1e-5}
+  static constexpr const char* name = "delta";
+  static constexpr const char* need = "strictly between 0 and 1";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x < 1; }
+};
+
+/// Step size of an optimizer: finite and positive.
+struct learning_rate : detail::checked_number<learning_rate> {
+  using detail::checked_number<learning_rate>::checked_number;
+  template <std::same_as<double> Plain>
+  learning_rate(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::learning_rate{0.1}
+  static constexpr const char* name = "learning_rate";
+  static constexpr const char* need = "finite and positive";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
+};
+
+/// Which datasets are neighbours: one with a record more or less, or one with a record exchanged.
+enum class neighbouring { add_or_remove_one, replace_one };
+
+/// What a training run may spend in total.
+struct privacy_budget {
+  constexpr privacy_budget(pergrad::epsilon most, pergrad::delta at) noexcept : max_epsilon{most}, delta{at} {}
+  template <class First, class Second>
+  requires(std::is_arithmetic_v<First> || std::is_arithmetic_v<Second>)
+      // plain numbers do not say what they stand for: write pergrad::privacy_budget{pergrad::epsilon{3.0}, pergrad::delta{1e-5}}
+      privacy_budget(First, Second) = delete;
+
+  pergrad::epsilon max_epsilon;
+  pergrad::delta delta;
 };
 
 }  // namespace pergrad::inline v0_1
+// pergrad/network.hpp - a network is a type: an input shape and a list of layers; every other shape is inferred
+//
+// `network<shape{1, 28, 28}, conv2d<16, 8>, relu, flatten, linear<10>>` unfolds into a list of nodes with compile-time
+// shapes, parameter counts and offsets. An object of it owns one aligned buffer: the parameters, in PyTorch's order.
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+
 // pergrad/concepts.hpp - the contracts of layers and losses
 //
 //        x (input)  ->  [ layer: parameters w ]  ->  y (output)          forward
@@ -980,11 +906,9 @@ class batch {
 //   pooling      rows(in, i), combine, share   one window rule: which inputs an output sees, how it shares its gradient
 //   reshape      is_reshape                    the same values under another shape
 //   general      forward/backward/factors      anything else, one sample at a time; the kind that users write
-//   tiled        on_tiles, forward(tile)       anything else, on the samples of a tile together: recurrent layers and
-//                                              attention share their matrix products, and see lengths, ids, a second
-//                                              input and randomness (host/run/tile_view.hpp lists what a tile offers)
-
-#include <utility>
+//   tiled        on_tiles, forward(team)       anything else, in the words of a team (pergrad/team.hpp), which every
+//                                              executor speaks: products over all samples of a tile, lengths, ids, a
+//                                              second input and randomness
 
 // pergrad/gradients/factors.hpp - how a layer states its per-sample gradient: once, as factors that lie on the tape
 //
@@ -1061,6 +985,20 @@ struct matrix {
   std::size_t offset = 0;
   std::size_t rows = 0;
   std::size_t columns = 0;
+};
+
+/// A product `y_t = W x_t (+ b)` of a layer on tiles, over all positions of its input: what an executor may form for
+/// all samples of a batch together, before the layer if it reads one of the layer's inputs, behind it if saved values;
+/// and the same back, from `delta` to the gradient of x. Then the layer's team says `projected`.
+struct position_projection {
+  std::size_t positions = 0;
+  matrix weights;
+  operand x;                           ///< of an input, or saved
+  operand y;                           ///< saved, or the output
+  operand delta;                       ///< of y, when the layer's backward is done or, behind a layer, when it begins
+  std::size_t bias = ~std::size_t{0};  ///< where among the layer's parameters; none otherwise
+  std::size_t gradient = 0;            ///< of saved x: where in scratch its gradient goes
+  [[nodiscard]] constexpr bool reads_input() const noexcept { return x.from != source::saved; }
 };
 
 /// What a layer's `factors(shape)` returns: its blocks in the order of its parameters.
@@ -1184,13 +1122,13 @@ concept has_factors = requires(shape in) {
   Layer::factors(in).size();
 }
 || requires(shape in) { Layer::factors(in, in).size(); };
-/// Stands for any tile where only the signature of a layer's function is asked for.
-struct any_tile;
+/// Stands for any team where only the signature of a layer's function is asked for.
+struct any_team;
 template <class Layer>
-concept is_tiled = requires(const any_tile& tile) {
+concept is_tiled = requires(const any_team& team) {
   requires Layer::on_tiles;
-  Layer::forward(tile);
-  Layer::backward(tile);
+  Layer::forward(team);
+  Layer::backward(team);
 };
 /// A tiled layer that reads and writes values as the executor stores them (channels last), not in PyTorch's order.
 template <class Layer>
@@ -1202,12 +1140,18 @@ template <class Layer>
 concept takes_ids = requires {
   requires Layer::takes_ids;
 };
-/// Weight matrices `[rows][columns]` among a layer's parameters, of which a tile also offers the transposes.
+/// Weight matrices `[rows][columns]` among a layer's parameters, of which a team also offers the transposes.
 template <class Layer>
 concept has_matrices = requires(shape in) {
   Layer::matrices(in).size();
 }
 || requires(shape in) { Layer::matrices(in, in).size(); };
+/// Products over all positions that an executor may form for a whole batch.
+template <class Layer>
+concept has_projections = requires(shape in) {
+  Layer::projections(in).size();
+}
+|| requires(shape in) { Layer::projections(in, in).size(); };
 /// How many of the output's positions are there if `length` of the input's are. Without it, a layer that works position
 /// by position keeps the length and any other loses it. If positions change their axis, output_shape says so.
 template <class Layer>
@@ -1296,6 +1240,15 @@ template <class Layer>
     return Layer::matrices(in);
   }
 }
+/// A layer's projections; those of a layer with two inputs may depend on both.
+template <class Layer>
+[[nodiscard]] constexpr auto projections_of(shape in, shape second) {
+  if constexpr (requires { Layer::projections(in, second); }) {
+    return Layer::projections(in, second);
+  } else {
+    return Layer::projections(in);
+  }
+}
 /// A layer's factors; those of a layer with two inputs may depend on both.
 template <class Layer>
 [[nodiscard]] constexpr auto factors_of(shape in, shape second) {
@@ -1363,541 +1316,1117 @@ concept loss = requires(shape output, std::span<const float> y, std::span<float>
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/data/cifar.hpp - reads CIFAR-10, the binary version, and refuses files that are not exactly that
-//
-// Format (A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009, and the data set's page,
-// https://www.cs.toronto.edu/~kriz/cifar.html): a file is a row of records without any header. A record is
-//
-//   offset 0       1 byte      label, 0 ... 9
-//   offset 1       1024 bytes  red, row by row, 32 x 32
-//   offset 1025    1024 bytes  green
-//   offset 2049    1024 bytes  blue
-//
-// which is (channels, height, width) order already. data_batch_1.bin ... data_batch_5.bin are the training images,
-// test_batch.bin the test images, 10,000 records each.
+// pergrad/detail/aligned_buffer.hpp - one zero-filled, cache-line aligned allocation that is reserved once and never
+// grows
 
-#include <string>
-#include <string_view>
-#include <system_error>
-#include <vector>
-
-// pergrad/data/idx.hpp - reads IDX files, the format of MNIST and Fashion-MNIST, and believes nothing in them unchecked
-//
-// Format (Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits"; all integers big-endian):
-//
-//   offset 0        2 bytes   zero
-//   offset 2        1 byte    element type; 0x08 = unsigned byte, the only one read here
-//   offset 3        1 byte    number of dimensions d, at least one
-//   offset 4        4 d bytes extents e_1 ... e_d, the slowest-varying first
-//   offset 4 + 4 d  e_1 * ... * e_d bytes, nothing after them
-//
-// The extents are claims of the file. They are multiplied with an overflow check and compared with the bytes that are
-// there before anything of that size is allocated.
-
-#include <cerrno>
-
-// pergrad/detail/file.hpp - an open file of C's streams, and files that are written whole or not at all
-//
-// C's streams and system calls: <fstream> costs every program that includes the library more to compile than the
-// readers themselves.
-
-#include <sys/stat.h>
-
-#include <cstdlib>
-#include <fcntl.h>
 #include <memory>
-#include <unistd.h>
+#include <new>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 namespace pergrad::inline v0_1::detail {
 
-struct file_closer {
-  void operator()(std::FILE* stream) const noexcept { static_cast<void>(std::fclose(stream)); }
+/// Asks for memory that nobody fills: pages that are never written then cost nothing.
+struct uninitialised_t {};
+inline constexpr uninitialised_t uninitialised{};
+
+inline constexpr std::size_t huge_page = std::size_t{1} << 21U;
+
+/// Room for `count` values of `size` bytes. Throws as aligned_buffer says.
+[[gnu::noinline]] inline void* reserve(std::size_t count, std::size_t size, std::align_val_t alignment,
+                                       const char* what) {
+  void* memory = nullptr;
+  if (count <= std::numeric_limits<std::size_t>::max() / size) {
+    memory = ::operator new(count* size, alignment, std::nothrow);
+  }
+  if (memory == nullptr) {
+    throw_runtime_error({"pergrad: no memory for ", what, ": ", count, " values of ", size, " bytes"});
+  }
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  // A request, not a condition: products walk through large matrices faster than small pages can be looked up.
+  if (alignment == std::align_val_t{huge_page}) ::madvise(memory, count * size / huge_page * huge_page, MADV_HUGEPAGE);
+#endif
+  return memory;
+}
+
+struct give_back {
+  std::align_val_t alignment{64};
+  void operator()(void* memory) const noexcept { ::operator delete(memory, alignment); }
 };
-/// An open file, or none.
-using file = std::unique_ptr<std::FILE, file_closer>;
 
-/// None if it cannot be opened; errno says why.
-[[nodiscard]] inline file open_file(const std::string& path, const char* mode) noexcept {
-  return file{std::fopen(path.c_str(), mode)};
-}
-
-[[noreturn]] inline void fail_with_file(const std::string& path, const std::string& what) {
-  throw std::runtime_error("pergrad: " + path + ": " + what);
-}
-
-/// Bytes of a file, where they lie.
-using byte_stretch = std::span<const std::byte>;
-
-// Not std::as_bytes(std::span{...}): to deduce its type costs every program that includes the library, 4 % of the
-// header.
-template <class Value>
-[[nodiscard]] byte_stretch bytes_of(const Value* values, std::size_t count) noexcept {
-  return {reinterpret_cast<const std::byte*>(values), count * sizeof(Value)};
-}
-[[nodiscard]] inline byte_stretch bytes_of(const std::string& text) noexcept {
-  return bytes_of(text.data(), text.size());
-}
-
-/// A new file beside the one that it is to replace, open for writing; what is not put in place is removed. Text is
-/// std::string: a template is compiled where it is used only.
-template <class Text>
-class unfinished_file {
+/// The memory of an aligned_buffer, whatever lies in it: one piece of code for all types.
+class aligned_memory {
  public:
-  /// A symbolic link stays one: its target is replaced. Throws std::runtime_error that says why there can be no file.
-  explicit unfinished_file(const std::string& path) : path_{path}, target_{path} {
-    if (char* const resolved = ::realpath(path.c_str(), nullptr)) {
-      target_ = resolved;
-      std::free(resolved);  // NOLINT(cppcoreguidelines-no-malloc): realpath's
-    }
-    struct stat before {};
-    const bool replaces = ::stat(target_.c_str(), &before) == 0;
-    if (replaces && !S_ISREG(before.st_mode)) fail_with_file(path_, "cannot be written: it is not a regular file");
-    for (unsigned number = 0; descriptor_ < 0; ++number) {  // what a process that was killed left is not touched
-      name_ = target_ + ".unfinished." + std::to_string(::getpid()) + "." + std::to_string(number);
-      descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-      if (descriptor_ < 0 && (errno != EEXIST || number == 1000)) {
-        name_.clear();
-        fail("cannot be written");
-      }
-    }
-    // Before there is anything to read: a file that was for few remains so.
-    if (replaces && ::fchmod(descriptor_, before.st_mode & 07777U) != 0) give_up("cannot be written");
+  aligned_memory() = default;
+  [[gnu::noinline]] aligned_memory(std::size_t count, std::size_t size, std::size_t together, const char* what)
+      : count_{count} {
+    if (count == 0) return;
+    const std::align_val_t alignment{is_large(count * size, together * size) ? huge_page : 64};
+    data_ = {reserve(count, size, alignment, what), give_back{alignment}};
   }
-  unfinished_file(const unfinished_file&) = delete;
-  unfinished_file& operator=(const unfinished_file&) = delete;
-  ~unfinished_file() { clean_up(); }
-
-  void write(byte_stretch bytes) {
-    constexpr std::size_t most = std::size_t{1} << 30U;  // Linux writes less than 2 GB at once
-    while (!bytes.empty()) {
-      const ::ssize_t count = ::write(descriptor_, bytes.data(), bytes.size() < most ? bytes.size() : most);
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) give_up("cannot be written");
-      bytes = bytes.subspan(static_cast<std::size_t>(count));
-    }
-  }
-  /// The bytes are on the disk before the name is theirs, and the name is on the disk when this returns.
-  void put_in_place() {
-    if (::fsync(descriptor_) != 0) give_up("cannot be written to the disk");
-    const int descriptor = descriptor_;
-    descriptor_ = -1;
-    if (::close(descriptor) != 0) give_up("cannot be written");
-    if (::rename(name_.c_str(), target_.c_str()) != 0) give_up("cannot be put in place");
-    name_.clear();
-    const std::size_t slash = target_.find_last_of('/');
-    const std::string folder = slash == std::string::npos ? "." : target_.substr(0, slash + 1);
-    descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    // EINVAL: a file system that does not offer it for folders.
-    if (descriptor_ < 0 || (::fsync(descriptor_) != 0 && errno != EINVAL)) {
-      fail("is written, but its name may be lost with the next failure of the machine");
-    }
-  }
+  [[nodiscard]] void* data() const noexcept { return data_.get(); }
+  /// What was moved from is empty.
+  [[nodiscard]] std::size_t count() const noexcept { return data_ == nullptr ? 0 : count_; }
 
  private:
-  [[noreturn]] void fail(const char* what) const {
-    fail_with_file(path_, std::string{what} + ": " + std::generic_category().message(errno));
+  /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch
+  /// (docs/internals/rejected.md).
+  [[nodiscard]] static constexpr bool is_large(std::size_t bytes, std::size_t together) {
+    return bytes >= 32 * huge_page || together >= huge_page;
   }
-  [[noreturn]] void give_up(const char* what) {
-    const int reason = errno;
-    clean_up();
-    errno = reason;
-    fail(what);
-  }
-  void clean_up() noexcept {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    if (!name_.empty()) ::unlink(name_.c_str());
-    descriptor_ = -1;
-    name_.clear();
-  }
-
-  Text path_;    ///< as it was given
-  Text target_;  ///< without symbolic links
-  Text name_;    ///< of the new file, until it is in place
-  int descriptor_ = -1;
+  std::unique_ptr<void, give_back> data_;
+  std::size_t count_ = 0;
 };
 
-/// Writes the stretches one after another, each from where it lies. The file appears whole or not at all, whatever
-/// stops the process or the machine: what was there before stays until the new one is complete. Throws
-/// std::runtime_error that names it and says what failed.
-template <class = void>
-void write_whole_file(const std::string& path, std::span<const byte_stretch> stretches) {
-  unfinished_file<std::string> made{path};
-  for (const byte_stretch each : stretches) made.write(each);
-  made.put_in_place();
+template <class Scalar>
+class aligned_buffer {
+ public:
+  aligned_buffer() = default;
+  /// `count` zeros. Throws std::runtime_error with the size and `what` it was for, if the machine has not got them.
+  [[gnu::noinline]] aligned_buffer(std::size_t count, const char* what) : aligned_buffer{count, what, uninitialised} {
+    std::uninitialized_fill_n(data(), count, Scalar{});
+  }
+  /// The same without the zeros. `together`: values that are touched together if any of them is.
+  aligned_buffer(std::size_t count, const char* what, uninitialised_t, std::size_t together = 1)
+      : memory_{count, sizeof(Scalar), together, what} {}
+
+  [[nodiscard]] Scalar* data() noexcept { return static_cast<Scalar*>(memory_.data()); }
+  [[nodiscard]] const Scalar* data() const noexcept { return static_cast<const Scalar*>(memory_.data()); }
+  [[nodiscard]] std::size_t size() const noexcept { return memory_.count(); }
+  [[nodiscard]] std::span<Scalar> span() noexcept { return {data(), size()}; }
+  [[nodiscard]] std::span<const Scalar> span() const noexcept { return {data(), size()}; }
+
+ private:
+  aligned_memory memory_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/detail/executors.hpp - what the library asks of an executor, whatever it runs on
+//
+// An executor is a door. Nobody outside of its folder asks which one it is, or includes what is behind it:
+//
+//   make_tape<Network>(max_batch, max_sums)           the working memory of a tape
+//   run<Needs>(network, loss, samples, tape, request) an evaluation (gradients/request.hpp)
+//   trainer<Network, Loss>                            what a `dp_sgd` keeps and does there
+//   pool()                                            host threads, for what is done once a step
+//   usual_sums<Network>                               sums that a tape has room for unless it is told
+//   explanation<Network>, loss_explanation<Loss>      why it cannot run one, as a class that says so; else `char`
+
+namespace pergrad::inline v0_1 {
+
+/// The CPU (host/executor.hpp).
+class host;
+
+/// What the verbs take: `pergrad::host`, or the executor of a device.
+template <class Type>
+concept executor = requires {
+  requires std::remove_cvref_t<Type>::is_executor;
+};
+
+namespace detail {
+
+/// How an evaluation adds up in floating point.
+struct addition_way {
+  std::size_t inside = 0;  ///< additions on the longest way of an addend to a sum that is added to a total
+  std::size_t onto = 0;    ///< how many such sums there are
+};
+
+template <class Type>
+inline constexpr char kind_mark{};
+
+/// Memory of a type that only its executor knows. The same in every translation unit.
+struct executor_memory {
+  executor_memory() = default;
+  template <class Memory>
+  executor_memory(std::unique_ptr<Memory> made, addition_way way_of_additions) noexcept
+      : bytes{made->bytes()},
+        way{way_of_additions},
+        kind{&kind_mark<Memory>},
+        memory{made.release(), [](void* mine) noexcept { delete static_cast<Memory*>(mine); }} {}
+
+  std::size_t bytes = 0;
+  addition_way way;
+  const void* kind = nullptr;  ///< &kind_mark<the memory's type>
+  std::unique_ptr<void, void (*)(void*) noexcept> memory{nullptr, nullptr};
+
+  /// The memory, if it is of this type; else null.
+  template <class Memory>
+  [[nodiscard]] Memory* as() const noexcept {
+    return kind == &kind_mark<Memory> ? static_cast<Memory*>(memory.get()) : nullptr;
+  }
+};
+
+/// Who has the newest parameters of a network while another executor than the host trains them.
+struct remote_parameters {
+  void* context = nullptr;
+  void (*pull)(void* context, void* parameters) = nullptr;
+  bool newer = false;   ///< than the host's
+  bool changed = true;  ///< the host's may have been written since they were sent
+};
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+// pergrad/graph/gate.hpp - infers a network's shapes, and lets only a sound network through
+//
+// Every node is examined at compile time; the first mistake found is explained (errors.hpp) and stands in for the
+// network, as a type that swallows whatever is done with it, so that the compiler has one error to print and nothing
+// more to say.
+
+// pergrad/graph/graph.hpp - unfolds a network's layers into one flat list of nodes
+//
+// A node says how many places back in the list its input lies (1: the node before it), so lists can be joined and
+// repeated without renumbering. Types are looked up in an indexed base table: recursion over the list would be
+// quadratic to compile.
+
+// pergrad/graph/sequential.hpp - entries of a network made of layers: lists, branches, shared and frozen blocks
+//
+// None of them computes anything: a network unfolds them into one flat list of nodes, each of which knows how many
+// nodes back its input lies (graph/graph.hpp). Where branches meet, the shared input's gradient is the sum of the
+// branches' gradients.
+
+namespace pergrad::inline v0_1 {
+
+/// The layers one after the other. PyTorch: `nn.Sequential`.
+template <class... Layers>
+struct sequential {};
+
+/// `Count` copies of the layers one after the other, each copy with parameters of its own.
+template <std::size_t Count, class... Layers>
+struct repeat {};
+
+/// Last entry of a `residual`: the layers of its shortcut.
+template <class... Layers>
+struct projection {};
+
+/// y = body(x) + x, or y = body(x) + shortcut(x) where the last entry is `projection<Layers...>`.
+/// Parameters: the body's, then the projection's. (He et al. 2015, arXiv:1512.03385)
+template <class... Layers>
+struct residual {};
+
+/// `Layer` on what two branches make of the same input: y = Layer(First(x), Second(x)). The layer takes two inputs
+/// (concepts.hpp). Parameters: First's, Second's, the layer's.
+template <class Layer, class First, class Second>
+struct merge {};
+
+/// The layers with parameters that they share with every other `tied` of the same key in the network. A sample's
+/// gradient with respect to them is the sum over all uses, formed before its norm. The layers must be the same.
+template <std::size_t Key, class... Layers>
+struct tied {};
+
+/// The layers with parameters that are not trained: they have no gradient, and none is computed. They are not part of
+/// `parameters()` nor of `parameter_count`, but of `frozen_parameters()`.
+template <class... Layers>
+struct frozen {};
+
+/// The layers as members of a clipping group, for `clip_per_group`. Layers outside are in group 0.
+template <std::size_t Group, class... Layers>
+struct parameter_group {};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1::detail {
+
+/// Which block of shared parameters a node uses: the same for every use of `Size` nodes.
+template <std::size_t Key, std::size_t Index, std::size_t Size>
+struct tie {};
+struct untied {};
+/// Of a node that two keys claim: one of them would be forgotten.
+struct tied_twice {};
+/// A tie in numbers. No address stands for it: with -fsanitize=undefined g++ 12 takes no comparison of an address with
+/// null for a constant expression.
+struct tie_number {
+  std::size_t key = 0;
+  std::size_t index = 0;
+  std::size_t size = 0;  ///< 0 for parameters that are not shared
+};
+template <class Tie>
+inline constexpr tie_number tie_of{};
+template <std::size_t Key, std::size_t Index, std::size_t Size>
+inline constexpr tie_number tie_of<tie<Key, Index, Size>>{Key, Index, Size};
+template <class Before, class After>
+using tie_once = std::conditional_t<std::is_same_v<Before, untied>, After, tied_twice>;
+
+/// A layer whose input lies `Back` nodes before it; one with two inputs has the second `Back2` nodes before it. Its
+/// parameters stand behind those of the node that comes `Later` nodes after it.
+template <class Layer, std::size_t Back = 1, std::size_t Back2 = 0, bool Frozen = false, std::size_t Group = 0,
+          class Tie = untied, std::size_t Later = 0>
+struct node {
+  using layer_type = Layer;
+  using tie_type = Tie;
+  static constexpr std::size_t back = Back;
+  static constexpr std::size_t back2 = Back2;
+  static constexpr bool is_frozen = Frozen;
+  static constexpr std::size_t group = Group;
+  static constexpr std::size_t later = Later;
+};
+
+template <class... Nodes>
+struct node_list {
+  static constexpr std::size_t size = sizeof...(Nodes);
+};
+
+/// The node that ends a residual: y = a + b.
+struct branch_sum {
+  static constexpr const char* name = "residual";
+  static constexpr bool is_branch_sum = true;
+  [[nodiscard]] static constexpr shape output_shape(shape first, shape /*second*/) noexcept { return first; }
+};
+
+template <class... Lists>
+struct join;
+template <>
+struct join<> {
+  using type = node_list<>;
+};
+template <class... Nodes>
+struct join<node_list<Nodes...>> {
+  using type = node_list<Nodes...>;
+};
+template <class... First, class... Second>
+struct join<node_list<First...>, node_list<Second...>> {
+  using type = node_list<First..., Second...>;
+};
+template <class... First, class... Second, class... Third, class... Fourth, class... Rest>
+struct join<node_list<First...>, node_list<Second...>, node_list<Third...>, node_list<Fourth...>, Rest...> {
+  using type = typename join<node_list<First..., Second..., Third..., Fourth...>, Rest...>::type;
+};
+template <class... First, class... Second, class... Third>
+struct join<node_list<First...>, node_list<Second...>, node_list<Third...>> {
+  using type = node_list<First..., Second..., Third...>;
+};
+
+/// A list whose outside input lies `Distance` nodes further back than it would if it followed that input directly.
+template <class List, std::size_t Distance, class Indices = std::make_index_sequence<List::size>>
+struct shift;
+template <class... Nodes, std::size_t Distance, std::size_t... Index>
+struct shift<node_list<Nodes...>, Distance, std::index_sequence<Index...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back + (Nodes::back > Index ? Distance : 0),
+                              Nodes::back2 + (Nodes::back2 > Index ? Distance : 0), Nodes::is_frozen, Nodes::group,
+                              typename Nodes::tie_type, Nodes::later>...>;
+};
+
+/// Two branches from the same input, and the layer in which they meet. An empty branch is the input itself.
+template <class Layer, class First, class Second>
+struct merge_lists {
+  using type = typename join<First, typename shift<Second, First::size>::type,
+                             node_list<node<Layer, Second::size + 1, (Second::size > 0 ? 1 : First::size + 1)>>>::type;
+};
+
+/// A layer may be a composition of others: then it says `using unfolds_to = sequential<...>;`.
+template <class Layer>
+struct unfold {
+  using type = node_list<node<Layer>>;
+};
+template <class Layer>
+requires requires { typename Layer::unfolds_to; }
+struct unfold<Layer> : unfold<typename Layer::unfolds_to> {};
+template <class... Layers>
+struct unfold<sequential<Layers...>> {
+  using type = typename join<typename unfold<Layers>::type...>::type;
+};
+
+template <class List, std::size_t Count>
+struct repeat_list {
+  using half = typename repeat_list<List, Count / 2>::type;
+  using type =
+      std::conditional_t<Count % 2 == 0, typename join<half, half>::type, typename join<half, half, List>::type>;
+};
+template <class List>
+struct repeat_list<List, 1> {
+  using type = List;
+};
+template <class List>
+struct repeat_list<List, 0> {
+  using type = node_list<>;
+};
+template <std::size_t Count, class... Layers>
+struct unfold<repeat<Count, Layers...>> {
+  using type = typename repeat_list<typename unfold<sequential<Layers...>>::type, Count>::type;
+};
+
+/// Splits the projection, if any, from a residual's body.
+template <class Body, class... Layers>
+struct split_residual;
+template <class... Body>
+struct split_residual<sequential<Body...>> {
+  using body = sequential<Body...>;
+  using shortcut = sequential<>;
+};
+template <class... Body, class... Shortcut>
+struct split_residual<sequential<Body...>, projection<Shortcut...>> {
+  using body = sequential<Body...>;
+  using shortcut = sequential<Shortcut...>;
+};
+template <class... Body, class Next, class... Rest>
+struct split_residual<sequential<Body...>, Next, Rest...> : split_residual<sequential<Body..., Next>, Rest...> {};
+
+template <class... Layers>
+struct unfold<residual<Layers...>> {
+  using split = split_residual<sequential<>, Layers...>;
+  using type = typename merge_lists<branch_sum, typename unfold<typename split::body>::type,
+                                    typename unfold<typename split::shortcut>::type>::type;
+};
+template <class Layer, class First, class Second>
+struct unfold<merge<Layer, First, Second>>
+    : merge_lists<Layer, typename unfold<First>::type, typename unfold<Second>::type> {};
+
+template <class List>
+struct freeze;
+template <class... Nodes>
+struct freeze<node_list<Nodes...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, true, Nodes::group,
+                              typename Nodes::tie_type, Nodes::later>...>;
+};
+template <class... Layers>
+struct unfold<frozen<Layers...>> : freeze<typename unfold<sequential<Layers...>>::type> {};
+
+template <std::size_t Group, class List>
+struct put_into_group;
+template <std::size_t Group, class... Nodes>
+struct put_into_group<Group, node_list<Nodes...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Group,
+                              typename Nodes::tie_type, Nodes::later>...>;
+};
+template <std::size_t Group, class... Layers>
+struct unfold<parameter_group<Group, Layers...>> : put_into_group<Group, typename unfold<sequential<Layers...>>::type> {
+};
+
+template <std::size_t Key, class List, class Indices = std::make_index_sequence<List::size>>
+struct tie_together;
+template <std::size_t Key, class... Nodes, std::size_t... Index>
+struct tie_together<Key, node_list<Nodes...>, std::index_sequence<Index...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
+                              tie_once<typename Nodes::tie_type, tie<Key, Index, sizeof...(Nodes)>>, Nodes::later>...>;
+};
+template <std::size_t Key, class... Layers>
+struct unfold<tied<Key, Layers...>> : tie_together<Key, typename unfold<sequential<Layers...>>::type> {};
+
+/// The layers, with parameters that stand behind those of the node `Nodes` nodes later: compositions use it where
+/// PyTorch numbers their parameters in another order than they compute in.
+template <std::size_t Nodes, class... Layers>
+struct parameters_later {};
+template <std::size_t Count, class List>
+struct postpone;
+template <std::size_t Count, class... Nodes>
+struct postpone<Count, node_list<Nodes...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
+                              typename Nodes::tie_type, Count>...>;
+};
+template <std::size_t Count, class... Layers>
+struct unfold<parameters_later<Count, Layers...>> : postpone<Count, typename unfold<sequential<Layers...>>::type> {};
+
+template <std::size_t Index, class Type>
+struct table_entry {};
+template <class Indices, class... Types>
+struct type_table_base;
+template <std::size_t... Index, class... Types>
+struct type_table_base<std::index_sequence<Index...>, Types...> : table_entry<Index, Types>... {};
+/// Constant-time lookup of a type by index.
+template <class... Types>
+struct type_table : type_table_base<std::index_sequence_for<Types...>, Types...> {};
+template <std::size_t Index, class Type>
+std::type_identity<Type> look_up(table_entry<Index, Type>);
+template <std::size_t Index, class Table>
+using type_at = typename decltype(look_up<Index>(Table{}))::type;
+
+/// Calls f(std::integral_constant<std::size_t, 0>{}), …, f(…<Count - 1>); no fold, which clang limits to 256 operands.
+template <std::size_t Count, class Function>
+constexpr void for_each_index(Function&& f) {
+  [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+    using expand = int[];
+    static_cast<void>(expand{0, (static_cast<void>(f(std::integral_constant<std::size_t, Index>{})), 0)...});
+  }
+  (std::make_index_sequence<Count>{});
+}
+
+template <class Layer, class Function>
+constexpr void call_with_layer(Function& f, std::size_t index) {
+  f(std::type_identity<Layer>{}, index);
+}
+template <class Function, class... Layers>
+constexpr void call_in_order(std::type_identity<type_table<Layers...>> /*layers*/, Function& f) {
+  using call = void (*)(Function&, std::size_t);
+  constexpr std::array<call, sizeof...(Layers)> calls{&call_with_layer<Layers, Function>...};
+  for (std::size_t i = 0; i < sizeof...(Layers); ++i) calls[i](f, i);
+}
+/// Calls f(std::type_identity<layer>{}, index) for the layers of a `structure` in their order. It is compiled once for
+/// each type of layer, however many nodes there are.
+template <class Structure, class Function>
+constexpr void for_each_layer(Function&& f) {
+  call_in_order(std::type_identity<typename Structure::table>{}, f);
 }
 
 }  // namespace pergrad::inline v0_1::detail
+// pergrad/graph/mistakes.hpp - what a layer's check(shape) may answer; each has its sentence in errors.hpp
 
-namespace pergrad::inline v0_1 {
+#include <ratio>
 
-/// An array of bytes as an IDX file holds it. Invariant: `values.size()` is the product of `extents`.
-struct idx_array {
-  std::vector<std::size_t> extents;  ///< slowest-varying dimension first; for images: count, height, width
-  std::vector<std::uint8_t> values;  ///< row-major
+namespace pergrad::inline v0_1::detail {
+
+enum class mistake {
+  none,
+  no_output_shape,
+  no_parameter_count,
+  no_forward,
+  no_backward,
+  no_factors,
+  factors_do_not_cover,
+  factor_outside_tape,
+  mixes_samples,
+  needs_an_image,
+  needs_features,
+  needs_channels_and_positions,
+  needs_a_volume,
+  needs_two_axes,
+  reshape_changes_size,
+  output_padding_too_large,
+  kernel_too_large,
+  groups_do_not_divide,
+  pool_padding_too_large,
+  zero_is_no_size,
+  option_not_offered,
+  no_probability,
+  softmax_is_in_the_loss,
+  activation_not_offered,
+  layer_of_pytorch_not_offered,
+  rejects_input,
+  no_output,
+  branches_differ,
+  element_function_changes_shape,
+  ids_into_a_float_layer,
+  needs_ids,
+  needs_a_sequence,
+  tied_blocks_differ,
+  ties_nest,
+  lengths_are_lost,
+  not_on_tiles,
+  heads_do_not_divide,
+  branches_do_not_fit,
+  branches_differ_in_length,
+  branches_not_given
 };
 
-namespace detail::idx {
-
-[[noreturn]] inline void throw_error(std::string_view name, std::size_t offset, const std::string& what) {
-  throw std::runtime_error("pergrad: " + std::string(name) + ", byte " + std::to_string(offset) + ": " + what);
+/// What to say of an input that has not `axes` axes besides its channels.
+[[nodiscard]] constexpr mistake wrong_rank(std::size_t axes) noexcept {
+  return axes == 1   ? mistake::needs_channels_and_positions
+         : axes == 2 ? mistake::needs_an_image
+                     : mistake::needs_a_volume;
 }
 
-[[nodiscard]] inline std::string hex_byte(std::uint8_t value) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  return {'0', 'x', digits[value >> 4U], digits[value & 15U]};
-}
-
-[[nodiscard]] inline std::string list_extents(const std::vector<std::size_t>& extents) {
-  std::string text;
-  for (const std::size_t extent : extents) {
-    text += (text.empty() ? "" : " x ") + std::to_string(extent);
-  }
-  return text;
-}
-
-/// Reads a whole file of any kind (a pipe too: its size is not asked for). Throws std::runtime_error; if the file is
-/// missing and `source` says where one gets it, the message repeats that and where to put it.
-[[nodiscard]] inline std::vector<std::uint8_t> read_bytes(const std::string& path, std::string_view source = {}) {
-  const auto fail = [&path](const char* verb) {
-    throw std::runtime_error("pergrad: cannot " + std::string(verb) + " " + path + ": " +
-                             std::generic_category().message(errno));
-  };
-  const file stream = open_file(path, "rb");
-  if (!stream && errno == ENOENT && !source.empty()) {
-    throw std::runtime_error("pergrad: cannot find " + path + "; get it from " + std::string(source) +
-                             " and save it as " + path);
-  }
-  if (!stream) {
-    fail("open");
-  }
-  constexpr std::size_t chunk = std::size_t{1} << 16U;
-  std::vector<std::uint8_t> bytes;
-  std::size_t used = 0;
-  for (std::size_t got = chunk; got == chunk; used += got) {
-    bytes.resize(used + chunk);
-    got = std::fread(bytes.data() + used, 1, chunk, stream.get());
-  }
-  if (std::ferror(stream.get()) != 0) {
-    fail("read");
-  }
-  bytes.resize(used);
-  return bytes;
-}
-
-}  // namespace detail::idx
-
-/// Parses the bytes of one IDX file of unsigned bytes. `name` is used in error messages only.
-/// Throws std::runtime_error naming the file, the byte offset, what was found there and what was expected: for a
-/// truncated header, a wrong magic number or element type, no dimensions, extents whose product overflows, and a
-/// payload that is shorter or longer than the extents say.
-[[nodiscard]] inline idx_array parse_idx(std::span<const std::uint8_t> bytes, std::string_view name) {
-  constexpr std::size_t magic_size = 4;
-  constexpr std::size_t extent_size = 4;
-  constexpr std::uint8_t unsigned_byte = 0x08;
-  const auto fail = [name](std::size_t offset, const std::string& what) {
-    detail::idx::throw_error(name, offset, what);
-  };
-
-  if (bytes.size() < magic_size) {
-    fail(bytes.size(), "the file ends inside the IDX magic number; expected " + std::to_string(magic_size) + " bytes");
-  }
-  for (std::size_t offset = 0; offset < 2; ++offset) {
-    if (bytes[offset] != 0) {
-      fail(offset, "found " + detail::idx::hex_byte(bytes[offset]) + ", expected the zero that starts every IDX file");
-    }
-  }
-  if (bytes[2] != unsigned_byte) {
-    fail(2, "found element type " + detail::idx::hex_byte(bytes[2]) + ", expected 0x08 (unsigned byte)");
-  }
-  const std::size_t dimensions = bytes[3];
-  if (dimensions == 0) {
-    fail(3, "found 0 dimensions, expected at least 1");
-  }
-  const std::size_t header_size = magic_size + extent_size * dimensions;
-  if (bytes.size() < header_size) {
-    fail(bytes.size(), "the file ends inside the IDX header; expected " + std::to_string(header_size) + " bytes for " +
-                           std::to_string(dimensions) + " dimensions");
-  }
-
-  idx_array array;
-  array.extents.reserve(dimensions);
-  bool empty = false;
-  for (std::size_t offset = magic_size; offset < header_size; offset += extent_size) {
-    std::uint32_t extent = 0;
-    for (std::size_t i = 0; i < extent_size; ++i) extent = (extent << 8U) | bytes[offset + i];
-    array.extents.push_back(extent);
-    empty = empty || extent == 0;
-  }
-  std::size_t count = empty ? 0 : 1;
-  for (std::size_t axis = 0; axis < dimensions && !empty; ++axis) {
-    if (array.extents[axis] > std::numeric_limits<std::size_t>::max() / count) {
-      fail(magic_size + extent_size * axis, "the product of the extents " + detail::idx::list_extents(array.extents) +
-                                                " overflows, expected at most the bytes of the file");
-    }
-    count *= array.extents[axis];
-  }
-
-  const std::size_t payload = bytes.size() - header_size;
-  if (payload < count) {
-    fail(bytes.size(), "the file ends after " + std::to_string(payload) + " values, expected " + std::to_string(count) +
-                           " (" + detail::idx::list_extents(array.extents) + ")");
-  }
-  if (payload > count) {
-    fail(header_size + count, "found " + std::to_string(payload - count) + " bytes after the last value, expected " +
-                                  std::to_string(count) + " values (" + detail::idx::list_extents(array.extents) +
-                                  ") and then the end of the file");
-  }
-  array.values.assign(bytes.data() + header_size, bytes.data() + bytes.size());
-  return array;
-}
-
-/// Reads one uncompressed IDX file. Throws std::runtime_error as parse_idx, or if the file cannot be opened or read; if
-/// it is missing, the message says where the data sets in this format come from and where to put them.
-[[nodiscard]] inline idx_array read_idx(const std::string& path) {
-  constexpr std::string_view source =
-      "the Debian package dataset-fashion-mnist (Fashion-MNIST) or from http://yann.lecun.com/exdb/mnist/ (MNIST), "
-      "unpack it with gzip -d";
-  return parse_idx(detail::idx::read_bytes(path, source), path);
-}
-
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1 {
-
-/// The halves that published data sets come in. Only `train` is what differential privacy protects in a training run.
-enum class data_part { train, test };
-
-/// Images of CIFAR-10 with their labels, ready for `dataset{set.images, set.labels, shape{3, 32, 32}}`.
-/// Invariant: `images.size()` is 3 * 32 * 32 * `labels.size()`.
-struct cifar10_images {
-  static constexpr std::size_t channels = 3;
-  static constexpr std::size_t side = 32;
-  static constexpr std::size_t classes = 10;
-  static constexpr std::size_t image_size = channels * side * side;
-
-  std::vector<float> images;         ///< byte / 255, in [0, 1], [images][channels][rows][columns]
-  std::vector<std::int32_t> labels;  ///< 0 ... 9: airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck
-
-  [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
+/// Stands in the place of a composition with an option (or a layer) that is none of its own, and says so.
+template <class Option>
+struct no_such_option {
+  [[nodiscard]] static constexpr mistake check(shape /*in*/) noexcept { return mistake::option_not_offered; }
 };
 
-namespace detail::cifar {
+/// Whether a type is a std::ratio.
+template <class Type>
+inline constexpr bool is_ratio = false;
+template <std::intmax_t Numerator, std::intmax_t Denominator>
+inline constexpr bool is_ratio<std::ratio<Numerator, Denominator>> = true;
 
-inline constexpr std::size_t record_size = 1 + cifar10_images::image_size;
-inline constexpr std::size_t records_per_file = 10'000;
-
-inline void append(std::span<const std::uint8_t> bytes, std::string_view name, cifar10_images& to) {
-  if (bytes.empty()) {
-    idx::throw_error(name, 0, "the file is empty, expected records of " + std::to_string(record_size) + " bytes");
-  }
-  if (const std::size_t rest = bytes.size() % record_size; rest != 0) {
-    idx::throw_error(name, bytes.size(),
-                     "the file ends after " + std::to_string(rest) + " bytes of record " +
-                         std::to_string(bytes.size() / record_size) + ", expected whole records of " +
-                         std::to_string(record_size) + " bytes");
-  }
-  const std::size_t count = bytes.size() / record_size;
-  to.images.reserve(to.images.size() + count * cifar10_images::image_size);
-  to.labels.reserve(to.labels.size() + count);
-  for (std::size_t record = 0; record < count; ++record) {
-    const auto these = bytes.subspan(record * record_size, record_size);
-    if (these[0] >= cifar10_images::classes) {
-      idx::throw_error(
-          name, record * record_size,
-          "found label " + std::to_string(these[0]) + " in record " + std::to_string(record) + ", expected 0 to 9");
-    }
-    to.labels.push_back(these[0]);
-    for (const std::uint8_t value : these.subspan(1)) {
-      to.images.push_back(static_cast<float>(value) / 255.0F);
-    }
-  }
-}
-
-// <filesystem> would cost every program that includes the library a fifth of its compile time.
-[[nodiscard]] inline bool exists(const std::string& path) { return open_file(path, "rb") != nullptr; }
-
-[[noreturn]] inline void throw_missing(const std::string& directory, const std::string& file) {
-  const bool other_version = exists(directory + "/data_batch_1");
-  throw std::runtime_error(
-      "pergrad: cannot find " + directory + "/" + file +
-      (other_version ? "; this folder holds the Python version of CIFAR-10, the binary version is needed" : "") +
-      "; get the binary version of CIFAR-10 (cifar-10-binary.tar.gz) from https://www.cs.toronto.edu/~kriz/cifar.html "
-      "and unpack it in " +
-      directory);
-}
-
-}  // namespace detail::cifar
-
-/// Parses the bytes of one file of any number of records, at least one. `name` is used in error messages only.
-/// Throws std::runtime_error naming the file, the byte offset, what was found there and what was expected: for an empty
-/// file, an incomplete last record and a label above 9.
-[[nodiscard]] inline cifar10_images parse_cifar10(std::span<const std::uint8_t> bytes, std::string_view name) {
-  cifar10_images set;
-  detail::cifar::append(bytes, name, set);
-  return set;
-}
-
-/// Reads files of any number of records, one after the other. Throws std::runtime_error as parse_cifar10, or if a file
-/// cannot be opened or read.
-[[nodiscard]] inline cifar10_images read_cifar10(std::span<const std::string> paths) {
-  cifar10_images set;
-  for (const std::string& path : paths) {
-    detail::cifar::append(detail::idx::read_bytes(path), path, set);
-  }
-  return set;
-}
-
-/// Reads the published training images (50,000, in the order of the five files) or test images (10,000) from
-/// `directory` or from the folder cifar-10-batches-bin in it, which is what the archive unpacks to.
-/// Throws std::runtime_error as above, for a file that has not exactly 10,000 records, and for a file that is missing:
-/// the message says where the data set comes from and where to put it.
-[[nodiscard]] inline cifar10_images read_cifar10(const std::string& directory, data_part part) {
-  const std::vector<std::string> files =
-      part == data_part::train ? std::vector<std::string>{"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
-                                                          "data_batch_4.bin", "data_batch_5.bin"}
-                               : std::vector<std::string>{"test_batch.bin"};
-  std::string folder = directory;
-  if (const std::string unpacked = directory + "/cifar-10-batches-bin";
-      !detail::cifar::exists(directory + "/" + files.front()) && detail::cifar::exists(unpacked)) {
-    folder = unpacked;
-  }
-  cifar10_images set;
-  set.labels.reserve(files.size() * detail::cifar::records_per_file);
-  set.images.reserve(files.size() * detail::cifar::records_per_file * cifar10_images::image_size);
-  for (const std::string& file : files) {
-    std::string path = folder;
-    path.append("/").append(file);
-    if (!detail::cifar::exists(path)) {
-      detail::cifar::throw_missing(folder, file);
-    }
-    const auto bytes = detail::idx::read_bytes(path);
-    constexpr std::size_t expected = detail::cifar::records_per_file * detail::cifar::record_size;
-    if (bytes.size() != expected) {
-      detail::idx::throw_error(path, bytes.size(),
-                               "found " + std::to_string(bytes.size()) + " bytes, expected " +
-                                   std::to_string(expected) + " (10000 records of 3073)");
-    }
-    detail::cifar::append(bytes, path, set);
-  }
-  return set;
-}
-
-}  // namespace pergrad::inline v0_1
-// pergrad/data/sequences.hpp - labelled sequences of ids of different lengths, and the rectangle that a network takes
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/graph/stand_ins.hpp - what takes the place of anything made from a program that was explained to be wrong
 //
-// In files they are text, which every tokenizer can write: a line a sequence, its label and then its ids, whole numbers
-// with one space between them. examples/imdb_sequences.py makes it of IMDb reviews.
+// The compiler has printed one error; every use of a stand-in is allowed, means nothing and prints nothing. A class
+// template that has a network for an argument has its stand-in here, so that the network's mistake is the only one that
+// is reported.
+
+#include <vector>
 
 namespace pergrad::inline v0_1 {
 
-/// Sequences of ids, one after the other. Sequence i is the ids before `ends[i]` that do not belong to an earlier one.
-/// Invariant: `ends` never decreases and its last value, if there is one, is `ids.size()`.
-struct id_sequences {
-  std::vector<std::int32_t> ids;
-  std::vector<std::size_t> ends;
+template <class Network>
+class tape;
+template <class Network, class Loss>
+class batch;
+template <class Network, bool IsPrivate>
+class released_gradient;
+template <class Network>
+class bounded_total;
+template <class Network>
+class sgd;
+template <class Network>
+class adam;
+namespace unprotected {
+template <class Network>
+class gradient;
+}  // namespace unprotected
 
-  [[nodiscard]] std::size_t size() const noexcept { return ends.size(); }
-  /// Precondition: `index` < size().
-  [[nodiscard]] std::span<const std::int32_t> operator[](std::size_t index) const noexcept {
-    const std::size_t begin = index == 0 ? 0 : ends[index - 1];
-    return {ids.data() + begin, ends[index] - begin};
+/// A base in the library's own namespace, so that functions called by their short names are found for stand-ins as
+/// well.
+struct stand_in_base {};
+
+namespace error {
+
+/// Stands in for an expression or an object; takes whatever is done with it.
+struct explained : stand_in_base {
+  template <class... Any>
+  explicit(false) explained(Any&&...) noexcept {}  // NOLINT(google-explicit-constructor)
+  template <class Any>
+  explained& operator=(Any&&) noexcept {
+    return *this;
+  }
+  template <class Any>
+  explained& operator+=(Any&&) noexcept {
+    return *this;
+  }
+
+  [[nodiscard]] static constexpr std::size_t size() noexcept { return 0; }
+  [[nodiscard]] static constexpr std::size_t capacity() noexcept { return 0; }
+  [[nodiscard]] static constexpr std::size_t bytes() noexcept { return 0; }
+  [[nodiscard]] static constexpr double sensitivity() noexcept { return 0; }
+  [[nodiscard]] static constexpr double standard_deviation() noexcept { return 0; }
+  [[nodiscard]] static constexpr bool within_budget() noexcept { return false; }
+  [[nodiscard]] static constexpr bool next() noexcept { return false; }
+  [[nodiscard]] static explained gradients() noexcept { return {}; }
+  template <class... Any>
+  [[nodiscard]] static explained begin(Any&&...) noexcept {
+    return {};
+  }
+  [[nodiscard]] static constexpr std::size_t steps() noexcept { return 0; }
+  template <class... Any>
+  [[nodiscard]] static constexpr double epsilon(Any&&...) noexcept {
+    return 0;
+  }
+  [[nodiscard]] static explained accountant() noexcept { return {}; }
+  [[nodiscard]] static explained leaf() noexcept { return {}; }
+  template <class Index>
+  [[nodiscard]] explained operator[](Index&&) const noexcept {
+    return {};
+  }
+  template <class... Any>
+  static void step(Any&&...) noexcept {}
+  template <class... Any>
+  static void clear(Any&&...) noexcept {}
+};
+
+/// Stands in for values that nobody can compute; becomes a vector of any numbers.
+struct unknown_values : std::vector<double> {
+  template <class Value>
+  explicit(false) operator std::vector<Value>() const {  // NOLINT(google-explicit-constructor)
+    return {};
   }
 };
 
-/// Sequences with one label each. Invariant: `sequences.size()` is `labels.size()`.
-struct labelled_sequences {
-  id_sequences sequences;
-  std::vector<std::int32_t> labels;
-
-  [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
+/// Stands in for a number that belongs to a wrong network: usable as one, and equal to whatever a static_assert
+/// expects.
+struct unknown_count {
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  constexpr explicit(false) operator std::size_t() const noexcept { return 1; }
+  template <class Any>
+  friend constexpr bool operator==(const unknown_count&, const Any&) noexcept {
+    return true;
+  }
+};
+struct unknown_shape : shape {
+  constexpr unknown_shape() noexcept : shape{1} {}
+  template <class Any>
+  friend constexpr bool operator==(const unknown_shape&, const Any&) noexcept {
+    return true;
+  }
 };
 
-/// Parses sequences from text in the form at the head of this file. `name` is used in error messages only. Throws
-/// std::runtime_error naming the file and the byte at which it has another form or a number of more than 31 bits.
-[[nodiscard]] inline labelled_sequences parse_sequences(std::span<const std::uint8_t> text, std::string_view name) {
-  labelled_sequences set;
-  bool is_label = true;  // the next number
-  for (std::size_t place = 0; place < text.size() || !is_label;) {
-    const std::size_t start = place;
-    std::int64_t number = 0;
-    for (; place < text.size() && text[place] >= '0' && text[place] <= '9'; ++place) {
-      number = number * 10 + (text[place] - '0');
-      if (number > std::numeric_limits<std::int32_t>::max()) {
-        detail::idx::throw_error(name, start, "expected a number of at most 31 bits");
+/// Stands in for an object that holds numbers of type `Scalar`.
+template <class Scalar>
+struct stand_in : explained {
+  using explained::explained;
+  using explained::operator=;
+  using scalar = Scalar;
+
+  [[nodiscard]] static std::span<Scalar> values() noexcept { return {}; }
+  [[nodiscard]] static std::span<Scalar> parameters() noexcept { return {}; }
+  [[nodiscard]] static std::span<Scalar> frozen_parameters() noexcept { return {}; }
+  [[nodiscard]] static std::span<Scalar> all_parameters() noexcept { return {}; }
+  [[nodiscard]] static std::span<Scalar> layer_parameters(std::size_t /*index*/) noexcept { return {}; }
+  [[nodiscard]] static stand_in last_update() noexcept { return {}; }
+};
+
+/// Stands in for a network.
+template <class Explanation, class Scalar>
+struct wrong_network : stand_in<Scalar> {
+  using stand_in<Scalar>::stand_in;
+  using tape = pergrad::tape<wrong_network>;
+  template <class Other>
+  using rebind = wrong_network<Explanation, Other>;
+  using input_value = Scalar;
+  static constexpr unknown_count parameter_count{};
+  static constexpr unknown_count frozen_parameter_count{};
+  static constexpr unknown_shape input_shape{};
+  static constexpr unknown_shape output_shape{};
+};
+
+/// The one class whose body is the explanation; of a sound network, nothing.
+template <class Network>
+struct explanation_of {
+  using type = char;
+};
+template <class Explanation, class Scalar>
+struct explanation_of<wrong_network<Explanation, Scalar>> {
+  using type = Explanation;
+};
+
+}  // namespace error
+
+namespace detail {
+
+/// Base of what stands in for a loss of PyTorch's (losses/not_offered.hpp).
+struct loss_not_offered;
+
+template <class Type>
+inline constexpr bool is_explained = std::is_base_of_v<error::explained, std::remove_cvref_t<Type>>;
+template <class... Types>
+inline constexpr bool any_explained = (is_explained<Types> || ...);
+
+/// What is wrong with a loss, as a class whose body says so; `char` if nothing is, or if the network is wrong already.
+template <class Network, class Loss>
+[[nodiscard]] constexpr auto explanation_of_loss() {
+  if constexpr (is_explained<Network>) {
+    return std::type_identity<char>{};
+  } else if constexpr (std::is_base_of_v<loss_not_offered, Loss>) {
+    return std::type_identity<error::loss_of_pytorch_not_offered<Loss>>{};
+  } else if constexpr (!loss<Loss>) {
+    return std::type_identity<error::not_a_loss<Loss>>{};
+  } else if constexpr (!Loss::accepts(Network::output_shape)) {
+    return std::type_identity<
+        error::loss_rejects_the_networks_output<Loss, error::gets_shape<Network::output_shape>>>{};
+  } else {
+    return std::type_identity<char>{};
+  }
+}
+template <class Network, class Loss>
+using loss_explanation = typename decltype(explanation_of_loss<Network, Loss>())::type;
+/// No training, no batch: the network or the loss is wrong.
+template <class Network, class Loss>
+inline constexpr bool cannot_be_trained =
+    is_explained<Network> || !std::is_same_v<loss_explanation<Network, Loss>, char>;
+
+}  // namespace detail
+
+// clang-format off
+template <class Explanation, class Scalar>
+class tape<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
+template <class Explanation, class Scalar, bool IsPrivate>
+class released_gradient<error::wrong_network<Explanation, Scalar>, IsPrivate> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
+template <class Explanation, class Scalar>
+class bounded_total<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
+template <class Explanation, class Scalar>
+class sgd<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { static_assert(sizeof(Explanation) != 0); public: using error::stand_in<Scalar>::stand_in; };
+template <class Explanation, class Scalar>
+class adam<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { static_assert(sizeof(Explanation) != 0); public: using error::stand_in<Scalar>::stand_in; };
+template <class Explanation, class Scalar>
+class unprotected::gradient<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
+template <class Network, class Loss> requires detail::cannot_be_trained<Network, Loss>
+class batch<Network, Loss> : public error::stand_in<typename Network::scalar> {
+  static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
+  static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
+ public:
+  using error::stand_in<typename Network::scalar>::stand_in;
+};
+template <class... Given> sgd(const Given&...) -> sgd<error::wrong_network<error::optimizer_of_no_network<Given...>, float>>;
+template <class... Given> adam(const Given&...) -> adam<error::wrong_network<error::optimizer_of_no_network<Given...>, float>>;
+template <class... Given> batch(const Given&...) -> batch<error::wrong_network<error::batch_of_no_network<Given...>, float>, void>;
+// clang-format on
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+template <class Scalar, class Input, class... Layers>
+class static_network;
+
+namespace detail {
+
+template <class Layer>
+concept has_check = requires(shape in) {
+  { Layer::check(in) } -> std::convertible_to<mistake>;
+};
+
+/// Does one operand lie inside the `size` values it is taken from?
+[[nodiscard]] constexpr bool inside(const operand& from, std::size_t positions, std::size_t count,
+                                    std::size_t size) noexcept {
+  return positions > 0 && count > 0 &&
+         from.offset + (positions - 1) * from.position_stride + (count - 1) * from.stride < size;
+}
+
+template <class Layer>
+[[nodiscard]] constexpr mistake check_factors(shape in, shape second) {
+  const std::size_t saved = saved_count_of<Layer>(in, second);
+  const auto size_of = [&](source from) -> std::size_t {
+    if (from == source::activation) return in.size();
+    if (from == source::second_activation) return second.size();
+    return from == source::saved ? saved : output_shape_of<Layer>(in, second).size();
+  };
+  std::size_t covered = 0;
+  for (const factor& each : factors_of<Layer>(in, second)) {
+    covered += each.size();
+    if (each.sparse) {
+      const bool all_inside = each.delta.from != source::ones &&
+                              inside(each.delta, each.positions, each.columns, size_of(each.delta.from)) &&
+                              each.other.from == source::activation && in.ids == each.rows &&
+                              each.positions == in.size();
+      if (!all_inside) return mistake::factor_outside_tape;
+      continue;
+    }
+    const std::size_t other_count = each.outer ? each.columns : each.rows;
+    const bool other_inside = (each.other.from == source::ones && !each.outer) ||
+                              inside(each.other, each.positions, other_count, size_of(each.other.from));
+    const bool delta_inside =
+        each.delta.from != source::ones && inside(each.delta, each.positions, each.rows, size_of(each.delta.from));
+    if (!delta_inside || !other_inside) return mistake::factor_outside_tape;
+  }
+  return covered == parameter_count_of<Layer>(in, second) ? mistake::none : mistake::factors_do_not_cover;
+}
+
+/// What is wrong with a layer that has functions of its own, once these are there.
+template <class Layer>
+[[nodiscard]] constexpr mistake diagnose_own(shape in, shape second) {
+  if constexpr (has_accepts<Layer>) {
+    if (!Layer::accepts(in)) return mistake::rejects_input;
+  }
+  if (output_shape_of<Layer>(in, second).size() == 0) return mistake::no_output;
+  if constexpr (has_factors<Layer>) {
+    return check_factors<Layer>(in, second);
+  } else {
+    return parameter_count_of<Layer>(in, second) == 0 ? mistake::none : mistake::no_factors;
+  }
+}
+template <class Layer>
+[[nodiscard]] constexpr mistake diagnose_tiled(shape in, shape second) {
+  if constexpr (!is_tiled<Layer> || !has_output_shape<Layer>) {
+    return mistake::not_on_tiles;
+  } else {
+    mistake found = mistake::none;
+    if constexpr (requires { Layer::check(in, second); }) {
+      found = Layer::check(in, second);
+    } else if constexpr (has_check<Layer>) {
+      found = Layer::check(in);
+    }
+    if (found != mistake::none) return found;
+    if (second.ids != 0) return mistake::branches_do_not_fit;  // to a layer with two inputs both are numbers
+    return diagnose_own<Layer>(in, second);
+  }
+}
+
+/// May a layer get samples of varying length? Either it works position by position (the executor keeps zero what is
+/// beyond), or it says what becomes of the length, or it takes care of lengths itself. Positions must lie along the
+/// axis that the layer takes for them.
+template <class Layer>
+[[nodiscard]] constexpr bool keeps_lengths(shape in, shape out) {
+  constexpr bool knows = requires { requires Layer::knows_lengths; };
+  constexpr bool channels_first = requires { requires Layer::channels_first; };
+  constexpr bool either = requires { requires Layer::is_transpose; };
+  if (in.varying_axis() == 0) return true;
+  if (in.varying_axis() == 2 && !channels_first && !either && (knows || out != in)) return false;
+  if (in.varying_axis() == 1 && channels_first) return false;
+  return knows || out.varying_axis() != 0;
+}
+
+/// Whether a layer may stand behind one other: it says what it makes of one shape.
+template <class Layer>
+inline constexpr bool takes_one_input = requires(shape in) {
+  Layer::output_shape(in);
+};
+
+/// What is wrong with a layer on this input, before anything else of it is used.
+template <class Layer>
+[[nodiscard]] constexpr mistake diagnose(shape in, shape second) {
+  if constexpr (is_mixing<Layer>) {
+    return mistake::mixes_samples;
+  } else if (in.ids != 0 && !takes_ids<Layer>) {
+    return mistake::ids_into_a_float_layer;
+  } else if constexpr (is_branch_sum<Layer>) {
+    return in == second ? mistake::none : mistake::branches_differ;
+  } else if constexpr (requires { Layer::on_tiles; }) {
+    return diagnose_tiled<Layer>(in, second);
+  } else if constexpr (has_check<Layer>) {
+    return Layer::check(in);
+  } else if constexpr (is_reshape<Layer>) {
+    return Layer::output_shape(in).size() == in.size() ? mistake::none : mistake::no_output;
+  } else if constexpr (has_value<Layer>) {
+    return output_shape_of<Layer>(in) == in ? mistake::none : mistake::element_function_changes_shape;
+  } else if constexpr (has_output_shape<Layer> && (has_affine<Layer> || has_windows<Layer>)) {
+    return Layer::output_shape(in).size() == 0 ? mistake::no_output : mistake::none;
+  } else if constexpr (!has_output_shape<Layer>) {
+    return mistake::no_output_shape;
+  } else if constexpr (!has_parameter_count<Layer>) {
+    return mistake::no_parameter_count;
+  } else if constexpr (!has_general_forward<Layer>) {
+    return mistake::no_forward;
+  } else if constexpr (!has_general_backward<Layer>) {
+    return mistake::no_backward;
+  } else {
+    return diagnose_own<Layer>(in, {});
+  }
+}
+
+/// The unfolded list of a network with its shapes; stops inferring at the first mistake.
+template <class Input, class List, class... Layers>
+struct unfolded;
+template <class Input, class... Nodes, class... Layers>
+struct unfolded<Input, node_list<Nodes...>, Layers...> {
+  static constexpr std::size_t size = sizeof...(Nodes);
+  using table = type_table<typename Nodes::layer_type...>;
+  template <std::size_t Index>
+  using layer_at = type_at<Index, table>;
+
+  struct findings {
+    std::array<shape, size + 1> shapes{};
+    std::array<std::size_t, size + 1> parameter_counts{};   ///< parameters that node i uses
+    std::array<std::size_t, size + 1> parameter_offsets{};  ///< their place; frozen ones lie behind all others
+    std::array<std::size_t, size + 1> trained_counts{};     ///< 0 if they are frozen
+    std::array<std::size_t, size + 1> owners{};  ///< the first node that uses the same parameters: i unless tied
+    std::array<std::size_t, size + 1> groups{};  ///< clipping groups
+    std::array<std::size_t, size + 1>
+        inputs{};  // slot that node i reads; slot 0 is the network's input, node i writes i + 1
+    std::array<std::size_t, size + 1> inputs2{};         // second slot of a node with two inputs, else 0
+    std::array<std::size_t, size + 1> length_origins{};  // the last slot before a slot that changed the lengths
+    std::size_t trained = 0;                             // parameters that are trained
+    std::size_t frozen = 0;
+    std::size_t first_mistake = size;
+    mistake what = mistake::none;
+  };
+  static constexpr findings find() {
+    using diagnose_function = mistake (*)(shape, shape);
+    using shape_function = shape (*)(shape, shape);
+    using count_function = std::size_t (*)(shape, shape);
+    using lengths_function = bool (*)(shape, shape);
+    constexpr std::array<std::size_t, size + 1> back{Nodes::back..., 0};
+    constexpr std::array<std::size_t, size + 1> back2{Nodes::back2..., 0};
+    constexpr std::array<std::size_t, size + 1> group_numbers{Nodes::group..., 0};
+    constexpr std::array<std::size_t, size + 1> later{Nodes::later..., 0};
+    constexpr std::array<bool, size + 1> is_frozen{Nodes::is_frozen..., false};
+    constexpr std::array<tie_number, size + 1> ties{tie_of<typename Nodes::tie_type>..., tie_number{}};
+    constexpr std::array<bool, size + 1> tied_by_two{std::is_same_v<typename Nodes::tie_type, tied_twice>..., false};
+    constexpr std::array<diagnose_function, size + 1> diagnoses{&diagnose<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<lengths_function, size + 1> lengths{&keeps_lengths<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<bool, size + 1> takes_one{takes_one_input<typename Nodes::layer_type>..., true};
+    constexpr std::array<bool, size + 1> takes_two{has_two_inputs<typename Nodes::layer_type>..., false};
+    constexpr std::array<bool, size + 1> joins{joins_positions<typename Nodes::layer_type>..., false};
+    constexpr std::array<bool, size + 1> changes_length{has_output_length<typename Nodes::layer_type>..., false};
+    findings result;
+    result.shapes[0] = Input::value;
+    for (std::size_t i = 0; i < size; ++i) {
+      result.inputs[i] = i + 1 - back[i];
+      result.inputs2[i] = back2[i] == 0 ? 0 : i + 1 - back2[i];
+      result.groups[i] = group_numbers[i];
+      const shape in = result.shapes[result.inputs[i]];
+      const shape in2 = back2[i] == 0 ? shape{} : result.shapes[result.inputs2[i]];
+      const bool as_many_inputs = back2[i] != 0 ? takes_two[i] : takes_one[i] || !takes_two[i];
+      result.what = as_many_inputs ? diagnoses[i](in, in2) : mistake::branches_do_not_fit;
+      if (result.what == mistake::none) {
+        result.shapes[i + 1] = outputs[i](in, in2);
+        result.parameter_counts[i] = counts[i](in, in2);
+        if (!lengths[i](in, result.shapes[i + 1])) result.what = mistake::lengths_are_lost;
+        if (joins[i] && !agree_in_length(result, i)) result.what = mistake::branches_differ_in_length;
+        result.length_origins[i + 1] = changes_length[i] ? i + 1 : result.length_origins[result.inputs[i]];
+      }
+      if (tied_by_two[i]) result.what = mistake::ties_nest;
+      result.owners[i] = i;
+      for (std::size_t k = 0; ties[i].size != 0 && k < i; ++k) {
+        if (ties[k].size == 0 || ties[k].key != ties[i].key || ties[k].index != ties[i].index) continue;
+        result.owners[i] = k;
+        if (ties[k].size != ties[i].size || diagnoses[k] != diagnoses[i] ||
+            result.parameter_counts[k] != result.parameter_counts[i] || is_frozen[k] != is_frozen[i]) {
+          result.what = mistake::tied_blocks_differ;
+        }
+        break;
+      }
+      if (result.what != mistake::none) {
+        result.first_mistake = i;
+        return result;
+      }
+      if (!is_frozen[i]) result.trained_counts[i] = result.parameter_counts[i];
+    }
+    result.trained = place_parameters(result, is_frozen, later, false, 0);
+    result.parameter_offsets[size] = result.trained;
+    result.frozen = place_parameters(result, is_frozen, later, true, result.trained) - result.trained;
+    for (std::size_t i = 0; i < size; ++i) result.parameter_offsets[i] = result.parameter_offsets[result.owners[i]];
+    return result;
+  }
+  /// Positions in a slot of a sample that has `length` of the network's input.
+  static constexpr std::size_t length_in(const findings& result, std::size_t slot, std::size_t length) {
+    using length_function = std::size_t (*)(shape, std::size_t);
+    constexpr std::array<length_function, size + 1> after{&output_length_of<typename Nodes::layer_type>..., nullptr};
+    if (slot == 0) return length;
+    const std::size_t before = result.inputs[slot - 1];
+    return after[slot - 1](result.shapes[before], length_in(result, before, length));
+  }
+  /// Do both inputs of a node have as many positions of every sample, however short it is?
+  static constexpr bool agree_in_length(const findings& result, std::size_t node) {
+    const std::size_t first = result.inputs[node];
+    const std::size_t second = result.inputs2[node];
+    if (result.shapes[first].varying_axis() == 0 || result.length_origins[first] == result.length_origins[second]) {
+      return true;
+    }
+    for (std::size_t length = 0; length <= Input::value.e0; ++length) {
+      if (length_in(result, first, length) != length_in(result, second, length)) return false;
+    }
+    return true;
+  }
+  /// Gives the owners of parameters their places from `end` on, node after node but for those that stand later; returns
+  /// the end.
+  static constexpr std::size_t place_parameters(findings& result, const std::array<bool, size + 1>& is_frozen,
+                                                const std::array<std::size_t, size + 1>& later, bool frozen,
+                                                std::size_t end) {
+    std::size_t most = 0;
+    for (const std::size_t each : later) most = each > most ? each : most;
+    for (std::size_t i = 0; i < size; ++i) {
+      for (std::size_t back = 0; back <= most && back <= i; ++back) {
+        const std::size_t candidate = back == 0 ? i : i - (most < i ? most : i) + back - 1;
+        if (later[candidate] != i - candidate || result.owners[candidate] != candidate ||
+            is_frozen[candidate] != frozen) {
+          continue;
+        }
+        result.parameter_offsets[candidate] = end;
+        end += result.parameter_counts[candidate];
       }
     }
-    if (place == start || place == text.size() || (text[place] != ' ' && text[place] != '\n')) {
-      detail::idx::throw_error(name, place, "expected a label and ids, one space between them and a line a sequence");
-    }
-    (is_label ? set.labels : set.sequences.ids).push_back(static_cast<std::int32_t>(number));
-    is_label = text[place++] == '\n';
-    if (is_label) set.sequences.ends.push_back(set.sequences.ids.size());
+    return end;
   }
-  return set;
-}
+  static constexpr findings found = find();
 
-/// Reads a file of sequences. Throws std::runtime_error as parse_sequences, or if it cannot be opened or read.
-[[nodiscard]] inline labelled_sequences read_sequences(const std::string& path) {
-  return parse_sequences(detail::idx::read_bytes(path), path);
-}
+  /// Index in the user's list of the entry that node `node_index` comes from.
+  static constexpr std::size_t entry_of(std::size_t node_index) {
+    constexpr std::array<std::size_t, sizeof...(Layers) + 1> sizes{unfold<Layers>::type::size..., 0};
+    std::size_t end = 0;
+    for (std::size_t entry = 0; entry < sizeof...(Layers); ++entry) {
+      end += sizes[entry];
+      if (node_index < end) return entry;
+    }
+    return sizeof...(Layers);
+  }
 
-/// Sequences padded or cut to one length, as a network over `token_ids` takes them.
-/// Invariant: `ids.size()` is `positions * labels.size()`, and `lengths.size()` is `labels.size()`.
-struct labelled_ids {
-  std::vector<std::int32_t> ids;       ///< [sequences][positions]
-  std::vector<std::uint32_t> lengths;  ///< ids of a sequence that are not padding, at most `positions`; may be 0
-  std::vector<std::int32_t> labels;
-  std::size_t positions = 0;
-
-  [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
+  static constexpr const auto& shapes = found.shapes;
+  static constexpr const auto& parameter_counts = found.parameter_counts;
+  static constexpr const auto& parameter_offsets = found.parameter_offsets;
+  static constexpr const auto& trained_counts = found.trained_counts;
+  static constexpr const auto& owners = found.owners;
+  static constexpr const auto& groups = found.groups;
+  static constexpr const auto& inputs = found.inputs;
+  static constexpr const auto& inputs2 = found.inputs2;
 };
 
-/// An end of a sequence.
-enum class sequence_end { front, back };
+template <class Input, class... Layers>
+using structure = unfolded<Input, typename join<typename unfold<Layers>::type...>::type, Layers...>;
 
-/// Cuts every sequence to `positions` ids, dropping from the end `cut`, and fills shorter ones with `padding` at the
-/// end `fill`. The defaults are those of Keras' pad_sequences. A network over sequences of variable length takes the
-/// padding at the back: `pad_sequences(set, positions, sequence_end::back)`, and `lengths` with it; a data set refuses
-/// the length 0 of an empty sequence.
-/// Throws std::invalid_argument if `positions` is zero or does not fit 32 bits or if labels and sequences differ in
-/// number.
-[[nodiscard]] inline labelled_ids pad_sequences(const labelled_sequences& set, std::size_t positions,
-                                                sequence_end fill = sequence_end::front,
-                                                sequence_end cut = sequence_end::front, std::int32_t padding = 0) {
-  if (positions == 0 || positions > std::numeric_limits<std::uint32_t>::max()) {
-    throw std::invalid_argument("pergrad: pad_sequences: cannot pad to " + std::to_string(positions) + " positions");
+}  // namespace detail
+
+namespace detail {
+
+template <mistake What, class Where, class Layer, class Given, class Structure, std::size_t Index>
+constexpr auto explain() {
+  using namespace error;
+  // clang-format off
+  if constexpr (What == mistake::no_output_shape) return std::type_identity<no_output_shape<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_parameter_count) return std::type_identity<no_parameter_count<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_forward) return std::type_identity<no_forward<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_backward) return std::type_identity<no_backward<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_factors) return std::type_identity<no_factors<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::factor_outside_tape) return std::type_identity<factor_reads_outside_the_tape<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::mixes_samples) return std::type_identity<mixes_samples<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_an_image) return std::type_identity<needs_an_image<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_features) return std::type_identity<needs_features<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_channels_and_positions) return std::type_identity<needs_channels_and_positions<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_a_volume) return std::type_identity<needs_a_volume<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_two_axes) return std::type_identity<needs_two_axes<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::reshape_changes_size) return std::type_identity<reshape_changes_size<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::output_padding_too_large) return std::type_identity<output_padding_too_large<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::kernel_too_large) return std::type_identity<kernel_larger_than_padded_input<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::groups_do_not_divide) return std::type_identity<groups_do_not_divide_channels<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::pool_padding_too_large) return std::type_identity<padding_larger_than_half_the_window<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::zero_is_no_size) return std::type_identity<zero_is_no_size<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::option_not_offered) return std::type_identity<option_not_offered<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::softmax_is_in_the_loss) return std::type_identity<error::softmax_is_in_the_loss<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::activation_not_offered) return std::type_identity<error::activation_not_offered<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::layer_of_pytorch_not_offered) return std::type_identity<error::layer_of_pytorch_not_offered<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_probability) return std::type_identity<probability_out_of_range<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::rejects_input) return std::type_identity<layer_rejects_its_input<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_output) return std::type_identity<layer_gives_no_output<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::element_function_changes_shape) return std::type_identity<element_function_changes_shape<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::ids_into_a_float_layer) return std::type_identity<ids_into_a_float_layer<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_ids) return std::type_identity<needs_ids<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_a_sequence) return std::type_identity<needs_a_sequence<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::ties_nest) return std::type_identity<ties_nest<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::tied_blocks_differ) return std::type_identity<tied_blocks_differ<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::lengths_are_lost) return std::type_identity<lengths_are_lost<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::branches_differ_in_length) return std::type_identity<branches_differ_in_length<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::branches_not_given) return std::type_identity<branches_not_given<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::not_on_tiles) return std::type_identity<not_on_tiles<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::heads_do_not_divide) return std::type_identity<heads_do_not_divide_features<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::branches_do_not_fit) {
+    return std::type_identity<branches_do_not_fit<Where, Layer, Given, gets_shape<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
   }
-  if (set.sequences.size() != set.labels.size()) {
-    throw std::invalid_argument("pergrad: pad_sequences: got " + std::to_string(set.sequences.size()) +
-                                " sequences and " + std::to_string(set.labels.size()) + " labels");
+  else if constexpr (What == mistake::branches_differ) {
+    return std::type_identity<residual_branches_differ<Where, Given, gets_shape<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
+  } else {
+    using layer = typename Structure::template layer_at<Index>;
+    constexpr shape in = Structure::found.shapes[Structure::found.inputs[Index]];
+    constexpr shape in2 = Structure::found.shapes[Structure::found.inputs2[Index]];
+    constexpr std::size_t covered = [](shape given, shape second) {
+      std::size_t sum = 0;
+      for (const factor& each : factors_of<layer>(given, second)) sum += each.size();
+      return sum;
+    }(in, in2);
+    return std::type_identity<factors_do_not_cover_the_parameters<Where, Layer, count<covered>, count<parameter_count_of<layer>(in, in2)>>>{};
   }
-  if (set.size() > std::numeric_limits<std::size_t>::max() / sizeof(std::int32_t) / positions) {
-    throw std::invalid_argument("pergrad: pad_sequences: " + std::to_string(set.size()) + " sequences of " +
-                                std::to_string(positions) + " positions do not fit the address space");
-  }
-  labelled_ids padded{.ids = std::vector<std::int32_t>(set.size() * positions, padding),
-                      .lengths = {},
-                      .labels = set.labels,
-                      .positions = positions};
-  padded.lengths.reserve(set.size());
-  for (std::size_t index = 0; index < set.size(); ++index) {
-    const auto whole = set.sequences[index];
-    const std::size_t length = std::min(whole.size(), positions);
-    const auto kept = cut == sequence_end::front ? whole.last(length) : whole.first(length);
-    const std::size_t before = fill == sequence_end::front ? positions - length : 0;
-    std::copy(kept.begin(), kept.end(), padded.ids.begin() + static_cast<std::ptrdiff_t>(index * positions + before));
-    padded.lengths.push_back(static_cast<std::uint32_t>(length));
-  }
-  return padded;
+  // clang-format on
 }
 
+[[nodiscard]] constexpr bool all_extents_positive(shape of) noexcept {
+  return of.e0 != 0 && (of.e1 != 0 || of.e2 == 0) && (of.e2 != 0 || of.e3 == 0);
+}
+
+/// Behind the gate: a sound network, of which nothing is to be said.
+template <class Input, class... Layers>
+struct sound {
+  template <class Scalar>
+  using network = static_network<Scalar, Input, Layers...>;
+  static constexpr int say() noexcept { return 0; }
+};
+/// `chosen` is a sound network, or the explanation of what is wrong.
+template <class Input, class... Layers>
+struct gate {
+  static constexpr auto choose() {
+    if constexpr (sizeof...(Layers) == 0 || structure<Input, Layers...>::size == 0) {
+      return std::type_identity<error::empty_network<error::gets<Input>>>{};
+    } else if constexpr (!all_extents_positive(Input::value)) {
+      return std::type_identity<error::not_a_shape<error::gets<Input>>>{};
+    } else {
+      using found = structure<Input, Layers...>;
+      if constexpr (found::found.what != mistake::none) {
+        constexpr std::size_t index = found::found.first_mistake;
+        return explain<found::found.what, error::at_layer<found::entry_of(index)>,
+                       error::layer_type<typename found::template layer_at<index>>,
+                       error::gets_shape<found::found.shapes[found::found.inputs[index]]>, found, index>();
+      } else {
+        return std::type_identity<sound<Input, Layers...>>{};
+      }
+    }
+  }
+  using chosen = typename decltype(choose())::type;
+};
+template <shape Input, class... Layers>
+using chosen = typename gate<shape_name<Input>, Layers...>::chosen;
+/// A network, once what is to be said of it is said: by a call, so that nothing stands between the program's line and
+/// the sentence, and the compiler prints little.
+template <class Network, int /*said*/>
+using explained_network = Network;
+
+}  // namespace detail
 }  // namespace pergrad::inline v0_1
-// pergrad/expressions/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise
+// pergrad/initialise.hpp - first values of the parameters, by PyTorch's names and with PyTorch's defaults
 //
-// A clipped expression knows the most that one sample can add to its sum. That number is its sensitivity; noise is
-// scaled by it and by nothing else.
+// Initial values are public: they need no secure randomness. Every value is a pure function of (seed, parameter index),
+// so a network starts alike on any machine. fan_in = in / groups * taps, fan_out = out * taps as
+// torch.nn.init counts them.
 
 #include <cmath>
+#include <numbers>
 
 // pergrad/detail/float_environment.hpp - the rounding that proofs count on, whatever a caller's thread is set to
 //
@@ -1962,77 +2491,944 @@ class float_environment {
 };
 
 }  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// splitmix64 of (seed, index): public randomness, not for anything private (Steele, Lea & Flood 2014).
+[[nodiscard]] constexpr std::uint64_t public_bits(std::uint64_t seed, std::uint64_t index) noexcept {
+  std::uint64_t state = seed * 0xD1342543DE82EF95U + (index + 1) * 0x9E3779B97F4A7C15U;
+  state = (state ^ (state >> 30U)) * 0xBF58476D1CE4E5B9U;
+  state = (state ^ (state >> 27U)) * 0x94D049BB133111EBU;
+  return state ^ (state >> 31U);
+}
+/// Uniform in [0, 1) with 53 bits.
+[[nodiscard]] constexpr double public_uniform(std::uint64_t seed, std::uint64_t index) noexcept {
+  return static_cast<double>(public_bits(seed, index) >> 11U) * 0x1p-53;
+}
+[[nodiscard]] inline double public_normal(std::uint64_t seed, std::uint64_t index) noexcept {
+  const double radius = std::sqrt(-2 * std::log1p(-public_uniform(seed, 2 * index)));
+  return radius * std::cos(2 * std::numbers::pi * public_uniform(seed, 2 * index + 1));
+}
+
+struct fans {
+  double in = 1;
+  double out = 1;
+};
+
+}  // namespace detail
+
+/// PyTorch's own default of `nn.Linear` and `nn.Conv2d` (reset_parameters): weights and biases uniform in
+/// ±1/sqrt(fan_in).
+struct layer_default {
+  std::uint64_t seed = 0;
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept { return bias(index, fan); }
+  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept {
+    return (2 * detail::public_uniform(seed, index) - 1) / std::sqrt(fan.in);
+  }
+};
+/// `nn.init.kaiming_uniform_`: weights uniform in ±gain sqrt(3 / fan_in), gain = sqrt(2 / (1 + a²)); biases as
+/// `layer_default`.
+struct kaiming_uniform : layer_default {
+  double negative_slope = 0;
+  constexpr explicit kaiming_uniform(std::uint64_t with_seed, double a = 0)
+      : layer_default{with_seed}, negative_slope{a} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    const double bound = std::sqrt(6 / ((1 + negative_slope * negative_slope) * fan.in));
+    return bound * (2 * detail::public_uniform(seed, index) - 1);
+  }
+};
+/// `nn.init.kaiming_normal_`: weights N(0, gain² / fan_in); biases as `layer_default`.
+struct kaiming_normal : layer_default {
+  double negative_slope = 0;
+  constexpr explicit kaiming_normal(std::uint64_t with_seed, double a = 0)
+      : layer_default{with_seed}, negative_slope{a} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    return std::sqrt(2 / ((1 + negative_slope * negative_slope) * fan.in)) * detail::public_normal(seed, index);
+  }
+};
+/// `nn.init.xavier_uniform_`: weights uniform in ±gain sqrt(6 / (fan_in + fan_out)); biases as `layer_default`.
+struct xavier_uniform : layer_default {
+  double gain = 1;
+  constexpr explicit xavier_uniform(std::uint64_t with_seed, double with_gain = 1)
+      : layer_default{with_seed}, gain{with_gain} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    return gain * std::sqrt(6 / (fan.in + fan.out)) * (2 * detail::public_uniform(seed, index) - 1);
+  }
+};
+/// `nn.init.xavier_normal_`: weights N(0, gain² · 2 / (fan_in + fan_out)); biases as `layer_default`.
+struct xavier_normal : layer_default {
+  double gain = 1;
+  constexpr explicit xavier_normal(std::uint64_t with_seed, double with_gain = 1)
+      : layer_default{with_seed}, gain{with_gain} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    return gain * std::sqrt(2 / (fan.in + fan.out)) * detail::public_normal(seed, index);
+  }
+};
+/// `nn.init.uniform_` on every parameter: uniform in [low, high).
+struct uniform {
+  std::uint64_t seed = 0;
+  double low = 0;
+  double high = 1;
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
+    return low + (high - low) * detail::public_uniform(seed, index);
+  }
+  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
+};
+/// `nn.init.normal_` on every parameter: N(mean, standard_deviation²).
+struct normal {
+  std::uint64_t seed = 0;
+  double mean = 0;
+  double standard_deviation = 1;
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
+    return mean + standard_deviation * detail::public_normal(seed, index);
+  }
+  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
+};
+/// `nn.init.constant_` on every parameter.
+struct constant {
+  double value = 0;
+  [[nodiscard]] double weight(std::uint64_t /*index*/, detail::fans /*fan*/) const noexcept { return value; }
+  [[nodiscard]] double bias(std::uint64_t /*index*/, detail::fans /*fan*/) const noexcept { return value; }
+};
+/// `nn.init.zeros_` on every parameter.
+struct zeros : constant {};
+/// `nn.init.ones_` on every parameter.
+struct ones : constant {
+  constexpr ones() : constant{1} {}
+};
+
+namespace detail {
+
+/// Rows of a table (embedding, positions): N(0, 1), as `nn.Embedding` begins, where an initialiser means "what PyTorch
+/// does"; any other as it says.
+template <class Initialiser, class Scalar>
+void initialise_rows(const Initialiser& initialiser, fans fan, std::uint64_t first, std::span<Scalar> rows) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if constexpr (std::is_same_v<Initialiser, layer_default>) {
+      rows[i] = static_cast<Scalar>(public_normal(initialiser.seed, first + i));
+    } else {
+      rows[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
+    }
+  }
+}
+
+/// Weights, then biases, all of one fan.
+template <class Initialiser, class Scalar>
+void initialise_block(const Initialiser& initialiser, fans fan, std::size_t weights, std::uint64_t first,
+                      std::span<Scalar> parameters) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i] =
+        static_cast<Scalar>(i < weights ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
+  }
+}
+
+/// Fills one layer's parameters. A layer may bring its own `initialise(in, initialiser, first_index, parameters)`; one
+/// with two inputs takes the second's shape behind the first's.
+template <class Layer, class Initialiser, class Scalar>
+void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first, std::span<Scalar> parameters,
+                           [[maybe_unused]] shape second = {}) {
+  const float_environment proven;
+  if constexpr (requires { Layer::initialise(in, second, initialiser, first, parameters); }) {
+    Layer::initialise(in, second, initialiser, first, parameters);
+  } else if constexpr (requires { Layer::initialise(in, initialiser, first, parameters); }) {
+    Layer::initialise(in, initialiser, first, parameters);
+  } else if constexpr (has_affine<Layer>) {
+    constexpr auto real = [](std::size_t count) { return static_cast<double>(count); };
+    const affine_map map = Layer::affine(in);
+    const fans fan{real(map.view_width()), real(map.out_channels * map.kernel.size())};
+    initialise_block(initialiser, fan, map.weight_count(), first, parameters);
+  } else {
+    const fans fan{static_cast<double>(in.size()), static_cast<double>(output_shape_of<Layer>(in).size())};
+    initialise_block(initialiser, fan, parameters.size(), first, parameters);
+  }
+}
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+template <class Network>
+class tape;
+
+namespace detail {
+
+/// Bytes of a network on a device; cuda/plan/layout.hpp knows.
+template <class Network>
+struct device_memory;
+struct network_access;
+
+}  // namespace detail
+
+/// The type behind `network`: use that name. One object holds the parameters of one model. `Input` names the shape of a
+/// sample: `of_shape<1, 28, 28>`.
+template <class Scalar, class Input, class... Layers>
+class static_network {
+ public:
+  using scalar = Scalar;
+  using structure = detail::structure<Input, Layers...>;
+  using tape = pergrad::tape<static_network>;
+  /// The same network with another scalar type.
+  template <class Other>
+  using rebind = static_network<Other, Input, Layers...>;
+
+  static constexpr shape input_shape = Input::value;
+  static constexpr shape output_shape = structure::shapes[structure::size];
+  /// Number of parameters, biases included.
+  static constexpr std::size_t parameter_count = structure::found.trained;
+  /// Number of parameters inside `frozen`, which are not trained and not part of `parameter_count`.
+  static constexpr std::size_t frozen_parameter_count = structure::found.frozen;
+  /// The type of one input value: integer ids or numbers.
+  using input_value = std::conditional_t<input_shape.ids != 0, std::int32_t, Scalar>;
+
+  /// Bytes that a tape of this network for batches of up to MaxBatch samples takes on a device, all in one allocation:
+  /// parameters, values, gradients, sums and an optimizer's moments. Needs the device part of the library.
+  template <std::size_t MaxBatch>
+  static constexpr std::size_t device_bytes = detail::device_memory<static_network>::template bytes<MaxBatch>;
+
+  /// A network whose parameters are set by an initialiser (initialise.hpp). The executor says where it will live.
+  template <class Executor, class Initialiser>
+  static_network(const Executor& /*executor*/, const Initialiser& initialiser)
+      : parameters_{parameter_count + frozen_parameter_count, "a network's parameters"} {
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (detail::may_have_parameters<Layer>) {
+        if (structure::parameter_counts[i] == 0 || structure::owners[i] != i) return;
+        detail::initialise_parameters<Layer>(initialiser, structure::shapes[structure::inputs[i]],
+                                             structure::parameter_offsets[i], layer_parameters(i),
+                                             structure::shapes[structure::inputs2[i]]);
+      }
+    });
+  }
+
+  /// What was moved from has no parameters. While a device trains them, they are brought back first, and throws what
+  /// that throws.
+  // NOLINTNEXTLINE(performance-noexcept-move-constructor,cppcoreguidelines-noexcept-move-operations): see above
+  static_network(static_network&& other) : parameters_{other.give_up()} {}
+  /// A trainer on a device that refers to this network goes on with the parameters that it gets.
+  // NOLINTNEXTLINE(performance-noexcept-move-constructor,cppcoreguidelines-noexcept-move-operations): see above
+  static_network& operator=(static_network&& other) {
+    parameters_ = other.give_up();
+    remote_.newer = false;
+    remote_.changed = true;
+    return *this;
+  }
+  // Compilers show these lines.
+  static_network(const static_network&) = delete;             // a copy is made by a word: net.clone()
+  static_network& operator=(const static_network&) = delete;  // a copy is made by a word: other = net.clone()
+  static_network() = delete;  // a network has an executor and first parameters: {exec, pergrad::kaiming_uniform{1}}
+  template <class Given>
+  explicit static_network(const Given&) = delete;  // it has both: {exec, pergrad::kaiming_uniform{1}}
+  ~static_network() = default;
+
+  /// Another network with the same parameters, frozen ones included. While a device trains them, this brings them back.
+  [[nodiscard]] static_network clone() const {
+    const std::span<const Scalar> mine = all_parameters();
+    static_network copy{detail::aligned_buffer<Scalar>{mine.size(), "a network's parameters"}};
+    std::copy(mine.begin(), mine.end(), copy.parameters_.data());
+    return copy;
+  }
+
+  /// All parameters, layer after layer, each in PyTorch's order: weight `[out, in / groups, kh, kw]`, then bias.
+  /// While a device trains them, this brings them back; a span from before a step shows the values of then.
+  [[nodiscard]] std::span<Scalar> parameters() { return all_parameters().first(parameter_count); }
+  [[nodiscard]] std::span<const Scalar> parameters() const { return all_parameters().first(parameter_count); }
+  /// The parameters of `frozen` layers, in the same order among themselves.
+  [[nodiscard]] std::span<Scalar> frozen_parameters() { return all_parameters().subspan(parameter_count); }
+  [[nodiscard]] std::span<const Scalar> frozen_parameters() const { return all_parameters().subspan(parameter_count); }
+
+  /// Both, one after the other: what a checkpoint holds.
+  [[nodiscard]] std::span<Scalar> all_parameters() {
+    pull();
+    remote_.changed = true;
+    return parameters_.span();
+  }
+  [[nodiscard]] std::span<const Scalar> all_parameters() const {
+    pull();
+    return parameters_.span();
+  }
+
+  /// The parameters of entry `index` of the unfolded list (see `describe`), frozen or not. Precondition:
+  /// index < structure::size.
+  [[nodiscard]] std::span<Scalar> layer_parameters(std::size_t index) {
+    return all_parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
+  }
+  [[nodiscard]] std::span<const Scalar> layer_parameters(std::size_t index) const {
+    return all_parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
+  }
+
+ private:
+  friend struct detail::network_access;
+  explicit static_network(detail::aligned_buffer<Scalar>&& parameters) noexcept : parameters_{std::move(parameters)} {}
+  void pull() const {
+    if (!remote_.newer) return;
+    remote_.newer = false;
+    remote_.pull(remote_.context, parameters_.data());
+  }
+  /// The buffer, with the newest parameters. Nobody's trainer refers to what is left.
+  [[nodiscard]] detail::aligned_buffer<Scalar> give_up() {
+    pull();
+    remote_ = {};
+    return std::move(parameters_);
+  }
+
+  mutable detail::aligned_buffer<Scalar> parameters_;
+  mutable detail::remote_parameters remote_;
+};
+
+namespace detail {
+
+/// A device's way to the parameters of a network.
+struct network_access {
+  [[nodiscard]] static remote_parameters& remote(const auto& network) noexcept { return network.remote_; }
+  static void pull(const auto& network) { network.pull(); }
+};
+
+}  // namespace detail
+
+/// A network with parameters of type `Scalar` (float or double).
+template <class Scalar, shape Input, class... Layers>
+using basic_network = detail::explained_network<typename detail::chosen<Input, Layers...>::template network<Scalar>,
+                                                detail::chosen<Input, Layers...>::say()>;
+
+/// A network in single precision: `network<shape{1, 28, 28}, flatten, linear<10>>`.
+template <shape Input, class... Layers>
+using network = detail::explained_network<typename detail::chosen<Input, Layers...>::template network<float>,
+                                          detail::chosen<Input, Layers...>::say()>;
+
+}  // namespace pergrad::inline v0_1
+// pergrad/tape.hpp - the working memory that evaluating a network's per-sample gradients needs, reserved once
+
+namespace pergrad::inline v0_1 {
+
+/// The most samples that one evaluation takes; larger batches are processed in chunks of this size.
+struct max_batch {
+  std::size_t count = 0;
+
+  /// Compilers show the next lines to who leaves the type out.
+  template <std::integral Number>
+  max_batch& operator=(Number) = delete;  // a plain number does not say what it stands for: pergrad::max_batch{256}
+};
+/// The most different sums over the batch that one evaluation forms.
+struct max_sums {
+  std::size_t count = 0;
+};
+
+/// The working memory of one network, where its executor has it. Construct it once; a step allocates nothing.
+///
+/// One evaluation at a time may use a tape. It must be evaluated by the executor that it was made for, or by another
+/// host with no more threads.
+template <class Network>
+class tape {
+ public:
+  using scalar = typename Network::scalar;
+
+  /// Reserves everything. Throws std::invalid_argument for an empty batch, std::runtime_error if there is no memory,
+  /// and what the executor throws.
+  template <executor Executor>
+  tape(const Executor& executor, max_batch batch, max_sums sums = {Executor::template usual_sums<Network>})
+      : max_batch_{batch.count}, max_sums_{sums.count} {
+    if (batch.count == 0) detail::throw_invalid_argument({"pergrad: tape: max_batch must be at least 1"});
+    if (sums.count == 0) detail::throw_invalid_argument({"pergrad: tape: max_sums must be at least 1"});
+    static_assert(sizeof(typename Executor::template explanation<Network>) != 0);
+    if constexpr (std::is_same_v<typename Executor::template explanation<Network>, char>) {
+      memory_ = executor.template make_tape<Network>(batch.count, sums.count);
+    }
+  }
+
+  template <class... Given>
+  explicit tape(const Given&...) = delete;  // write net_type::tape tape{exec, pergrad::max_batch{256}}
+
+  /// The largest batch of one evaluation.
+  [[nodiscard]] std::size_t capacity() const noexcept { return max_batch_; }
+  /// Sums that one evaluation may form.
+  [[nodiscard]] std::size_t sum_capacity() const noexcept { return max_sums_; }
+  /// Bytes reserved. Those for gradients that the plan never forms are reserved but not touched, so they cost no
+  /// memory.
+  [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes; }
+  /// How clipped sums that are formed on this tape add up.
+  [[nodiscard]] const detail::addition_way& way_of_additions() const noexcept { return memory_.way; }
+  /// The library's own: what the executor has made, if it is of this type; else null.
+  template <class Memory>
+  [[nodiscard]] Memory* memory() noexcept {
+    return memory_.template as<Memory>();
+  }
+
+ private:
+  std::size_t max_batch_;
+  std::size_t max_sums_;
+  detail::executor_memory memory_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/batch.hpp - samples with their targets: a whole data set, and the batch of it that one step sees
+//
+// Both are views: the caller owns the numbers. A batch of a data set is a list of record numbers; no sample is copied.
+
+#include <iterator>
+
+namespace pergrad::inline v0_1 {
+
+/// The type of one target value of a loss.
+template <class Loss, class Scalar>
+using target_of = typename Loss::template target<Scalar>;
+
+namespace detail {
+
+template <class Array>
+concept array = requires(const Array& numbers) {
+  std::data(numbers);
+};
+
+/// A shape as people write it: (1, 28, 28).
+struct shape_text {
+  char text[96] = {};
+  [[gnu::cold, gnu::noinline]] explicit shape_text(const shape& of) noexcept {
+    std::size_t used = 0;
+    for (std::size_t axis = 0; axis < std::max<std::size_t>(1, of.rank()); ++axis) {
+      used += static_cast<std::size_t>(std::snprintf(text + used, sizeof text - used, "%s%zu", axis == 0 ? "(" : ", ",
+                                                     axis < of.rank() ? of[axis] : std::size_t{0}));
+    }
+    std::snprintf(text + used, sizeof text - used, ")");
+  }
+};
+
+template <array Numbers>
+using number_in = std::remove_cvref_t<decltype(*std::data(std::declval<const Numbers&>()))>;
+
+/// Arrays that would be the targets and the inputs of samples, were their numbers of the right types.
+template <class Targets, class Inputs, class Target, class Value>
+concept of_another_type_with =
+    array<Inputs> && array<Targets> && !(std::is_convertible_v<const Inputs&, std::span<const Value>> &&
+                                         std::is_convertible_v<const Targets&, std::span<const Target>>);
+
+/// Whether an argument of this (forwarded) type is an array that ends with the call. A span or view of one is none.
+template <class Argument>
+concept ends_with_the_call =
+    !std::is_lvalue_reference_v<Argument> && array<Argument> && !std::ranges::enable_borrowed_range<Argument>;
+template <class Argument, class Element>
+concept given_as_span = std::is_convertible_v<Argument, std::span<const Element>>;
+template <class... Arguments>
+struct first_that_ends {
+  using type = void;
+};
+template <class First, class... Rest>
+struct first_that_ends<First, Rest...> : first_that_ends<Rest...> {};
+template <ends_with_the_call First, class... Rest>
+struct first_that_ends<First, Rest...> {
+  using type = First;
+};
+
+/// What an error about them names.
+template <class Inputs, class Targets>
+struct numbers_given {};
+
+/// Whether all ids are 0 <= id < limit. One pass without branches, in blocks that compilers turn into vectors, as this
+/// is done for every sample of every batch. As unsigned numbers negative ids are the largest.
+template <class Id>
+[[nodiscard]] constexpr bool all_below(const Id* ids, std::size_t count, std::size_t limit) noexcept {
+  using bits = std::make_unsigned_t<Id>;
+  constexpr std::size_t together = 32;
+  bits most[together]{};
+  std::size_t i = 0;
+  for (; i + together <= count; i += together) {
+    for (std::size_t k = 0; k < together; ++k) {
+      const auto id = static_cast<bits>(ids[i + k]);
+      most[k] = id > most[k] ? id : most[k];
+    }
+  }
+  for (; i < count; ++i) {
+    const auto id = static_cast<bits>(ids[i]);
+    most[0] = id > most[0] ? id : most[0];
+  }
+  bits largest = 0;
+  for (const bits each : most) largest = each > largest ? each : largest;
+  return largest < limit && largest <= static_cast<bits>(std::numeric_limits<Id>::max());
+}
+
+}  // namespace detail
+
+/// Records one after the other: inputs in PyTorch's order `[records][input shape]`, one target a record (or several),
+/// and, where samples have lengths of their own, one length a record. `Value` is the type of an input value: float or
+/// double, or std::int32_t for ids.
+template <class Value, class Target>
+class dataset {
+ public:
+  /// Throws std::invalid_argument unless all spans hold the same, whole number of records, and for a length that is 0
+  /// or more than there are positions; std::out_of_range for an id outside the shape's vocabulary. All records are
+  /// looked at here, so that no later error depends on which ones are drawn.
+  // By reference: g++ 12 for AVX-512 passes a constant shape {n, n, 0, 0} by value as {n, n, n, n}.
+  dataset(std::span<const Value> inputs, std::span<const Target> targets, const shape& input,
+          std::size_t targets_per_record = 1, std::span<const std::uint32_t> lengths = {})
+      : inputs_{inputs}, targets_{targets}, lengths_{lengths}, input_{input}, targets_per_record_{targets_per_record} {
+    if (input.size() == 0 || targets_per_record == 0 || inputs.size() % input.size() != 0 ||
+        targets.size() % targets_per_record != 0 ||
+        inputs.size() / input.size() != targets.size() / targets_per_record) {
+      detail::throw_invalid_argument({"pergrad: dataset: ", inputs.size(), " input values in records of shape ",
+                                      detail::shape_text{input}.text, ", ", input.size(), " values, do not match ",
+                                      targets.size(), " targets, ", targets_per_record, " a record"});
+    }
+    if (lengths.size() != (input.varying_axis() != 0 ? size() : 0)) {
+      detail::throw_invalid_argument({"pergrad: dataset: ", lengths.size(), " lengths for ", size(), " records of ",
+                                      (input.varying_axis() != 0 ? "varying length" : "fixed length")});
+    }
+    for (std::size_t record = 0; record < size(); ++record) require_valid(record);
+  }
+  /// Numbers of other types: one error that says so.
+  template <class Inputs, detail::of_another_type_with<Inputs, Target, Value> Targets, class... More>
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+  dataset(const Inputs&, const Targets&, const shape&, const More&...) {
+    static_cast<void>(error::numbers_of_another_type<std::span<const Value>, std::span<const Target>,
+                                                     detail::numbers_given<Inputs, Targets>>{});
+  }
+
+  /// Arrays that would be gone before anybody reads them: one error that says so.
+  template <detail::given_as_span<Value> Inputs, detail::given_as_span<Target> Targets, class... More>
+  requires(detail::ends_with_the_call<Inputs> || detail::ends_with_the_call<Targets> ||
+           (detail::ends_with_the_call<More> || ...))
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+      dataset(Inputs&& /*inputs*/, Targets&& /*targets*/, const shape& /*input*/, More&&... /*more*/) {
+    static_cast<void>(error::temporary_array<typename detail::first_that_ends<Inputs, Targets, More...>::type>{});
+  }
+
+  template <detail::array Inputs, detail::array Targets>
+  dataset(const Inputs&, const Targets&) = delete;  // a record has a shape: {inputs, targets, net_type::input_shape}
+
+  /// Number of records. Under add-or-remove-one neighbours this is a private value.
+  [[nodiscard]] std::size_t size() const noexcept { return inputs_.size() / input_.size(); }
+  [[nodiscard]] shape input_shape() const noexcept { return input_; }
+  [[nodiscard]] const Value* input(std::size_t record) const noexcept {
+    return inputs_.data() + record * input_.size();
+  }
+  [[nodiscard]] std::span<const Target> targets(std::size_t record) const noexcept {
+    return targets_.subspan(record * targets_per_record_, targets_per_record_);
+  }
+  [[nodiscard]] std::span<const Target> targets() const noexcept { return targets_; }
+  /// Positions of a record that are there.
+  [[nodiscard]] std::uint32_t length(std::size_t record) const noexcept {
+    return lengths_.empty() ? static_cast<std::uint32_t>(input_.e0) : lengths_[record];
+  }
+
+  /// Whether this record's length and ids are those of the shape. What lies in memory may have changed since the data
+  /// set was made.
+  [[nodiscard]] bool is_valid(std::size_t record) const noexcept {
+    if (!lengths_.empty() && (lengths_[record] == 0 || lengths_[record] > input_.e0)) return false;
+    if constexpr (std::is_integral_v<Value>) return detail::all_below(input(record), input_.size(), input_.ids);
+    return true;
+  }
+  /// Throws std::out_of_range for an id of this record outside the vocabulary, std::invalid_argument for its length.
+  void require_valid(std::size_t record) const {
+    if (is_valid(record)) return;
+    if (!lengths_.empty() && (lengths_[record] == 0 || lengths_[record] > input_.e0)) {
+      detail::throw_invalid_argument(
+          {"pergrad: dataset: record ", record, " has length ", lengths_[record], ", allowed are 1 to ", input_.e0});
+    }
+    if constexpr (std::is_integral_v<Value>) {
+      const Value* ids = input(record);
+      for (std::size_t i = 0; i < input_.size(); ++i) {
+        if (!holds(ids[i])) {
+          detail::throw_out_of_range({"pergrad: dataset: record ", record, ", position ", i, ": id ", ids[i],
+                                      " of a vocabulary of ", input_.ids});
+        }
+      }
+    }
+  }
+  /// Whether both are views of the same memory in the same way.
+  [[nodiscard]] bool same_view(const dataset& other) const noexcept {
+    const auto same = [](const auto& a, const auto& b) { return a.data() == b.data() && a.size() == b.size(); };
+    return same(inputs_, other.inputs_) && same(targets_, other.targets_) && same(lengths_, other.lengths_) &&
+           input_ == other.input_ && targets_per_record_ == other.targets_per_record_;
+  }
+
+ private:
+  [[nodiscard]] bool holds(Value id) const noexcept { return id >= 0 && static_cast<std::size_t>(id) < input_.ids; }
+
+  std::span<const Value> inputs_;
+  std::span<const Target> targets_;
+  std::span<const std::uint32_t> lengths_;
+  shape input_;
+  std::size_t targets_per_record_;
+};
+
+/// From the arrays' numbers: `dataset records{pixels, labels, net_type::input_shape}`.
+template <detail::array Inputs, detail::array Targets, class... More>
+dataset(const Inputs&, const Targets&, const More&...)
+    -> dataset<detail::number_in<Inputs>, detail::number_in<Targets>>;
+
+namespace detail {
+
+/// Whether values of one shape mean, in the same order, values of the other: the same extents but for those of 1, or
+/// one of both is a plain row. {height, width, channels} is not {channels, height, width}, although the size is the
+/// same.
+[[nodiscard]] constexpr bool means_the_same(const shape& given, const shape& wanted) noexcept {
+  const auto extents = [](const shape& of, std::size_t(&kept)[4]) {
+    std::size_t count = 0;
+    for (std::size_t axis = 0; axis < of.rank(); ++axis) {
+      if (of[axis] > 1) kept[count++] = of[axis];
+    }
+    return count;
+  };
+  std::size_t left[4]{}, right[4]{};
+  const std::size_t count = extents(given, left), wanted_count = extents(wanted, right);
+  if (count <= 1 || wanted_count <= 1) return given.size() == wanted.size();
+  return count == wanted_count && std::equal(left, left + count, right);
+}
+
+/// Throws std::invalid_argument unless the records are of the kind that the network takes.
+inline void require_fit(const shape& given, const shape& wanted, const char* where) {
+  if (given.size() != wanted.size() || !means_the_same(given, wanted)) {
+    throw_invalid_argument({"pergrad: ", where, ": records have shape ", shape_text{given}.text, ", ", given.size(),
+                            " values, the network takes ", shape_text{wanted}.text, ", ", wanted.size(), " values",
+                            given.size() == wanted.size() ? ": values in another order?" : ""});
+  }
+  if (given.ids > wanted.ids) {
+    throw_invalid_argument(
+        {"pergrad: ", where, ": records have a vocabulary of ", given.ids, " ids, the network one of ", wanted.ids});
+  }
+  if (wanted.varying_axis() != 0 && given.varying_axis() != 0 && given.e0 != wanted.e0) {
+    throw_invalid_argument(
+        {"pergrad: ", where, ": records have up to ", given.e0, " positions, the network takes up to ", wanted.e0});
+  }
+  if (given.varying_axis() != wanted.varying_axis()) {
+    throw_invalid_argument({"pergrad: ", where, ": records have ",
+                            (given.varying_axis() != 0 ? "varying lengths" : "one length"), ", the network takes ",
+                            (wanted.varying_axis() != 0 ? "varying lengths" : "one length")});
+  }
+}
+
+/// Says which record has a target that the loss does not take, which one that is, and what it may be, as far as the
+/// loss tells: `target_limits(output)` gives the least and the largest.
+template <class Loss, class Target>
+[[noreturn, gnu::cold, gnu::noinline]] void throw_bad_target(const char* where, std::size_t record, const shape& output,
+                                                             std::span<const Target> targets) {
+  const std::size_t needed = Loss::target_count(output);
+  if (targets.size() != needed) {
+    throw_invalid_argument({"pergrad: ", where, ": record ", record, " has ", targets.size(),
+                            " targets, the loss takes ", needed, " a record"});
+  }
+  if constexpr (requires { Loss::target_limits(output)[1]; }) {
+    const auto limits = Loss::target_limits(output);
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      if (targets[i] >= static_cast<Target>(limits[0]) && targets[i] <= static_cast<Target>(limits[1])) continue;
+      throw_invalid_argument({"pergrad: ", where, ": record ", record, " has the target ", targets[i],
+                              targets.size() == 1 ? "" : " among its targets",
+                              " that this loss does not take: it takes ", limits[0], " to ", limits[1]});
+    }
+  }
+  if constexpr (std::is_arithmetic_v<Target>) {
+    if (targets.size() == 1) {
+      throw_invalid_argument(
+          {"pergrad: ", where, ": record ", record, " has the target ", targets[0], " that this loss does not take"});
+    }
+  }
+  throw_invalid_argument({"pergrad: ", where, ": record ", record, " has targets that this loss does not take"});
+}
+[[noreturn]] inline void throw_not_in_the_data_set(std::size_t record, std::size_t records) {
+  throw_out_of_range({"pergrad: batch: record ", record, " of a data set with ", records});
+}
+
+}  // namespace detail
+
+/// The samples of one evaluation.
+template <class Network, class Loss>
+class batch {
+ public:
+  using scalar = typename Network::scalar;
+  using input_value = typename Network::input_value;
+  using target = target_of<Loss, scalar>;
+
+  /// All samples of two spans. Throws std::invalid_argument if they do not fit the network, the loss or each other, or
+  /// if a target is not valid for the loss.
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): the constructor that it delegates to does
+  batch(std::span<const input_value> inputs, std::span<const target> targets)
+      : batch{inputs, targets, std::span<const std::uint32_t>{}} {}
+  /// The same for samples with lengths of their own.
+  batch(std::span<const input_value> inputs, std::span<const target> targets, std::span<const std::uint32_t> lengths)
+      : records_{inputs, targets, Network::input_shape, per_sample, lengths}, count_{records_.size()} {
+    for (std::size_t i = 0; i < count_; ++i) check_target(i);
+  }
+  /// Numbers of other types: one error that says so.
+  template <class Inputs, detail::of_another_type_with<Inputs, target, input_value> Targets, class... More>
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+  batch(const Inputs&, const Targets&, const More&...) : batch{{}, {}} {
+    static_cast<void>(error::numbers_of_another_type<std::span<const input_value>, std::span<const target>,
+                                                     detail::numbers_given<Inputs, Targets>>{});
+  }
+  /// Arrays that would be gone before anybody reads them: one error that says so.
+  template <detail::given_as_span<input_value> Inputs, detail::given_as_span<target> Targets, class... More>
+  requires(detail::ends_with_the_call<Inputs> || detail::ends_with_the_call<Targets> ||
+           (detail::ends_with_the_call<More> || ...))
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+      batch(Inputs&& /*inputs*/, Targets&& /*targets*/, More&&... /*more*/)
+      : batch{{}, {}} {
+    static_cast<void>(error::temporary_array<typename detail::first_that_ends<Inputs, Targets, More...>::type>{});
+  }
+  template <detail::given_as_span<std::uint32_t> Ids>
+  requires detail::ends_with_the_call<Ids>
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+  batch(const dataset<input_value, target>& /*records*/, Ids&& /*ids*/) : batch{{}, {}} {
+    static_cast<void>(error::temporary_array<Ids>{});
+  }
+  /// The records of a data set that `ids` lists. The list is read when the batch is evaluated.
+  /// Throws std::invalid_argument or std::out_of_range as above, and for a record number that the data set has not.
+  batch(const dataset<input_value, target>& records, std::span<const std::uint32_t> ids)
+      : records_{records}, ids_{ids}, gathered_{true}, count_{ids.size()} {
+    detail::require_fit(records.input_shape(), Network::input_shape, "batch");
+    require_valid(0, count_);
+  }
+  /// Records of other types: one error that says so.
+  template <class Value, class Target, class... Ids>
+  requires(!std::is_same_v<dataset<Value, Target>, dataset<input_value, target>>)
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+      batch(const dataset<Value, Target>& /*records*/, const Ids&... /*ids*/)
+      : batch{{}, {}} {
+    static_cast<void>(error::records_of_another_type<dataset<input_value, target>, dataset<Value, Target>>{});
+  }
+  /// Throws as the constructors do, for `count` samples from `first` on. The batch is a view: what it sees may have
+  /// changed since it was made, and what is evaluated is looked at again.
+  void require_valid(std::size_t first, std::size_t count) const {
+    for (std::size_t i = first; i < first + count; ++i) {
+      const std::size_t number = record(i);
+      if (number >= records_.size()) detail::throw_not_in_the_data_set(number, records_.size());
+      records_.require_valid(number);
+      check_target(i);
+    }
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept { return count_; }
+  [[nodiscard]] const input_value* input(std::size_t sample) const noexcept { return records_.input(record(sample)); }
+  [[nodiscard]] std::uint32_t length(std::size_t sample) const noexcept { return records_.length(record(sample)); }
+  /// Number of a sample in its data set, or in the spans that the batch was made of.
+  [[nodiscard]] std::size_t record(std::size_t sample) const noexcept { return gathered_ ? ids_[sample] : sample; }
+  [[nodiscard]] std::span<const target> targets(std::size_t sample) const noexcept {
+    return records_.targets(record(sample));
+  }
+  /// Where the records lie: batches of one data set have the same source.
+  [[nodiscard]] const void* source() const noexcept { return records_.input(0); }
+
+ private:
+  static constexpr std::size_t per_sample = Loss::target_count(Network::output_shape);
+  void check_target(std::size_t sample) const {
+    const std::span<const target> these = targets(sample);
+    if (these.size() != per_sample || !Loss::valid(Network::output_shape, these)) {
+      detail::throw_bad_target<Loss>("batch", record(sample), Network::output_shape, these);
+    }
+  }
+
+  dataset<input_value, target> records_;
+  std::span<const std::uint32_t> ids_;
+  bool gathered_ = false;
+  std::size_t count_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/optim/optimizer.hpp - what every optimizer takes: a noised gradient, or a plain one by a name that says so
+//
+// A step on a private gradient is post-processing: it can be anything. The divisor is a public constant that the user
+// states, never the size of the batch that was drawn, which is a private value.
+
+// pergrad/detail/thread_pool.hpp - a fixed set of threads that share out numbered tasks
+//
+// Which thread runs which task is left to chance; callers give every task its own place for its result, so that nothing
+// that is computed depends on it.
+
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+namespace pergrad::inline v0_1 {
+
+/// A number of threads; 0 means all that the machine has.
+struct threads {
+  std::size_t count = 0;
+};
+
+namespace detail {
+
+/// Threads that share out numbered tasks. Not copyable: it owns its threads.
+class thread_pool {
+ public:
+  /// Throws std::invalid_argument for more than 1024 threads.
+  explicit thread_pool(threads wanted) : state_{std::make_unique<shared_state>()} {
+    std::size_t count = wanted.count == 0 ? std::thread::hardware_concurrency() : wanted.count;
+    count = count == 0 ? 1 : count;
+    if (count > most_threads) throw_invalid_argument({"pergrad: threads must be at most 1024"});
+    state_->members = std::vector<std::thread>(count - 1);
+    for (std::size_t worker = 1; worker < count; ++worker) {
+      state_->members[worker - 1] = std::thread{[shared = state_.get(), worker] { serve(*shared, worker); }};
+    }
+  }
+
+  /// Threads that work, the caller's included.
+  [[nodiscard]] std::size_t thread_count() const noexcept { return state_->members.size() + 1; }
+
+  /// Calls f(task, worker) for every task < count, on any thread; worker < thread_count(). Returns when all are done.
+  /// The first exception thrown by a task is thrown again here, after all others are done. Allocates nothing.
+  /// Tasks round to nearest and keep subnormal numbers, whatever the caller's thread is set to.
+  /// Calls from several threads wait for each other. Throws std::logic_error when called from one of its own tasks.
+  template <class Function>
+  void parallel(std::size_t count, Function&& f) const {
+    using function_type = std::remove_reference_t<Function>;
+    run(count, const_cast<void*>(static_cast<const void*>(std::addressof(f))),
+        [](void* context, std::size_t task, std::size_t worker) {
+          (*static_cast<function_type*>(context))(task, worker);
+        });
+  }
+
+ private:
+  using task_function = void (*)(void* context, std::size_t task, std::size_t worker);
+
+  void run(std::size_t count, void* context, task_function call) const {
+    if (count == 0) return;
+    if (state_at_work() == state_.get()) {
+      throw_logic_error({"pergrad: a task cannot start tasks on its own executor, it would wait for itself"});
+    }
+    const std::lock_guard lock{state_->one_job_at_a_time};
+    shared_state& shared = *state_;
+    shared.context = context;
+    shared.call = call;
+    shared.count = count;
+    shared.next.store(0, std::memory_order_relaxed);
+    const bool alone = count == 1 || shared.members.empty();
+    if (!alone) {
+      shared.busy.store(0, std::memory_order_release);
+      shared.job.fetch_add(1, std::memory_order_release);
+      shared.job.notify_all();
+    }
+    work(shared, 0);
+    if (!alone) {
+      // Only for those who have begun: a member that another program keeps off its core finds the job closed.
+      for (std::size_t waiting = shared.busy.fetch_or(closed, std::memory_order_acq_rel) | closed; waiting != closed;
+           waiting = shared.busy.load(std::memory_order_acquire)) {
+        if (!spin([&] { return shared.busy.load(std::memory_order_acquire) == closed; })) {
+          shared.busy.wait(waiting, std::memory_order_acquire);
+        }
+      }
+    }
+    if (shared.failure) std::rethrow_exception(std::exchange(shared.failure, nullptr));
+  }
+
+  static constexpr std::size_t most_threads = 1024;
+  static constexpr std::size_t closed = std::size_t{1} << 16U;
+
+  struct shared_state {
+    std::vector<std::thread> members;
+    std::mutex one_job_at_a_time;
+    std::mutex failure_mutex;
+    std::exception_ptr failure;
+    void* context = nullptr;
+    task_function call = nullptr;
+    std::size_t count = 0;
+    std::atomic<std::size_t> next{0};
+    std::atomic<std::size_t> busy{closed};  // members at work on the job; with `closed`, no other may begin
+    std::atomic<std::uint32_t> job{0};
+    std::atomic<bool> stop{false};
+
+    shared_state() = default;
+    shared_state(const shared_state&) = delete;
+    shared_state& operator=(const shared_state&) = delete;
+    ~shared_state() {
+      stop.store(true, std::memory_order_relaxed);
+      job.fetch_add(1, std::memory_order_release);
+      job.notify_all();
+      for (std::thread& member : members) {
+        if (member.joinable()) member.join();  // all, unless one could not be started
+      }
+    }
+  };
+
+  /// Waits a few microseconds for `done`, as steps follow each other closely; then a sleep is cheaper.
+  template <class Condition>
+  static bool spin(Condition done) noexcept {
+    constexpr int rounds = 4000;
+    for (int round = 0; round < rounds; ++round) {
+      if (done()) return true;
+#if defined(__x86_64__) || defined(__i386__)
+      __builtin_ia32_pause();
+#endif
+    }
+    return false;
+  }
+
+  /// The pool whose task this thread is working on, if any.
+  [[nodiscard]] static const shared_state*& state_at_work() noexcept {
+    thread_local const shared_state* current = nullptr;
+    return current;
+  }
+
+  static void work(shared_state& shared, std::size_t worker) noexcept {
+    const detail::float_environment proven;
+    const shared_state* const before = std::exchange(state_at_work(), &shared);
+    for (std::size_t task = shared.next.fetch_add(1, std::memory_order_relaxed); task < shared.count;
+         task = shared.next.fetch_add(1, std::memory_order_relaxed)) {
+      try {
+        shared.call(shared.context, task, worker);
+      } catch (...) {
+        const std::lock_guard lock{shared.failure_mutex};
+        if (!shared.failure) shared.failure = std::current_exception();
+      }
+    }
+    state_at_work() = before;
+  }
+
+  static void serve(shared_state& shared, std::size_t worker) noexcept {
+    std::uint32_t seen = 0;
+    while (true) {
+      if (!spin([&] { return shared.job.load(std::memory_order_acquire) != seen; })) {
+        shared.job.wait(seen, std::memory_order_acquire);
+      }
+      const std::uint32_t current = shared.job.load(std::memory_order_acquire);
+      if (current == seen) continue;
+      seen = current;
+      if (shared.stop.load(std::memory_order_relaxed)) return;
+      if (!begin(shared)) continue;
+      work(shared, worker);
+      if (shared.busy.fetch_sub(1, std::memory_order_acq_rel) == closed + 1) shared.busy.notify_all();
+    }
+  }
+
+  /// Joins those at work, unless the job is closed: then nothing that belongs to it may be read.
+  static bool begin(shared_state& shared) noexcept {
+    std::size_t busy = shared.busy.load(std::memory_order_acquire);
+    while ((busy & closed) == 0) {
+      if (shared.busy.compare_exchange_weak(busy, busy + 1, std::memory_order_acq_rel, std::memory_order_acquire))
+        return true;
+    }
+    return false;
+  }
+
+  std::unique_ptr<shared_state> state_;
+};
+
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1
+// pergrad/expressions/evaluate.hpp - the verbs: they alone compute, and they name the executor
+//
+//   evaluate_into(exec, update, sum(clip(g, C)) + noise)                                  a release
+//   unprotected::evaluate(exec, l2_norms(g))                                              a private value, returned
+//   unprotected::evaluate_into(exec, assign(total, sum(clip(g, C))), assign(norms, l2_norms(g)), assign(ls, losses(g)))
+// However many results one call asks for, it runs one forward and one backward pass.
+
+// pergrad/expressions/misuse.hpp - what functions say where an expression would lose its privacy
+//
+// What clips, sums and divides has one more overload, for what it does not take: it compiles to one readable error, and
+// what it returns takes the place of the result without another word. Constraints keep it out of the way of what has a
+// meaning. Other mistakes are what the compiler makes of them. What takes the place of an expression goes through every
+// function in silence.
+
+// pergrad/expressions/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise
+//
+// A clipped expression knows the most that one sample can add to its sum. That number is its sensitivity; noise is
+// scaled by it and by nothing else.
+
 // pergrad/expressions/leaf.hpp - the lazy per-sample gradients of a batch: the leaf of every gradient expression
 //
 // Nothing is computed here. A leaf points at a network, a batch and a tape; expressions are values made of it; only
 // evaluation (evaluate.hpp) computes, and it names the executor.
 
-// pergrad/detail/executors.hpp - what the library asks of an executor, whatever it runs on
-//
-// An executor is a door. Nobody outside of its folder asks which one it is, or includes what is behind it:
-//
-//   make_tape<Network>(max_batch, max_sums)           the working memory of a tape
-//   run<Needs>(network, loss, samples, tape, request) an evaluation (gradients/request.hpp)
-//   trainer<Network, Loss>                            what a `dp_sgd` keeps and does there
-//   pool()                                            host threads, for what is done once a step
-//   has_random_layers                                 whether it evaluates dropout and its like in training
-//   usual_sums<Network>                               sums that a tape has room for unless it is told
-//   explanation<Network>, loss_explanation<Loss>      why it cannot run one, as a class that says so; else `char`
-
-namespace pergrad::inline v0_1 {
-
-/// The CPU (host/executor.hpp).
-class host;
-
-/// What the verbs take: `pergrad::host`, or the executor of a device.
-template <class Type>
-concept executor = requires {
-  requires std::remove_cvref_t<Type>::is_executor;
-};
-
-namespace detail {
-
-/// How an evaluation adds up in floating point.
-struct addition_way {
-  std::size_t inside = 0;  ///< additions on the longest way of an addend to a sum that is added to a total
-  std::size_t onto = 0;    ///< how many such sums there are
-};
-
-template <class Type>
-inline constexpr char kind_mark{};
-
-/// Memory of a type that only its executor knows. The same in every translation unit.
-struct executor_memory {
-  executor_memory() = default;
-  template <class Memory>
-  executor_memory(std::unique_ptr<Memory> made, addition_way way_of_additions) noexcept
-      : bytes{made->bytes()},
-        way{way_of_additions},
-        kind{&kind_mark<Memory>},
-        memory{made.release(), [](void* mine) noexcept { delete static_cast<Memory*>(mine); }} {}
-
-  std::size_t bytes = 0;
-  addition_way way;
-  const void* kind = nullptr;  ///< &kind_mark<the memory's type>
-  std::unique_ptr<void, void (*)(void*) noexcept> memory{nullptr, nullptr};
-
-  /// The memory, if it is of this type; else null.
-  template <class Memory>
-  [[nodiscard]] Memory* as() const noexcept {
-    return kind == &kind_mark<Memory> ? static_cast<Memory*>(memory.get()) : nullptr;
-  }
-};
-
-/// Who has the newest parameters of a network while another executor than the host trains them.
-struct remote_parameters {
-  void* context = nullptr;
-  void (*pull)(void* context, void* parameters) = nullptr;
-  bool newer = false;   ///< than the host's
-  bool changed = true;  ///< the host's may have been written since they were sent
-};
-
-}  // namespace detail
-}  // namespace pergrad::inline v0_1
 // pergrad/gradients/request.hpp - what one evaluation asks of an executor, free of the expressions' types
 //
 // Expressions differ from program to program, an executor's engine does not: it is compiled once a network and is told
@@ -2049,6 +3445,8 @@ struct remote_parameters {
 //     instantiate  2 T d p               G_b kept, squared on its way out,                + weighted row sum of B G_b's
 // multiply-adds counted as 2. (Goodfellow 2015; Rochette et al. 2019; Lee & Kifer 2020; Bu et al. 2022,
 // arXiv:2210.00038.)
+
+#include <string_view>
 
 namespace pergrad::inline v0_1 {
 
@@ -2190,6 +3588,12 @@ template <class Scalar>
 inline constexpr Scalar least_subnormal = std::numeric_limits<Scalar>::denorm_min();
 
 }  // namespace pergrad::inline v0_1::limits
+// pergrad/detail/no_fast_math.hpp - refuses flags under which a NaN is not seen and a bound does not hold
+
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ + 0 != 0)
+#error \
+    "pergrad: -ffast-math, -Ofast and -ffinite-math-only break the clip bound, the noise and the search for non-finite gradients: compile without them; see docs/privacy.md"
+#endif
 
 namespace pergrad::inline v0_1 {
 
@@ -2297,8 +3701,7 @@ template <class Scalar>
 // refuses to work there. What no program can see is a snapshot of a virtual machine: whoever restores one twice has two
 // programs with one key, whose difference of releases has no noise. Make the generator after the machine was restored.
 
-#include <atomic>
-#include <new>
+#include <cerrno>
 
 // pergrad/privacy/noise/chacha20.hpp - the ChaCha20 block function of RFC 8439, one block or many at once.
 //
@@ -3083,6 +4486,8 @@ void chacha20_keystream(const chacha_key& key, const chacha_nonce& nonce, std::u
 #endif
 #include <sys/mman.h>
 
+#include <unistd.h>
+
 namespace pergrad::inline v0_1 {
 
 class os_keyed_generator;
@@ -3360,6 +4765,7 @@ struct layer_randomness {
   }
 
  private:
+  friend struct on_device::stream_upload;
   detail::secret_stream<detail::randomness::layers> stream_;
 };
 
@@ -3473,1366 +4879,6 @@ struct run_request {
 };
 
 }  // namespace pergrad::inline v0_1::detail
-// pergrad/graph/graph.hpp - unfolds a network's layers into one flat list of nodes
-//
-// A node says how many places back in the list its input lies (1: the node before it), so lists can be joined and
-// repeated without renumbering. Types are looked up in an indexed base table: recursion over the list would be
-// quadratic to compile.
-
-// pergrad/graph/sequential.hpp - entries of a network made of layers: lists, branches, shared and frozen blocks
-//
-// None of them computes anything: a network unfolds them into one flat list of nodes, each of which knows how many
-// nodes back its input lies (graph/graph.hpp). Where branches meet, the shared input's gradient is the sum of the
-// branches' gradients.
-
-namespace pergrad::inline v0_1 {
-
-/// The layers one after the other. PyTorch: `nn.Sequential`.
-template <class... Layers>
-struct sequential {};
-
-/// `Count` copies of the layers one after the other, each copy with parameters of its own.
-template <std::size_t Count, class... Layers>
-struct repeat {};
-
-/// Last entry of a `residual`: the layers of its shortcut.
-template <class... Layers>
-struct projection {};
-
-/// y = body(x) + x, or y = body(x) + shortcut(x) where the last entry is `projection<Layers...>`.
-/// Parameters: the body's, then the projection's. (He et al. 2015, arXiv:1512.03385)
-template <class... Layers>
-struct residual {};
-
-/// `Layer` on what two branches make of the same input: y = Layer(First(x), Second(x)). The layer takes two inputs
-/// (concepts.hpp). Parameters: First's, Second's, the layer's.
-template <class Layer, class First, class Second>
-struct merge {};
-
-/// The layers with parameters that they share with every other `tied` of the same key in the network. A sample's
-/// gradient with respect to them is the sum over all uses, formed before its norm. The layers must be the same.
-template <std::size_t Key, class... Layers>
-struct tied {};
-
-/// The layers with parameters that are not trained: they have no gradient, and none is computed. They are not part of
-/// `parameters()` nor of `parameter_count`, but of `frozen_parameters()`.
-template <class... Layers>
-struct frozen {};
-
-/// The layers as members of a clipping group, for `clip_per_group`. Layers outside are in group 0.
-template <std::size_t Group, class... Layers>
-struct parameter_group {};
-
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1::detail {
-
-/// Which block of shared parameters a node uses: the same for every use of `Size` nodes.
-template <std::size_t Key, std::size_t Index, std::size_t Size>
-struct tie {};
-struct untied {};
-/// Of a node that two keys claim: one of them would be forgotten.
-struct tied_twice {};
-/// A tie in numbers. No address stands for it: with -fsanitize=undefined g++ 12 takes no comparison of an address with
-/// null for a constant expression.
-struct tie_number {
-  std::size_t key = 0;
-  std::size_t index = 0;
-  std::size_t size = 0;  ///< 0 for parameters that are not shared
-};
-template <class Tie>
-inline constexpr tie_number tie_of{};
-template <std::size_t Key, std::size_t Index, std::size_t Size>
-inline constexpr tie_number tie_of<tie<Key, Index, Size>>{Key, Index, Size};
-template <class Before, class After>
-using tie_once = std::conditional_t<std::is_same_v<Before, untied>, After, tied_twice>;
-
-/// A layer whose input lies `Back` nodes before it; one with two inputs has the second `Back2` nodes before it. Its
-/// parameters stand behind those of the node that comes `Later` nodes after it.
-template <class Layer, std::size_t Back = 1, std::size_t Back2 = 0, bool Frozen = false, std::size_t Group = 0,
-          class Tie = untied, std::size_t Later = 0>
-struct node {
-  using layer_type = Layer;
-  using tie_type = Tie;
-  static constexpr std::size_t back = Back;
-  static constexpr std::size_t back2 = Back2;
-  static constexpr bool is_frozen = Frozen;
-  static constexpr std::size_t group = Group;
-  static constexpr std::size_t later = Later;
-};
-
-template <class... Nodes>
-struct node_list {
-  static constexpr std::size_t size = sizeof...(Nodes);
-};
-
-/// The node that ends a residual: y = a + b.
-struct branch_sum {
-  static constexpr const char* name = "residual";
-  static constexpr bool is_branch_sum = true;
-  [[nodiscard]] static constexpr shape output_shape(shape first, shape /*second*/) noexcept { return first; }
-};
-
-template <class... Lists>
-struct join;
-template <>
-struct join<> {
-  using type = node_list<>;
-};
-template <class... Nodes>
-struct join<node_list<Nodes...>> {
-  using type = node_list<Nodes...>;
-};
-template <class... First, class... Second>
-struct join<node_list<First...>, node_list<Second...>> {
-  using type = node_list<First..., Second...>;
-};
-template <class... First, class... Second, class... Third, class... Fourth, class... Rest>
-struct join<node_list<First...>, node_list<Second...>, node_list<Third...>, node_list<Fourth...>, Rest...> {
-  using type = typename join<node_list<First..., Second..., Third..., Fourth...>, Rest...>::type;
-};
-template <class... First, class... Second, class... Third>
-struct join<node_list<First...>, node_list<Second...>, node_list<Third...>> {
-  using type = node_list<First..., Second..., Third...>;
-};
-
-/// A list whose outside input lies `Distance` nodes further back than it would if it followed that input directly.
-template <class List, std::size_t Distance, class Indices = std::make_index_sequence<List::size>>
-struct shift;
-template <class... Nodes, std::size_t Distance, std::size_t... Index>
-struct shift<node_list<Nodes...>, Distance, std::index_sequence<Index...>> {
-  using type = node_list<node<typename Nodes::layer_type, Nodes::back + (Nodes::back > Index ? Distance : 0),
-                              Nodes::back2 + (Nodes::back2 > Index ? Distance : 0), Nodes::is_frozen, Nodes::group,
-                              typename Nodes::tie_type, Nodes::later>...>;
-};
-
-/// Two branches from the same input, and the layer in which they meet. An empty branch is the input itself.
-template <class Layer, class First, class Second>
-struct merge_lists {
-  using type = typename join<First, typename shift<Second, First::size>::type,
-                             node_list<node<Layer, Second::size + 1, (Second::size > 0 ? 1 : First::size + 1)>>>::type;
-};
-
-/// A layer may be a composition of others: then it says `using unfolds_to = sequential<...>;`.
-template <class Layer>
-struct unfold {
-  using type = node_list<node<Layer>>;
-};
-template <class Layer>
-requires requires { typename Layer::unfolds_to; }
-struct unfold<Layer> : unfold<typename Layer::unfolds_to> {};
-template <class... Layers>
-struct unfold<sequential<Layers...>> {
-  using type = typename join<typename unfold<Layers>::type...>::type;
-};
-
-template <class List, std::size_t Count>
-struct repeat_list {
-  using half = typename repeat_list<List, Count / 2>::type;
-  using type =
-      std::conditional_t<Count % 2 == 0, typename join<half, half>::type, typename join<half, half, List>::type>;
-};
-template <class List>
-struct repeat_list<List, 1> {
-  using type = List;
-};
-template <class List>
-struct repeat_list<List, 0> {
-  using type = node_list<>;
-};
-template <std::size_t Count, class... Layers>
-struct unfold<repeat<Count, Layers...>> {
-  using type = typename repeat_list<typename unfold<sequential<Layers...>>::type, Count>::type;
-};
-
-/// Splits the projection, if any, from a residual's body.
-template <class Body, class... Layers>
-struct split_residual;
-template <class... Body>
-struct split_residual<sequential<Body...>> {
-  using body = sequential<Body...>;
-  using shortcut = sequential<>;
-};
-template <class... Body, class... Shortcut>
-struct split_residual<sequential<Body...>, projection<Shortcut...>> {
-  using body = sequential<Body...>;
-  using shortcut = sequential<Shortcut...>;
-};
-template <class... Body, class Next, class... Rest>
-struct split_residual<sequential<Body...>, Next, Rest...> : split_residual<sequential<Body..., Next>, Rest...> {};
-
-template <class... Layers>
-struct unfold<residual<Layers...>> {
-  using split = split_residual<sequential<>, Layers...>;
-  using type = typename merge_lists<branch_sum, typename unfold<typename split::body>::type,
-                                    typename unfold<typename split::shortcut>::type>::type;
-};
-template <class Layer, class First, class Second>
-struct unfold<merge<Layer, First, Second>>
-    : merge_lists<Layer, typename unfold<First>::type, typename unfold<Second>::type> {};
-
-template <class List>
-struct freeze;
-template <class... Nodes>
-struct freeze<node_list<Nodes...>> {
-  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, true, Nodes::group,
-                              typename Nodes::tie_type, Nodes::later>...>;
-};
-template <class... Layers>
-struct unfold<frozen<Layers...>> : freeze<typename unfold<sequential<Layers...>>::type> {};
-
-template <std::size_t Group, class List>
-struct put_into_group;
-template <std::size_t Group, class... Nodes>
-struct put_into_group<Group, node_list<Nodes...>> {
-  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Group,
-                              typename Nodes::tie_type, Nodes::later>...>;
-};
-template <std::size_t Group, class... Layers>
-struct unfold<parameter_group<Group, Layers...>> : put_into_group<Group, typename unfold<sequential<Layers...>>::type> {
-};
-
-template <std::size_t Key, class List, class Indices = std::make_index_sequence<List::size>>
-struct tie_together;
-template <std::size_t Key, class... Nodes, std::size_t... Index>
-struct tie_together<Key, node_list<Nodes...>, std::index_sequence<Index...>> {
-  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
-                              tie_once<typename Nodes::tie_type, tie<Key, Index, sizeof...(Nodes)>>, Nodes::later>...>;
-};
-template <std::size_t Key, class... Layers>
-struct unfold<tied<Key, Layers...>> : tie_together<Key, typename unfold<sequential<Layers...>>::type> {};
-
-/// The layers, with parameters that stand behind those of the node `Nodes` nodes later: compositions use it where
-/// PyTorch numbers their parameters in another order than they compute in.
-template <std::size_t Nodes, class... Layers>
-struct parameters_later {};
-template <std::size_t Count, class List>
-struct postpone;
-template <std::size_t Count, class... Nodes>
-struct postpone<Count, node_list<Nodes...>> {
-  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
-                              typename Nodes::tie_type, Count>...>;
-};
-template <std::size_t Count, class... Layers>
-struct unfold<parameters_later<Count, Layers...>> : postpone<Count, typename unfold<sequential<Layers...>>::type> {};
-
-template <std::size_t Index, class Type>
-struct table_entry {};
-template <class Indices, class... Types>
-struct type_table_base;
-template <std::size_t... Index, class... Types>
-struct type_table_base<std::index_sequence<Index...>, Types...> : table_entry<Index, Types>... {};
-/// Constant-time lookup of a type by index.
-template <class... Types>
-struct type_table : type_table_base<std::index_sequence_for<Types...>, Types...> {};
-template <std::size_t Index, class Type>
-std::type_identity<Type> look_up(table_entry<Index, Type>);
-template <std::size_t Index, class Table>
-using type_at = typename decltype(look_up<Index>(Table{}))::type;
-
-/// Calls f(std::integral_constant<std::size_t, 0>{}), …, f(…<Count - 1>); no fold, which clang limits to 256 operands.
-template <std::size_t Count, class Function>
-constexpr void for_each_index(Function&& f) {
-  [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-    using expand = int[];
-    static_cast<void>(expand{0, (static_cast<void>(f(std::integral_constant<std::size_t, Index>{})), 0)...});
-  }
-  (std::make_index_sequence<Count>{});
-}
-
-template <class Layer, class Function>
-constexpr void call_with_layer(Function& f, std::size_t index) {
-  f(std::type_identity<Layer>{}, index);
-}
-template <class Function, class... Layers>
-constexpr void call_in_order(std::type_identity<type_table<Layers...>> /*layers*/, Function& f) {
-  using call = void (*)(Function&, std::size_t);
-  constexpr std::array<call, sizeof...(Layers)> calls{&call_with_layer<Layers, Function>...};
-  for (std::size_t i = 0; i < sizeof...(Layers); ++i) calls[i](f, i);
-}
-/// Calls f(std::type_identity<layer>{}, index) for the layers of a `structure` in their order. It is compiled once for
-/// each type of layer, however many nodes there are.
-template <class Structure, class Function>
-constexpr void for_each_layer(Function&& f) {
-  call_in_order(std::type_identity<typename Structure::table>{}, f);
-}
-
-}  // namespace pergrad::inline v0_1::detail
-// pergrad/graph/stand_ins.hpp - what takes the place of anything made from a program that was explained to be wrong
-//
-// The compiler has printed one error; every use of a stand-in is allowed, means nothing and prints nothing. A class
-// template that has a network for an argument has its stand-in here, so that the network's mistake is the only one that
-// is reported.
-
-namespace pergrad::inline v0_1 {
-
-template <class Network>
-class tape;
-template <class Network, class Loss>
-class batch;
-template <class Network, bool IsPrivate>
-class released_gradient;
-template <class Network>
-class bounded_total;
-template <class Network>
-class sgd;
-template <class Network>
-class adam;
-namespace unprotected {
-template <class Network>
-class gradient;
-}  // namespace unprotected
-
-/// A base in the library's own namespace, so that functions called by their short names are found for stand-ins as
-/// well.
-struct stand_in_base {};
-
-namespace error {
-
-/// Stands in for an expression or an object; takes whatever is done with it.
-struct explained : stand_in_base {
-  template <class... Any>
-  explicit(false) explained(Any&&...) noexcept {}  // NOLINT(google-explicit-constructor)
-  template <class Any>
-  explained& operator=(Any&&) noexcept {
-    return *this;
-  }
-  template <class Any>
-  explained& operator+=(Any&&) noexcept {
-    return *this;
-  }
-
-  [[nodiscard]] static constexpr std::size_t size() noexcept { return 0; }
-  [[nodiscard]] static constexpr std::size_t capacity() noexcept { return 0; }
-  [[nodiscard]] static constexpr std::size_t bytes() noexcept { return 0; }
-  [[nodiscard]] static constexpr double sensitivity() noexcept { return 0; }
-  [[nodiscard]] static constexpr double standard_deviation() noexcept { return 0; }
-  [[nodiscard]] static constexpr bool within_budget() noexcept { return false; }
-  [[nodiscard]] static constexpr std::size_t steps() noexcept { return 0; }
-  template <class... Any>
-  [[nodiscard]] static constexpr double epsilon(Any&&...) noexcept {
-    return 0;
-  }
-  [[nodiscard]] static explained accountant() noexcept { return {}; }
-  [[nodiscard]] static explained leaf() noexcept { return {}; }
-  template <class Index>
-  [[nodiscard]] explained operator[](Index&&) const noexcept {
-    return {};
-  }
-  template <class... Any>
-  static void step(Any&&...) noexcept {}
-  template <class... Any>
-  static void clear(Any&&...) noexcept {}
-};
-
-/// Stands in for values that nobody can compute; becomes a vector of any numbers.
-struct unknown_values : std::vector<double> {
-  template <class Value>
-  explicit(false) operator std::vector<Value>() const {  // NOLINT(google-explicit-constructor)
-    return {};
-  }
-};
-
-/// Stands in for a number that belongs to a wrong network: usable as one, and equal to whatever a static_assert
-/// expects.
-struct unknown_count {
-  // NOLINTNEXTLINE(google-explicit-constructor)
-  constexpr explicit(false) operator std::size_t() const noexcept { return 1; }
-  template <class Any>
-  friend constexpr bool operator==(const unknown_count&, const Any&) noexcept {
-    return true;
-  }
-};
-struct unknown_shape : shape {
-  constexpr unknown_shape() noexcept : shape{1} {}
-  template <class Any>
-  friend constexpr bool operator==(const unknown_shape&, const Any&) noexcept {
-    return true;
-  }
-};
-
-/// Stands in for an object that holds numbers of type `Scalar`.
-template <class Scalar>
-struct stand_in : explained {
-  using explained::explained;
-  using explained::operator=;
-  using scalar = Scalar;
-
-  [[nodiscard]] static std::span<Scalar> values() noexcept { return {}; }
-  [[nodiscard]] static std::span<Scalar> parameters() noexcept { return {}; }
-  [[nodiscard]] static std::span<Scalar> frozen_parameters() noexcept { return {}; }
-  [[nodiscard]] static std::span<Scalar> all_parameters() noexcept { return {}; }
-  [[nodiscard]] static std::span<Scalar> layer_parameters(std::size_t /*index*/) noexcept { return {}; }
-  [[nodiscard]] static stand_in last_update() noexcept { return {}; }
-};
-
-/// Stands in for a network.
-template <class Explanation, class Scalar>
-struct wrong_network : stand_in<Scalar> {
-  using stand_in<Scalar>::stand_in;
-  using tape = pergrad::tape<wrong_network>;
-  template <class Other>
-  using rebind = wrong_network<Explanation, Other>;
-  using input_value = Scalar;
-  static constexpr unknown_count parameter_count{};
-  static constexpr unknown_count frozen_parameter_count{};
-  static constexpr unknown_shape input_shape{};
-  static constexpr unknown_shape output_shape{};
-};
-
-/// The one class whose body is the explanation; of a sound network, nothing.
-template <class Network>
-struct explanation_of {
-  using type = char;
-};
-template <class Explanation, class Scalar>
-struct explanation_of<wrong_network<Explanation, Scalar>> {
-  using type = Explanation;
-};
-
-}  // namespace error
-
-namespace detail {
-
-template <class Type>
-inline constexpr bool is_explained = std::is_base_of_v<error::explained, std::remove_cvref_t<Type>>;
-template <class... Types>
-inline constexpr bool any_explained = (is_explained<Types> || ...);
-
-/// What is wrong with a loss, as a class whose body says so; `char` if nothing is, or if the network is wrong already.
-template <class Network, class Loss>
-[[nodiscard]] constexpr auto explanation_of_loss() {
-  if constexpr (is_explained<Network>) {
-    return std::type_identity<char>{};
-  } else if constexpr (!loss<Loss>) {
-    return std::type_identity<error::not_a_loss<Loss>>{};
-  } else if constexpr (!Loss::accepts(Network::output_shape)) {
-    return std::type_identity<error::loss_rejects_the_networks_output<Loss, error::gets<Network::output_shape>>>{};
-  } else {
-    return std::type_identity<char>{};
-  }
-}
-template <class Network, class Loss>
-using loss_explanation = typename decltype(explanation_of_loss<Network, Loss>())::type;
-/// No training, no batch: the network or the loss is wrong.
-template <class Network, class Loss>
-inline constexpr bool cannot_be_trained =
-    is_explained<Network> || !std::is_same_v<loss_explanation<Network, Loss>, char>;
-
-}  // namespace detail
-
-// clang-format off
-template <class Explanation, class Scalar>
-class tape<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
-template <class Explanation, class Scalar, bool IsPrivate>
-class released_gradient<error::wrong_network<Explanation, Scalar>, IsPrivate> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
-template <class Explanation, class Scalar>
-class bounded_total<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
-template <class Explanation, class Scalar>
-class sgd<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
-template <class Explanation, class Scalar>
-class adam<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
-template <class Explanation, class Scalar>
-class unprotected::gradient<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
-template <class Network, class Loss> requires detail::cannot_be_trained<Network, Loss>
-class batch<Network, Loss> : public error::stand_in<typename Network::scalar> {
-  static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
- public:
-  using error::stand_in<typename Network::scalar>::stand_in;
-};
-// clang-format on
-
-}  // namespace pergrad::inline v0_1
-// pergrad/network.hpp - a network is a type: an input shape and a list of layers; every other shape is inferred
-//
-// `network<shape{1, 28, 28}, conv2d<16, 8>, relu, flatten, linear<10>>` unfolds into a list of nodes with compile-time
-// shapes, parameter counts and offsets. An object of it owns one aligned buffer: the parameters, in PyTorch's order.
-
-// pergrad/detail/aligned_buffer.hpp - one zero-filled, cache-line aligned allocation that is reserved once and never
-// grows
-
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
-namespace pergrad::inline v0_1::detail {
-
-/// Asks for memory that nobody fills: pages that are never written then cost nothing.
-struct uninitialised_t {};
-inline constexpr uninitialised_t uninitialised{};
-
-inline constexpr std::size_t huge_page = std::size_t{1} << 21U;
-
-/// Room for `count` values of `size` bytes. Throws as aligned_buffer says.
-[[gnu::noinline]] inline void* reserve(std::size_t count, std::size_t size, std::align_val_t alignment,
-                                       const char* what) {
-  void* memory = nullptr;
-  if (count <= std::numeric_limits<std::size_t>::max() / size) {
-    memory = ::operator new(count* size, alignment, std::nothrow);
-  }
-  if (memory == nullptr) {
-    throw_runtime_error({"pergrad: no memory for ", what, ": ", count, " values of ", size, " bytes"});
-  }
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-  // A request, not a condition: products walk through large matrices faster than small pages can be looked up.
-  if (alignment == std::align_val_t{huge_page}) ::madvise(memory, count * size / huge_page * huge_page, MADV_HUGEPAGE);
-#endif
-  return memory;
-}
-
-struct give_back {
-  std::align_val_t alignment{64};
-  void operator()(void* memory) const noexcept { ::operator delete(memory, alignment); }
-};
-
-/// The memory of an aligned_buffer, whatever lies in it: one piece of code for all types.
-class aligned_memory {
- public:
-  aligned_memory() = default;
-  [[gnu::noinline]] aligned_memory(std::size_t count, std::size_t size, std::size_t together, const char* what)
-      : count_{count} {
-    if (count == 0) return;
-    const std::align_val_t alignment{is_large(count * size, together * size) ? huge_page : 64};
-    data_ = {reserve(count, size, alignment, what), give_back{alignment}};
-  }
-  [[nodiscard]] void* data() const noexcept { return data_.get(); }
-  /// What was moved from is empty.
-  [[nodiscard]] std::size_t count() const noexcept { return data_ == nullptr ? 0 : count_; }
-
- private:
-  /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch
-  /// (docs/internals/rejected.md).
-  [[nodiscard]] static constexpr bool is_large(std::size_t bytes, std::size_t together) {
-    return bytes >= 32 * huge_page || together >= huge_page;
-  }
-  std::unique_ptr<void, give_back> data_;
-  std::size_t count_ = 0;
-};
-
-template <class Scalar>
-class aligned_buffer {
- public:
-  aligned_buffer() = default;
-  /// `count` zeros. Throws std::runtime_error with the size and `what` it was for, if the machine has not got them.
-  [[gnu::noinline]] aligned_buffer(std::size_t count, const char* what) : aligned_buffer{count, what, uninitialised} {
-    std::uninitialized_fill_n(data(), count, Scalar{});
-  }
-  /// The same without the zeros. `together`: values that are touched together if any of them is.
-  aligned_buffer(std::size_t count, const char* what, uninitialised_t, std::size_t together = 1)
-      : memory_{count, sizeof(Scalar), together, what} {}
-
-  [[nodiscard]] Scalar* data() noexcept { return static_cast<Scalar*>(memory_.data()); }
-  [[nodiscard]] const Scalar* data() const noexcept { return static_cast<const Scalar*>(memory_.data()); }
-  [[nodiscard]] std::size_t size() const noexcept { return memory_.count(); }
-  [[nodiscard]] std::span<Scalar> span() noexcept { return {data(), size()}; }
-  [[nodiscard]] std::span<const Scalar> span() const noexcept { return {data(), size()}; }
-
- private:
-  aligned_memory memory_;
-};
-
-}  // namespace pergrad::inline v0_1::detail
-// pergrad/graph/gate.hpp - infers a network's shapes, and lets only a sound network through
-//
-// Every node is examined at compile time; the first mistake found is explained (errors.hpp) and stands in for the
-// network, as a type that swallows whatever is done with it, so that the compiler has one error to print and nothing
-// more to say.
-
-// pergrad/graph/mistakes.hpp - what a layer's check(shape) may answer; each has its sentence in errors.hpp
-
-#include <ratio>
-
-namespace pergrad::inline v0_1::detail {
-
-enum class mistake {
-  none,
-  no_output_shape,
-  no_parameter_count,
-  no_forward,
-  no_backward,
-  no_factors,
-  factors_do_not_cover,
-  factor_outside_tape,
-  mixes_samples,
-  needs_an_image,
-  needs_features,
-  needs_channels_and_positions,
-  needs_a_volume,
-  needs_two_axes,
-  reshape_changes_size,
-  output_padding_too_large,
-  kernel_too_large,
-  groups_do_not_divide,
-  pool_padding_too_large,
-  zero_is_no_size,
-  option_not_offered,
-  rejects_input,
-  no_output,
-  branches_differ,
-  element_function_changes_shape,
-  ids_into_a_float_layer,
-  needs_ids,
-  needs_a_sequence,
-  tied_blocks_differ,
-  ties_nest,
-  lengths_are_lost,
-  not_on_tiles,
-  heads_do_not_divide,
-  branches_do_not_fit,
-  branches_differ_in_length,
-  branches_not_given
-};
-
-/// What to say of an input that has not `axes` axes besides its channels.
-[[nodiscard]] constexpr mistake wrong_rank(std::size_t axes) noexcept {
-  return axes == 1   ? mistake::needs_channels_and_positions
-         : axes == 2 ? mistake::needs_an_image
-                     : mistake::needs_a_volume;
-}
-
-/// Stands in the place of a composition with an option (or a layer) that is none of its own, and says so.
-template <class Option>
-struct no_such_option {
-  [[nodiscard]] static constexpr mistake check(shape /*in*/) noexcept { return mistake::option_not_offered; }
-};
-
-/// Whether a type is a std::ratio.
-template <class Type>
-inline constexpr bool is_ratio = false;
-template <std::intmax_t Numerator, std::intmax_t Denominator>
-inline constexpr bool is_ratio<std::ratio<Numerator, Denominator>> = true;
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1 {
-
-template <class Scalar, shape Input, class... Layers>
-class static_network;
-
-namespace detail {
-
-template <class Layer>
-concept has_check = requires(shape in) {
-  { Layer::check(in) } -> std::convertible_to<mistake>;
-};
-
-/// Does one operand lie inside the `size` values it is taken from?
-[[nodiscard]] constexpr bool inside(const operand& from, std::size_t positions, std::size_t count,
-                                    std::size_t size) noexcept {
-  return positions > 0 && count > 0 &&
-         from.offset + (positions - 1) * from.position_stride + (count - 1) * from.stride < size;
-}
-
-template <class Layer>
-[[nodiscard]] constexpr mistake check_factors(shape in, shape second) {
-  const std::size_t saved = saved_count_of<Layer>(in, second);
-  const auto size_of = [&](source from) -> std::size_t {
-    if (from == source::activation) return in.size();
-    if (from == source::second_activation) return second.size();
-    return from == source::saved ? saved : output_shape_of<Layer>(in, second).size();
-  };
-  std::size_t covered = 0;
-  for (const factor& each : factors_of<Layer>(in, second)) {
-    covered += each.size();
-    if (each.sparse) {
-      const bool all_inside = each.delta.from != source::ones &&
-                              inside(each.delta, each.positions, each.columns, size_of(each.delta.from)) &&
-                              each.other.from == source::activation && in.ids == each.rows &&
-                              each.positions == in.size();
-      if (!all_inside) return mistake::factor_outside_tape;
-      continue;
-    }
-    const std::size_t other_count = each.outer ? each.columns : each.rows;
-    const bool other_inside = (each.other.from == source::ones && !each.outer) ||
-                              inside(each.other, each.positions, other_count, size_of(each.other.from));
-    const bool delta_inside =
-        each.delta.from != source::ones && inside(each.delta, each.positions, each.rows, size_of(each.delta.from));
-    if (!delta_inside || !other_inside) return mistake::factor_outside_tape;
-  }
-  return covered == parameter_count_of<Layer>(in, second) ? mistake::none : mistake::factors_do_not_cover;
-}
-
-/// What is wrong with a layer that has functions of its own, once these are there.
-template <class Layer>
-[[nodiscard]] constexpr mistake diagnose_own(shape in, shape second) {
-  if constexpr (has_accepts<Layer>) {
-    if (!Layer::accepts(in)) return mistake::rejects_input;
-  }
-  if (output_shape_of<Layer>(in, second).size() == 0) return mistake::no_output;
-  if constexpr (has_factors<Layer>) {
-    return check_factors<Layer>(in, second);
-  } else {
-    return parameter_count_of<Layer>(in, second) == 0 ? mistake::none : mistake::no_factors;
-  }
-}
-template <class Layer>
-[[nodiscard]] constexpr mistake diagnose_tiled(shape in, shape second) {
-  if constexpr (!is_tiled<Layer> || !has_output_shape<Layer>) {
-    return mistake::not_on_tiles;
-  } else {
-    mistake found = mistake::none;
-    if constexpr (requires { Layer::check(in, second); }) {
-      found = Layer::check(in, second);
-    } else if constexpr (has_check<Layer>) {
-      found = Layer::check(in);
-    }
-    if (found != mistake::none) return found;
-    if (second.ids != 0) return mistake::branches_do_not_fit;  // to a layer with two inputs both are numbers
-    return diagnose_own<Layer>(in, second);
-  }
-}
-
-/// May a layer get samples of varying length? Either it works position by position (the executor keeps zero what is
-/// beyond), or it says what becomes of the length, or it takes care of lengths itself. Positions must lie along the
-/// axis that the layer takes for them.
-template <class Layer>
-[[nodiscard]] constexpr bool keeps_lengths(shape in, shape out) {
-  constexpr bool knows = requires { requires Layer::knows_lengths; };
-  constexpr bool channels_first = requires { requires Layer::channels_first; };
-  constexpr bool either = requires { requires Layer::is_transpose; };
-  if (in.varying_axis() == 0) return true;
-  if (in.varying_axis() == 2 && !channels_first && !either && (knows || out != in)) return false;
-  if (in.varying_axis() == 1 && channels_first) return false;
-  return knows || out.varying_axis() != 0;
-}
-
-/// Whether a layer may stand behind one other: it says what it makes of one shape.
-template <class Layer>
-inline constexpr bool takes_one_input = requires(shape in) {
-  Layer::output_shape(in);
-};
-
-/// What is wrong with a layer on this input, before anything else of it is used.
-template <class Layer>
-[[nodiscard]] constexpr mistake diagnose(shape in, shape second) {
-  if constexpr (is_mixing<Layer>) {
-    return mistake::mixes_samples;
-  } else if (in.ids != 0 && !takes_ids<Layer>) {
-    return mistake::ids_into_a_float_layer;
-  } else if constexpr (is_branch_sum<Layer>) {
-    return in == second ? mistake::none : mistake::branches_differ;
-  } else if constexpr (requires { Layer::on_tiles; }) {
-    return diagnose_tiled<Layer>(in, second);
-  } else if constexpr (has_check<Layer>) {
-    return Layer::check(in);
-  } else if constexpr (is_reshape<Layer>) {
-    return Layer::output_shape(in).size() == in.size() ? mistake::none : mistake::no_output;
-  } else if constexpr (has_value<Layer>) {
-    return output_shape_of<Layer>(in) == in ? mistake::none : mistake::element_function_changes_shape;
-  } else if constexpr (has_output_shape<Layer> && (has_affine<Layer> || has_windows<Layer>)) {
-    return Layer::output_shape(in).size() == 0 ? mistake::no_output : mistake::none;
-  } else if constexpr (!has_output_shape<Layer>) {
-    return mistake::no_output_shape;
-  } else if constexpr (!has_parameter_count<Layer>) {
-    return mistake::no_parameter_count;
-  } else if constexpr (!has_general_forward<Layer>) {
-    return mistake::no_forward;
-  } else if constexpr (!has_general_backward<Layer>) {
-    return mistake::no_backward;
-  } else {
-    return diagnose_own<Layer>(in, {});
-  }
-}
-
-/// The unfolded list of a network with its shapes; stops inferring at the first mistake.
-template <shape Input, class List, class... Layers>
-struct unfolded;
-template <shape Input, class... Nodes, class... Layers>
-struct unfolded<Input, node_list<Nodes...>, Layers...> {
-  static constexpr std::size_t size = sizeof...(Nodes);
-  using table = type_table<typename Nodes::layer_type...>;
-  template <std::size_t Index>
-  using layer_at = type_at<Index, table>;
-
-  struct findings {
-    std::array<shape, size + 1> shapes{};
-    std::array<std::size_t, size + 1> parameter_counts{};   ///< parameters that node i uses
-    std::array<std::size_t, size + 1> parameter_offsets{};  ///< their place; frozen ones lie behind all others
-    std::array<std::size_t, size + 1> trained_counts{};     ///< 0 if they are frozen
-    std::array<std::size_t, size + 1> owners{};  ///< the first node that uses the same parameters: i unless tied
-    std::array<std::size_t, size + 1> groups{};  ///< clipping groups
-    std::array<std::size_t, size + 1>
-        inputs{};  // slot that node i reads; slot 0 is the network's input, node i writes i + 1
-    std::array<std::size_t, size + 1> inputs2{};         // second slot of a node with two inputs, else 0
-    std::array<std::size_t, size + 1> length_origins{};  // the last slot before a slot that changed the lengths
-    std::size_t trained = 0;                             // parameters that are trained
-    std::size_t frozen = 0;
-    std::size_t first_mistake = size;
-    mistake what = mistake::none;
-  };
-  static constexpr findings find() {
-    using diagnose_function = mistake (*)(shape, shape);
-    using shape_function = shape (*)(shape, shape);
-    using count_function = std::size_t (*)(shape, shape);
-    using lengths_function = bool (*)(shape, shape);
-    constexpr std::array<std::size_t, size + 1> back{Nodes::back..., 0};
-    constexpr std::array<std::size_t, size + 1> back2{Nodes::back2..., 0};
-    constexpr std::array<std::size_t, size + 1> group_numbers{Nodes::group..., 0};
-    constexpr std::array<std::size_t, size + 1> later{Nodes::later..., 0};
-    constexpr std::array<bool, size + 1> is_frozen{Nodes::is_frozen..., false};
-    constexpr std::array<tie_number, size + 1> ties{tie_of<typename Nodes::tie_type>..., tie_number{}};
-    constexpr std::array<bool, size + 1> tied_by_two{std::is_same_v<typename Nodes::tie_type, tied_twice>..., false};
-    constexpr std::array<diagnose_function, size + 1> diagnoses{&diagnose<typename Nodes::layer_type>..., nullptr};
-    constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
-    constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
-    constexpr std::array<lengths_function, size + 1> lengths{&keeps_lengths<typename Nodes::layer_type>..., nullptr};
-    constexpr std::array<bool, size + 1> takes_one{takes_one_input<typename Nodes::layer_type>..., true};
-    constexpr std::array<bool, size + 1> takes_two{has_two_inputs<typename Nodes::layer_type>..., false};
-    constexpr std::array<bool, size + 1> joins{joins_positions<typename Nodes::layer_type>..., false};
-    constexpr std::array<bool, size + 1> changes_length{has_output_length<typename Nodes::layer_type>..., false};
-    findings result;
-    result.shapes[0] = Input;
-    for (std::size_t i = 0; i < size; ++i) {
-      result.inputs[i] = i + 1 - back[i];
-      result.inputs2[i] = back2[i] == 0 ? 0 : i + 1 - back2[i];
-      result.groups[i] = group_numbers[i];
-      const shape in = result.shapes[result.inputs[i]];
-      const shape in2 = back2[i] == 0 ? shape{} : result.shapes[result.inputs2[i]];
-      const bool as_many_inputs = back2[i] != 0 ? takes_two[i] : takes_one[i] || !takes_two[i];
-      result.what = as_many_inputs ? diagnoses[i](in, in2) : mistake::branches_do_not_fit;
-      if (result.what == mistake::none) {
-        result.shapes[i + 1] = outputs[i](in, in2);
-        result.parameter_counts[i] = counts[i](in, in2);
-        if (!lengths[i](in, result.shapes[i + 1])) result.what = mistake::lengths_are_lost;
-        if (joins[i] && !agree_in_length(result, i)) result.what = mistake::branches_differ_in_length;
-        result.length_origins[i + 1] = changes_length[i] ? i + 1 : result.length_origins[result.inputs[i]];
-      }
-      if (tied_by_two[i]) result.what = mistake::ties_nest;
-      result.owners[i] = i;
-      for (std::size_t k = 0; ties[i].size != 0 && k < i; ++k) {
-        if (ties[k].size == 0 || ties[k].key != ties[i].key || ties[k].index != ties[i].index) continue;
-        result.owners[i] = k;
-        if (ties[k].size != ties[i].size || diagnoses[k] != diagnoses[i] ||
-            result.parameter_counts[k] != result.parameter_counts[i] || is_frozen[k] != is_frozen[i]) {
-          result.what = mistake::tied_blocks_differ;
-        }
-        break;
-      }
-      if (result.what != mistake::none) {
-        result.first_mistake = i;
-        return result;
-      }
-      if (!is_frozen[i]) result.trained_counts[i] = result.parameter_counts[i];
-    }
-    result.trained = place_parameters(result, is_frozen, later, false, 0);
-    result.parameter_offsets[size] = result.trained;
-    result.frozen = place_parameters(result, is_frozen, later, true, result.trained) - result.trained;
-    for (std::size_t i = 0; i < size; ++i) result.parameter_offsets[i] = result.parameter_offsets[result.owners[i]];
-    return result;
-  }
-  /// Positions in a slot of a sample that has `length` of the network's input.
-  static constexpr std::size_t length_in(const findings& result, std::size_t slot, std::size_t length) {
-    using length_function = std::size_t (*)(shape, std::size_t);
-    constexpr std::array<length_function, size + 1> after{&output_length_of<typename Nodes::layer_type>..., nullptr};
-    if (slot == 0) return length;
-    const std::size_t before = result.inputs[slot - 1];
-    return after[slot - 1](result.shapes[before], length_in(result, before, length));
-  }
-  /// Do both inputs of a node have as many positions of every sample, however short it is?
-  static constexpr bool agree_in_length(const findings& result, std::size_t node) {
-    const std::size_t first = result.inputs[node];
-    const std::size_t second = result.inputs2[node];
-    if (result.shapes[first].varying_axis() == 0 || result.length_origins[first] == result.length_origins[second]) {
-      return true;
-    }
-    for (std::size_t length = 0; length <= Input.e0; ++length) {
-      if (length_in(result, first, length) != length_in(result, second, length)) return false;
-    }
-    return true;
-  }
-  /// Gives the owners of parameters their places from `end` on, node after node but for those that stand later; returns
-  /// the end.
-  static constexpr std::size_t place_parameters(findings& result, const std::array<bool, size + 1>& is_frozen,
-                                                const std::array<std::size_t, size + 1>& later, bool frozen,
-                                                std::size_t end) {
-    std::size_t most = 0;
-    for (const std::size_t each : later) most = each > most ? each : most;
-    for (std::size_t i = 0; i < size; ++i) {
-      for (std::size_t back = 0; back <= most && back <= i; ++back) {
-        const std::size_t candidate = back == 0 ? i : i - (most < i ? most : i) + back - 1;
-        if (later[candidate] != i - candidate || result.owners[candidate] != candidate ||
-            is_frozen[candidate] != frozen) {
-          continue;
-        }
-        result.parameter_offsets[candidate] = end;
-        end += result.parameter_counts[candidate];
-      }
-    }
-    return end;
-  }
-  static constexpr findings found = find();
-
-  /// Index in the user's list of the entry that node `node_index` comes from.
-  static constexpr std::size_t entry_of(std::size_t node_index) {
-    constexpr std::array<std::size_t, sizeof...(Layers) + 1> sizes{unfold<Layers>::type::size..., 0};
-    std::size_t end = 0;
-    for (std::size_t entry = 0; entry < sizeof...(Layers); ++entry) {
-      end += sizes[entry];
-      if (node_index < end) return entry;
-    }
-    return sizeof...(Layers);
-  }
-
-  static constexpr const auto& shapes = found.shapes;
-  static constexpr const auto& parameter_counts = found.parameter_counts;
-  static constexpr const auto& parameter_offsets = found.parameter_offsets;
-  static constexpr const auto& trained_counts = found.trained_counts;
-  static constexpr const auto& owners = found.owners;
-  static constexpr const auto& groups = found.groups;
-  static constexpr const auto& inputs = found.inputs;
-  static constexpr const auto& inputs2 = found.inputs2;
-};
-
-template <shape Input, class... Layers>
-using structure = unfolded<Input, typename join<typename unfold<Layers>::type...>::type, Layers...>;
-
-}  // namespace detail
-
-namespace detail {
-
-template <mistake What, class Where, class Layer, class Given, class Structure, std::size_t Index>
-constexpr auto explain() {
-  using namespace error;
-  // clang-format off
-  if constexpr (What == mistake::no_output_shape) return std::type_identity<no_output_shape<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::no_parameter_count) return std::type_identity<no_parameter_count<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::no_forward) return std::type_identity<no_forward<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::no_backward) return std::type_identity<no_backward<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::no_factors) return std::type_identity<no_factors<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::factor_outside_tape) return std::type_identity<factor_reads_outside_the_tape<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::mixes_samples) return std::type_identity<mixes_samples<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::needs_an_image) return std::type_identity<needs_an_image<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::needs_features) return std::type_identity<needs_features<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::needs_channels_and_positions) return std::type_identity<needs_channels_and_positions<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::needs_a_volume) return std::type_identity<needs_a_volume<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::needs_two_axes) return std::type_identity<needs_two_axes<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::reshape_changes_size) return std::type_identity<reshape_changes_size<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::output_padding_too_large) return std::type_identity<output_padding_too_large<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::kernel_too_large) return std::type_identity<kernel_larger_than_padded_input<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::groups_do_not_divide) return std::type_identity<groups_do_not_divide_channels<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::pool_padding_too_large) return std::type_identity<padding_larger_than_half_the_window<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::zero_is_no_size) return std::type_identity<zero_is_no_size<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::option_not_offered) return std::type_identity<option_not_offered<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::rejects_input) return std::type_identity<layer_rejects_its_input<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::no_output) return std::type_identity<layer_gives_no_output<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::element_function_changes_shape) return std::type_identity<element_function_changes_shape<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::ids_into_a_float_layer) return std::type_identity<ids_into_a_float_layer<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::needs_ids) return std::type_identity<needs_ids<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::needs_a_sequence) return std::type_identity<needs_a_sequence<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::ties_nest) return std::type_identity<ties_nest<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::tied_blocks_differ) return std::type_identity<tied_blocks_differ<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::lengths_are_lost) return std::type_identity<lengths_are_lost<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::branches_differ_in_length) return std::type_identity<branches_differ_in_length<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::branches_not_given) return std::type_identity<branches_not_given<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::not_on_tiles) return std::type_identity<not_on_tiles<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::heads_do_not_divide) return std::type_identity<heads_do_not_divide_features<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::branches_do_not_fit) {
-    return std::type_identity<branches_do_not_fit<Where, Layer, Given, gets<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
-  }
-  else if constexpr (What == mistake::branches_differ) {
-    return std::type_identity<residual_branches_differ<Where, Given, gets<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
-  } else {
-    using layer = typename Structure::template layer_at<Index>;
-    constexpr shape in = Structure::found.shapes[Structure::found.inputs[Index]];
-    constexpr shape in2 = Structure::found.shapes[Structure::found.inputs2[Index]];
-    constexpr std::size_t covered = [](shape given, shape second) {
-      std::size_t sum = 0;
-      for (const factor& each : factors_of<layer>(given, second)) sum += each.size();
-      return sum;
-    }(in, in2);
-    return std::type_identity<factors_do_not_cover_the_parameters<Where, Layer, count<covered>, count<parameter_count_of<layer>(in, in2)>>>{};
-  }
-  // clang-format on
-}
-
-[[nodiscard]] constexpr bool all_extents_positive(shape of) noexcept {
-  return of.e0 != 0 && (of.e1 != 0 || of.e2 == 0) && (of.e2 != 0 || of.e3 == 0);
-}
-
-/// The network, or its stand-in. The one place where an explanation is instantiated: what the compiler prints is short
-/// because it is a class that this class needs, with no function in between.
-template <class Scalar, shape Input, class... Layers>
-struct gate {
-  static constexpr auto choose() {
-    if constexpr (sizeof...(Layers) == 0 || structure<Input, Layers...>::size == 0) {
-      return std::type_identity<error::wrong_network<error::empty_network<error::gets<Input>>, Scalar>>{};
-    } else if constexpr (!all_extents_positive(Input)) {
-      return std::type_identity<error::wrong_network<error::not_a_shape<error::gets<Input>>, Scalar>>{};
-    } else {
-      using found = structure<Input, Layers...>;
-      if constexpr (found::found.what != mistake::none) {
-        constexpr std::size_t index = found::found.first_mistake;
-        using explanation = typename decltype(explain<found::found.what, error::at_layer<found::entry_of(index)>,
-                                                      error::layer_type<typename found::template layer_at<index>>,
-                                                      error::gets<found::found.shapes[found::found.inputs[index]]>,
-                                                      found, index>())::type;
-        return std::type_identity<error::wrong_network<explanation, Scalar>>{};
-      } else {
-        return std::type_identity<static_network<Scalar, Input, Layers...>>{};
-      }
-    }
-  }
-  using type = typename decltype(choose())::type;
-  static_assert(sizeof(typename error::explanation_of<type>::type) != 0);
-};
-
-}  // namespace detail
-}  // namespace pergrad::inline v0_1
-// pergrad/initialise.hpp - first values of the parameters, by PyTorch's names and with PyTorch's defaults
-//
-// Initial values are public: they need no secure randomness. Every value is a pure function of (seed, parameter index),
-// so a network starts alike on any machine. fan_in = in / groups * taps, fan_out = out * taps as
-// torch.nn.init counts them.
-
-#include <numbers>
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-/// splitmix64 of (seed, index): public randomness, not for anything private (Steele, Lea & Flood 2014).
-[[nodiscard]] constexpr std::uint64_t public_bits(std::uint64_t seed, std::uint64_t index) noexcept {
-  std::uint64_t state = seed * 0xD1342543DE82EF95U + (index + 1) * 0x9E3779B97F4A7C15U;
-  state = (state ^ (state >> 30U)) * 0xBF58476D1CE4E5B9U;
-  state = (state ^ (state >> 27U)) * 0x94D049BB133111EBU;
-  return state ^ (state >> 31U);
-}
-/// Uniform in [0, 1) with 53 bits.
-[[nodiscard]] constexpr double public_uniform(std::uint64_t seed, std::uint64_t index) noexcept {
-  return static_cast<double>(public_bits(seed, index) >> 11U) * 0x1p-53;
-}
-[[nodiscard]] inline double public_normal(std::uint64_t seed, std::uint64_t index) noexcept {
-  const double radius = std::sqrt(-2 * std::log1p(-public_uniform(seed, 2 * index)));
-  return radius * std::cos(2 * std::numbers::pi * public_uniform(seed, 2 * index + 1));
-}
-
-struct fans {
-  double in = 1;
-  double out = 1;
-};
-
-}  // namespace detail
-
-/// PyTorch's own default of `nn.Linear` and `nn.Conv2d` (reset_parameters): weights and biases uniform in
-/// ±1/sqrt(fan_in).
-struct layer_default {
-  std::uint64_t seed = 0;
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept { return bias(index, fan); }
-  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept {
-    return (2 * detail::public_uniform(seed, index) - 1) / std::sqrt(fan.in);
-  }
-};
-/// `nn.init.kaiming_uniform_`: weights uniform in ±gain sqrt(3 / fan_in), gain = sqrt(2 / (1 + a²)); biases as
-/// `layer_default`.
-struct kaiming_uniform : layer_default {
-  double negative_slope = 0;
-  constexpr explicit kaiming_uniform(std::uint64_t with_seed, double a = 0)
-      : layer_default{with_seed}, negative_slope{a} {}
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
-    const double bound = std::sqrt(6 / ((1 + negative_slope * negative_slope) * fan.in));
-    return bound * (2 * detail::public_uniform(seed, index) - 1);
-  }
-};
-/// `nn.init.kaiming_normal_`: weights N(0, gain² / fan_in); biases as `layer_default`.
-struct kaiming_normal : layer_default {
-  double negative_slope = 0;
-  constexpr explicit kaiming_normal(std::uint64_t with_seed, double a = 0)
-      : layer_default{with_seed}, negative_slope{a} {}
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
-    return std::sqrt(2 / ((1 + negative_slope * negative_slope) * fan.in)) * detail::public_normal(seed, index);
-  }
-};
-/// `nn.init.xavier_uniform_`: weights uniform in ±gain sqrt(6 / (fan_in + fan_out)); biases as `layer_default`.
-struct xavier_uniform : layer_default {
-  double gain = 1;
-  constexpr explicit xavier_uniform(std::uint64_t with_seed, double with_gain = 1)
-      : layer_default{with_seed}, gain{with_gain} {}
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
-    return gain * std::sqrt(6 / (fan.in + fan.out)) * (2 * detail::public_uniform(seed, index) - 1);
-  }
-};
-/// `nn.init.xavier_normal_`: weights N(0, gain² · 2 / (fan_in + fan_out)); biases as `layer_default`.
-struct xavier_normal : layer_default {
-  double gain = 1;
-  constexpr explicit xavier_normal(std::uint64_t with_seed, double with_gain = 1)
-      : layer_default{with_seed}, gain{with_gain} {}
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
-    return gain * std::sqrt(2 / (fan.in + fan.out)) * detail::public_normal(seed, index);
-  }
-};
-/// `nn.init.uniform_` on every parameter: uniform in [low, high).
-struct uniform {
-  std::uint64_t seed = 0;
-  double low = 0;
-  double high = 1;
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
-    return low + (high - low) * detail::public_uniform(seed, index);
-  }
-  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
-};
-/// `nn.init.normal_` on every parameter: N(mean, standard_deviation²).
-struct normal {
-  std::uint64_t seed = 0;
-  double mean = 0;
-  double standard_deviation = 1;
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
-    return mean + standard_deviation * detail::public_normal(seed, index);
-  }
-  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
-};
-/// `nn.init.constant_` on every parameter.
-struct constant {
-  double value = 0;
-  [[nodiscard]] double weight(std::uint64_t /*index*/, detail::fans /*fan*/) const noexcept { return value; }
-  [[nodiscard]] double bias(std::uint64_t /*index*/, detail::fans /*fan*/) const noexcept { return value; }
-};
-/// `nn.init.zeros_` on every parameter.
-struct zeros : constant {};
-/// `nn.init.ones_` on every parameter.
-struct ones : constant {
-  constexpr ones() : constant{1} {}
-};
-
-namespace detail {
-
-/// Rows of a table (embedding, positions): N(0, 1), as `nn.Embedding` begins, where an initialiser means "what PyTorch
-/// does"; any other as it says.
-template <class Initialiser, class Scalar>
-void initialise_rows(const Initialiser& initialiser, fans fan, std::uint64_t first, std::span<Scalar> rows) {
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if constexpr (std::is_same_v<Initialiser, layer_default>) {
-      rows[i] = static_cast<Scalar>(public_normal(initialiser.seed, first + i));
-    } else {
-      rows[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
-    }
-  }
-}
-
-/// Weights, then biases, all of one fan.
-template <class Initialiser, class Scalar>
-void initialise_block(const Initialiser& initialiser, fans fan, std::size_t weights, std::uint64_t first,
-                      std::span<Scalar> parameters) {
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    parameters[i] =
-        static_cast<Scalar>(i < weights ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
-  }
-}
-
-/// Fills one layer's parameters. A layer may bring its own `initialise(in, initialiser, first_index, parameters)`; one
-/// with two inputs takes the second's shape behind the first's.
-template <class Layer, class Initialiser, class Scalar>
-void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first, std::span<Scalar> parameters,
-                           [[maybe_unused]] shape second = {}) {
-  const float_environment proven;
-  if constexpr (requires { Layer::initialise(in, second, initialiser, first, parameters); }) {
-    Layer::initialise(in, second, initialiser, first, parameters);
-  } else if constexpr (requires { Layer::initialise(in, initialiser, first, parameters); }) {
-    Layer::initialise(in, initialiser, first, parameters);
-  } else if constexpr (has_affine<Layer>) {
-    constexpr auto real = [](std::size_t count) { return static_cast<double>(count); };
-    const affine_map map = Layer::affine(in);
-    const fans fan{real(map.view_width()), real(map.out_channels * map.kernel.size())};
-    initialise_block(initialiser, fan, map.weight_count(), first, parameters);
-  } else {
-    const fans fan{static_cast<double>(in.size()), static_cast<double>(output_shape_of<Layer>(in).size())};
-    initialise_block(initialiser, fan, parameters.size(), first, parameters);
-  }
-}
-
-}  // namespace detail
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1 {
-
-template <class Network>
-class tape;
-
-namespace detail {
-
-/// Bytes of a network on a device; cuda/plan/layout.hpp knows.
-template <class Network>
-struct device_memory;
-struct network_access;
-
-}  // namespace detail
-
-/// The type behind `network`: use that name. One object holds the parameters of one model.
-template <class Scalar, shape Input, class... Layers>
-class static_network {
- public:
-  using scalar = Scalar;
-  using structure = detail::structure<Input, Layers...>;
-  using tape = pergrad::tape<static_network>;
-  /// The same network with another scalar type.
-  template <class Other>
-  using rebind = static_network<Other, Input, Layers...>;
-
-  static constexpr shape input_shape = Input;
-  static constexpr shape output_shape = structure::shapes[structure::size];
-  /// Number of parameters, biases included.
-  static constexpr std::size_t parameter_count = structure::found.trained;
-  /// Number of parameters inside `frozen`, which are not trained and not part of `parameter_count`.
-  static constexpr std::size_t frozen_parameter_count = structure::found.frozen;
-  /// The type of one input value: integer ids or numbers.
-  using input_value = std::conditional_t<Input.ids != 0, std::int32_t, Scalar>;
-
-  /// Bytes that a tape of this network for batches of up to MaxBatch samples takes on a device, all in one allocation:
-  /// parameters, values, gradients, sums and an optimizer's moments. Needs the device part of the library.
-  template <std::size_t MaxBatch>
-  static constexpr std::size_t device_bytes = detail::device_memory<static_network>::template bytes<MaxBatch>;
-
-  /// A network whose parameters are set by an initialiser (initialise.hpp). The executor says where it will live.
-  template <class Executor, class Initialiser>
-  static_network(const Executor& /*executor*/, const Initialiser& initialiser)
-      : parameters_{parameter_count + frozen_parameter_count, "a network's parameters"} {
-    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      if constexpr (detail::may_have_parameters<Layer>) {
-        if (structure::parameter_counts[i] == 0 || structure::owners[i] != i) return;
-        detail::initialise_parameters<Layer>(initialiser, structure::shapes[structure::inputs[i]],
-                                             structure::parameter_offsets[i], layer_parameters(i),
-                                             structure::shapes[structure::inputs2[i]]);
-      }
-    });
-  }
-
-  /// What was moved from has no parameters. While a device trains them, they are brought back first, and throws what
-  /// that throws.
-  // NOLINTNEXTLINE(performance-noexcept-move-constructor,cppcoreguidelines-noexcept-move-operations): see above
-  static_network(static_network&& other) : parameters_{other.give_up()} {}
-  /// A trainer on a device that refers to this network goes on with the parameters that it gets.
-  // NOLINTNEXTLINE(performance-noexcept-move-constructor,cppcoreguidelines-noexcept-move-operations): see above
-  static_network& operator=(static_network&& other) {
-    parameters_ = other.give_up();
-    remote_.newer = false;
-    remote_.changed = true;
-    return *this;
-  }
-  static_network(const static_network&) = delete;
-  static_network& operator=(const static_network&) = delete;
-  ~static_network() = default;
-
-  /// All parameters, layer after layer, each in PyTorch's order: weight `[out, in / groups, kh, kw]`, then bias.
-  /// While a device trains them, this brings them back; a span from before a step shows the values of then.
-  [[nodiscard]] std::span<Scalar> parameters() { return all_parameters().first(parameter_count); }
-  [[nodiscard]] std::span<const Scalar> parameters() const { return all_parameters().first(parameter_count); }
-  /// The parameters of `frozen` layers, in the same order among themselves.
-  [[nodiscard]] std::span<Scalar> frozen_parameters() { return all_parameters().subspan(parameter_count); }
-  [[nodiscard]] std::span<const Scalar> frozen_parameters() const { return all_parameters().subspan(parameter_count); }
-
-  /// Both, one after the other: what a checkpoint holds.
-  [[nodiscard]] std::span<Scalar> all_parameters() {
-    pull();
-    remote_.changed = true;
-    return parameters_.span();
-  }
-  [[nodiscard]] std::span<const Scalar> all_parameters() const {
-    pull();
-    return parameters_.span();
-  }
-
-  /// The parameters of entry `index` of the unfolded list (see `describe`), frozen or not. Precondition:
-  /// index < structure::size.
-  [[nodiscard]] std::span<Scalar> layer_parameters(std::size_t index) {
-    return all_parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
-  }
-  [[nodiscard]] std::span<const Scalar> layer_parameters(std::size_t index) const {
-    return all_parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
-  }
-
- private:
-  friend struct detail::network_access;
-  void pull() const {
-    if (!remote_.newer) return;
-    remote_.newer = false;
-    remote_.pull(remote_.context, parameters_.data());
-  }
-  /// The buffer, with the newest parameters. Nobody's trainer refers to what is left.
-  [[nodiscard]] detail::aligned_buffer<Scalar> give_up() {
-    pull();
-    remote_ = {};
-    return std::move(parameters_);
-  }
-
-  mutable detail::aligned_buffer<Scalar> parameters_;
-  mutable detail::remote_parameters remote_;
-};
-
-namespace detail {
-
-/// A device's way to the parameters of a network.
-struct network_access {
-  [[nodiscard]] static remote_parameters& remote(const auto& network) noexcept { return network.remote_; }
-  static void pull(const auto& network) { network.pull(); }
-};
-
-}  // namespace detail
-
-/// A network with parameters of type `Scalar` (float or double).
-template <class Scalar, shape Input, class... Layers>
-using basic_network = typename detail::gate<Scalar, Input, Layers...>::type;
-
-/// A network in single precision: `network<shape{1, 28, 28}, flatten, linear<10>>`.
-template <shape Input, class... Layers>
-using network = typename detail::gate<float, Input, Layers...>::type;
-
-}  // namespace pergrad::inline v0_1
-// pergrad/tape.hpp - the working memory that evaluating a network's per-sample gradients needs, reserved once
-
-namespace pergrad::inline v0_1 {
-
-/// The most samples that one evaluation takes; larger batches are processed in chunks of this size.
-struct max_batch {
-  std::size_t count = 0;
-};
-/// The most different sums over the batch that one evaluation forms.
-struct max_sums {
-  std::size_t count = 0;
-};
-
-/// The working memory of one network, where its executor has it. Construct it once; a step allocates nothing.
-///
-/// One evaluation at a time may use a tape. It must be evaluated by the executor that it was made for, or by another
-/// host with no more threads.
-template <class Network>
-class tape {
- public:
-  using scalar = typename Network::scalar;
-
-  /// Reserves everything. Throws std::invalid_argument for an empty batch, std::runtime_error if there is no memory,
-  /// and what the executor throws.
-  template <executor Executor>
-  tape(const Executor& executor, max_batch batch, max_sums sums = {Executor::template usual_sums<Network>})
-      : max_batch_{batch.count}, max_sums_{sums.count} {
-    if (batch.count == 0) detail::throw_invalid_argument({"pergrad: tape: max_batch must be at least 1"});
-    if (sums.count == 0) detail::throw_invalid_argument({"pergrad: tape: max_sums must be at least 1"});
-    static_assert(sizeof(typename Executor::template explanation<Network>) != 0);
-    if constexpr (std::is_same_v<typename Executor::template explanation<Network>, char>) {
-      memory_ = executor.template make_tape<Network>(batch.count, sums.count);
-    }
-  }
-
-  /// The largest batch of one evaluation.
-  [[nodiscard]] std::size_t capacity() const noexcept { return max_batch_; }
-  /// Sums that one evaluation may form.
-  [[nodiscard]] std::size_t sum_capacity() const noexcept { return max_sums_; }
-  /// Bytes reserved. Those for gradients that the plan never forms are reserved but not touched, so they cost no
-  /// memory.
-  [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes; }
-  /// How clipped sums that are formed on this tape add up.
-  [[nodiscard]] const detail::addition_way& way_of_additions() const noexcept { return memory_.way; }
-  /// The library's own: what the executor has made, if it is of this type; else null.
-  template <class Memory>
-  [[nodiscard]] Memory* memory() noexcept {
-    return memory_.template as<Memory>();
-  }
-
- private:
-  std::size_t max_batch_;
-  std::size_t max_sums_;
-  detail::executor_memory memory_;
-};
-
-}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1 {
 
@@ -5076,115 +5122,6 @@ template <class Network, class Loss, detail::algorithms Which, random_generator 
   return gradients.with(layer_randomness::of_next_step(generator));
 }
 }  // namespace pergrad::inline v0_1
-// pergrad/privacy/types.hpp - strong types for the numbers of private training that must never be swapped.
-//
-// Every type holds one double, checked once when it is made, so that no function behind this border has to ask again.
-// NaN fails every check. Names follow Abadi et al. 2016 (arXiv:1607.00133) and Dwork & Roth 2014.
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-[[noreturn]] inline void throw_bad_number(const char* what, const char* need, double got) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.17g", got);
-  throw_invalid_argument({"pergrad: ", what, " must be ", need, ", got ", text});
-}
-
-inline constexpr double largest_double = std::numeric_limits<double>::max();
-
-/// Base of the strong types: `Derived` says its name, what it needs and which values it holds.
-template <class Derived>
-class checked_number {
- public:
-  /// Throws std::invalid_argument, naming the type and the value, unless `Derived::holds(value)`.
-  constexpr explicit checked_number(double value) : value_{value} {
-    if (!Derived::holds(value)) throw_bad_number(Derived::name, Derived::need, value);
-  }
-
-  [[nodiscard]] constexpr double value() const noexcept { return value_; }
-
-  friend constexpr bool operator==(const Derived& left, const Derived& right) noexcept {
-    return left.value() == right.value();
-  }
-
- private:
-  double value_;
-};
-
-}  // namespace detail
-
-/// Bound C on the L2 norm of one sample's gradient: finite, at least 1e-30.
-struct l2_clip_norm : detail::checked_number<l2_clip_norm> {
-  using detail::checked_number<l2_clip_norm>::checked_number;
-  static constexpr const char* name = "l2_clip_norm";
-  static constexpr const char* need = "finite and at least 1e-30";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 1e-30 && x <= detail::largest_double; }
-};
-
-/// Standard deviation of the noise divided by the L2 sensitivity of the sum: finite, not negative.
-struct noise_multiplier : detail::checked_number<noise_multiplier> {
-  using detail::checked_number<noise_multiplier>::checked_number;
-  static constexpr const char* name = "noise_multiplier";
-  static constexpr const char* need = "finite and not negative";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0 && x <= detail::largest_double; }
-};
-
-/// Probability with which each record enters a step's batch, independently of all others: in [0, 1].
-struct sampling_probability : detail::checked_number<sampling_probability> {
-  using detail::checked_number<sampling_probability>::checked_number;
-  static constexpr const char* name = "sampling_probability";
-  static constexpr const char* need = "in [0, 1]";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0 && x <= 1; }
-};
-
-/// Public constant that divides a noisy sum; never the size of a drawn batch. Finite and positive.
-struct expected_batch_size : detail::checked_number<expected_batch_size> {
-  using detail::checked_number<expected_batch_size>::checked_number;
-  static constexpr const char* name = "expected_batch_size";
-  static constexpr const char* need = "finite and positive";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
-  /// A count of things is an error that says why.
-  template <std::unsigned_integral Count>
-  explicit expected_batch_size(Count /*count*/) : expected_batch_size{1.0} {
-    static_cast<void>(error::count_as_divisor<Count>{});
-  }
-};
-
-/// Privacy loss bound of (epsilon, delta)-differential privacy: not negative; infinity means no guarantee.
-struct epsilon : detail::checked_number<epsilon> {
-  using detail::checked_number<epsilon>::checked_number;
-  static constexpr const char* name = "epsilon";
-  static constexpr const char* need = "not negative";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0; }
-};
-
-/// Probability with which the bound epsilon may fail: strictly between 0 and 1.
-struct delta : detail::checked_number<delta> {
-  using detail::checked_number<delta>::checked_number;
-  static constexpr const char* name = "delta";
-  static constexpr const char* need = "strictly between 0 and 1";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x < 1; }
-};
-
-/// Step size of an optimizer: finite and positive.
-struct learning_rate : detail::checked_number<learning_rate> {
-  using detail::checked_number<learning_rate>::checked_number;
-  static constexpr const char* name = "learning_rate";
-  static constexpr const char* need = "finite and positive";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
-};
-
-/// Which datasets are neighbours: one with a record more or less, or one with a record exchanged.
-enum class neighbouring { add_or_remove_one, replace_one };
-
-/// What a training run may spend in total.
-struct privacy_budget {
-  pergrad::epsilon max_epsilon;
-  pergrad::delta delta;
-};
-
-}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1 {
 
@@ -5403,20 +5340,6 @@ template <class Network, class Loss, detail::algorithms Which>
 }
 
 }  // namespace pergrad::inline v0_1
-// pergrad/expressions/evaluate.hpp - the verbs: they alone compute, and they name the executor
-//
-//   evaluate_into(exec, update, sum(clip(g, C)) + noise)                                  a release
-//   unprotected::evaluate(exec, l2_norms(g))                                              a private value, returned
-//   unprotected::evaluate_into(exec, assign(total, sum(clip(g, C))), assign(norms, l2_norms(g)), assign(ls, losses(g)))
-// However many results one call asks for, it runs one forward and one backward pass.
-
-// pergrad/expressions/misuse.hpp - what functions say where an expression would lose its privacy
-//
-// What clips, sums and divides has one more overload, for what it does not take: it compiles to one readable error, and
-// what it returns takes the place of the result without another word. Constraints keep it out of the way of what has a
-// meaning. Other mistakes are what the compiler makes of them. What takes the place of an expression goes through every
-// function in silence.
-
 // pergrad/expressions/noise.hpp - noise on a bounded sum: what a private optimizer accepts
 //
 // standard deviation = noise_multiplier * sensitivity. The sensitivity comes from the clipped sum itself, so it can
@@ -5426,182 +5349,6 @@ template <class Network, class Loss, detail::algorithms Which>
 // What ties noise to sampling and to a ledger is `private_loop` (train/private_loop.hpp). Noise by hand is a promise
 // of the program, and its name says so: `unaccounted::gaussian_noise`.
 
-// pergrad/detail/thread_pool.hpp - a fixed set of threads that share out numbered tasks
-//
-// Which thread runs which task is left to chance; callers give every task its own place for its result, so that nothing
-// that is computed depends on it.
-
-#include <exception>
-#include <mutex>
-#include <thread>
-
-namespace pergrad::inline v0_1 {
-
-/// A number of threads; 0 means all that the machine has.
-struct threads {
-  std::size_t count = 0;
-};
-
-namespace detail {
-
-/// Threads that share out numbered tasks. Not copyable: it owns its threads.
-class thread_pool {
- public:
-  /// Throws std::invalid_argument for more than 1024 threads.
-  explicit thread_pool(threads wanted) : state_{std::make_unique<shared_state>()} {
-    std::size_t count = wanted.count == 0 ? std::thread::hardware_concurrency() : wanted.count;
-    count = count == 0 ? 1 : count;
-    if (count > most_threads) throw_invalid_argument({"pergrad: threads must be at most 1024"});
-    state_->members = std::vector<std::thread>(count - 1);
-    for (std::size_t worker = 1; worker < count; ++worker) {
-      state_->members[worker - 1] = std::thread{[shared = state_.get(), worker] { serve(*shared, worker); }};
-    }
-  }
-
-  /// Threads that work, the caller's included.
-  [[nodiscard]] std::size_t thread_count() const noexcept { return state_->members.size() + 1; }
-
-  /// Calls f(task, worker) for every task < count, on any thread; worker < thread_count(). Returns when all are done.
-  /// The first exception thrown by a task is thrown again here, after all others are done. Allocates nothing.
-  /// Tasks round to nearest and keep subnormal numbers, whatever the caller's thread is set to.
-  /// Calls from several threads wait for each other. Throws std::logic_error when called from one of its own tasks.
-  template <class Function>
-  void parallel(std::size_t count, Function&& f) const {
-    using function_type = std::remove_reference_t<Function>;
-    run(count, const_cast<void*>(static_cast<const void*>(std::addressof(f))),
-        [](void* context, std::size_t task, std::size_t worker) {
-          (*static_cast<function_type*>(context))(task, worker);
-        });
-  }
-
- private:
-  using task_function = void (*)(void* context, std::size_t task, std::size_t worker);
-
-  void run(std::size_t count, void* context, task_function call) const {
-    if (count == 0) return;
-    if (state_at_work() == state_.get()) {
-      throw_logic_error({"pergrad: a task cannot start tasks on its own executor, it would wait for itself"});
-    }
-    const std::lock_guard lock{state_->one_job_at_a_time};
-    shared_state& shared = *state_;
-    shared.context = context;
-    shared.call = call;
-    shared.count = count;
-    shared.next.store(0, std::memory_order_relaxed);
-    const bool alone = count == 1 || shared.members.empty();
-    if (!alone) {
-      shared.busy.store(0, std::memory_order_release);
-      shared.job.fetch_add(1, std::memory_order_release);
-      shared.job.notify_all();
-    }
-    work(shared, 0);
-    if (!alone) {
-      // Only for those who have begun: a member that another program keeps off its core finds the job closed.
-      for (std::size_t waiting = shared.busy.fetch_or(closed, std::memory_order_acq_rel) | closed; waiting != closed;
-           waiting = shared.busy.load(std::memory_order_acquire)) {
-        if (!spin([&] { return shared.busy.load(std::memory_order_acquire) == closed; })) {
-          shared.busy.wait(waiting, std::memory_order_acquire);
-        }
-      }
-    }
-    if (shared.failure) std::rethrow_exception(std::exchange(shared.failure, nullptr));
-  }
-
-  static constexpr std::size_t most_threads = 1024;
-  static constexpr std::size_t closed = std::size_t{1} << 16U;
-
-  struct shared_state {
-    std::vector<std::thread> members;
-    std::mutex one_job_at_a_time;
-    std::mutex failure_mutex;
-    std::exception_ptr failure;
-    void* context = nullptr;
-    task_function call = nullptr;
-    std::size_t count = 0;
-    std::atomic<std::size_t> next{0};
-    std::atomic<std::size_t> busy{closed};  // members at work on the job; with `closed`, no other may begin
-    std::atomic<std::uint32_t> job{0};
-    std::atomic<bool> stop{false};
-
-    shared_state() = default;
-    shared_state(const shared_state&) = delete;
-    shared_state& operator=(const shared_state&) = delete;
-    ~shared_state() {
-      stop.store(true, std::memory_order_relaxed);
-      job.fetch_add(1, std::memory_order_release);
-      job.notify_all();
-      for (std::thread& member : members) {
-        if (member.joinable()) member.join();  // all, unless one could not be started
-      }
-    }
-  };
-
-  /// Waits a few microseconds for `done`, as steps follow each other closely; then a sleep is cheaper.
-  template <class Condition>
-  static bool spin(Condition done) noexcept {
-    constexpr int rounds = 4000;
-    for (int round = 0; round < rounds; ++round) {
-      if (done()) return true;
-#if defined(__x86_64__) || defined(__i386__)
-      __builtin_ia32_pause();
-#endif
-    }
-    return false;
-  }
-
-  /// The pool whose task this thread is working on, if any.
-  [[nodiscard]] static const shared_state*& state_at_work() noexcept {
-    thread_local const shared_state* current = nullptr;
-    return current;
-  }
-
-  static void work(shared_state& shared, std::size_t worker) noexcept {
-    const detail::float_environment proven;
-    const shared_state* const before = std::exchange(state_at_work(), &shared);
-    for (std::size_t task = shared.next.fetch_add(1, std::memory_order_relaxed); task < shared.count;
-         task = shared.next.fetch_add(1, std::memory_order_relaxed)) {
-      try {
-        shared.call(shared.context, task, worker);
-      } catch (...) {
-        const std::lock_guard lock{shared.failure_mutex};
-        if (!shared.failure) shared.failure = std::current_exception();
-      }
-    }
-    state_at_work() = before;
-  }
-
-  static void serve(shared_state& shared, std::size_t worker) noexcept {
-    std::uint32_t seen = 0;
-    while (true) {
-      if (!spin([&] { return shared.job.load(std::memory_order_acquire) != seen; })) {
-        shared.job.wait(seen, std::memory_order_acquire);
-      }
-      const std::uint32_t current = shared.job.load(std::memory_order_acquire);
-      if (current == seen) continue;
-      seen = current;
-      if (shared.stop.load(std::memory_order_relaxed)) return;
-      if (!begin(shared)) continue;
-      work(shared, worker);
-      if (shared.busy.fetch_sub(1, std::memory_order_acq_rel) == closed + 1) shared.busy.notify_all();
-    }
-  }
-
-  /// Joins those at work, unless the job is closed: then nothing that belongs to it may be read.
-  static bool begin(shared_state& shared) noexcept {
-    std::size_t busy = shared.busy.load(std::memory_order_acquire);
-    while ((busy & closed) == 0) {
-      if (shared.busy.compare_exchange_weak(busy, busy + 1, std::memory_order_acq_rel, std::memory_order_acquire))
-        return true;
-    }
-    return false;
-  }
-
-  std::unique_ptr<shared_state> state_;
-};
-
-}  // namespace detail
-
-}  // namespace pergrad::inline v0_1
 // pergrad/expressions/sums.hpp - what can be made of per-sample gradients over a batch: sums, moments, rows, products
 //
 // Every class here is a value that says what it wants from one evaluation: `attach` fills in a request, `finish`
@@ -8239,6 +7986,110 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 #endif
 #undef PERGRAD_TARGET_SOURCE
 #endif  // PERGRAD_TARGET_SOURCE
+// pergrad/team.hpp - the words in which a tiled layer is written, once for every executor
+//
+// A *team* is whoever computes a layer on some samples: a thread of the host with its tile, a block of a device with
+// its sample. A layer's forward and backward are templates over it. All its verbs are collective: outside of the
+// functions that a layer hands to them, code must be the same for everybody, and may write to no array. Behind a verb,
+// all that it has written may be read.
+//
+//   samples, in, in2, out      samples 0 .. samples - 1, and shapes
+//   x(b), x2(b), y(b)          arrays of sample b, in PyTorch's order; x.step etc. is the distance to the next sample's
+//   dy(b), dx(b), dx2(b)       backward: dx and dx2 are to be written whole, if wants_dx, wants_dx2
+//   saved(b), scratch(b)       saved lives from forward to the factors, scratch for one call
+//   length(b), length2(b)      positions of an input that are there; lengths_vary()
+//   ids(b)                     of an input of integer ids
+//   is_random()                are there random bits? In training only.
+//   projected                  the executor forms the layer's `projections` for the whole batch (gradients/factors.hpp)
+//   parameters                 all of the layer, in PyTorch's order
+//   matrix(offset, rows, columns), transposed(k, offset, rows, columns)
+//                              one of the layer's matrices and its transpose, where k counts the layer's `matrices`
+//
+//   map(n, f)                  f(at) for elements 0 .. n - 1, some of them at once: at(p) is what array p has there,
+//   and
+//                              at.put(q, v) writes it; v is made of such values, constants, and functions of math::
+//   map(rows, n, f)            f(r, at) the same, for every row
+//   each(n, f)                 f(i) for elements one by one: gathers and permutations
+//   fill(n, q, value), copy(n, p, q)
+//   reduce<K>(n, f)            K sums over elements, in double and in a fixed order; f(at) returns `values{a, b, ...}`
+//   sum(n, f)                  one sum, as precise as the scalar; f(at) may write, too
+//   largest(n, p)              the largest of n >= 1 elements
+//   count(n, f)                of how many elements f(i) is true
+//   for_each_row(rows, f)      f(r, row): rows that have nothing to do with each other; `row` is a team for these verbs
+//   for_each_group(channels, group_size, f)
+//                              f(groups) for groups of an image's channels, for layers with `stored_order`, whose
+//                              images lie as the executor likes: x_layout etc. say how. For pixels of two of them, and
+//                              of a dense one that only the layer reads:
+//     groups.each(f), keep(to, f)  one f(group) a group; to[group] = f(first channel)
+//     groups.reduce<K>(a, b, to, f, g)
+//                                  sums over a group's channels and pixels. f(channels) gives a function of a pixel
+//                                  `at` that gives `values`, channels.per_channel(f) is a value of each channel,
+//                                  at.first(p), at.second(q), at.dense(r) those of the pixel. g(channel, sums) is what
+//                                  a channel's sums over pixels add to its group's; to[k] is null, or where sum k of
+//                                  each channel is kept
+//     groups.map(a, b, f)          the same without sums; at.put_second(q, v), at.put_dense(r, v)
+//                              what `each` and `reduce` return is a function of the channel
+//   multiply(p, left, right, out), multiply_add(..), multiply_bias(.., bias)
+//                              a product of matrices, `p` says of which sizes: stored, added, or stored with a bias
+//   turned(from, rows, columns, to, step)
+//                              the transpose of a matrix; an executor may put it to `to`, `step` a row
+//   draw(b, first, n, f)       f(i, bits): 32 random bits for each of n elements of sample b's, `first` (a multiple of
+//                              16) being the number of the first one
+
+namespace pergrad::inline v0_1 {
+
+/// A few values of one type.
+template <class Value, int Count>
+struct values_of {
+  Value of[static_cast<std::size_t>(Count)];
+  [[nodiscard]] PERGRAD_HD constexpr Value& operator[](int i) noexcept { return of[i]; }
+  [[nodiscard]] PERGRAD_HD constexpr const Value& operator[](int i) const noexcept { return of[i]; }
+};
+/// `values(a, b, ...)`: what a function hands to a team's `reduce`.
+template <class Value, class... More>
+[[nodiscard]] PERGRAD_HD constexpr values_of<Value, 1 + sizeof...(More)> values(Value first, More... more) noexcept {
+  return {{first, more...}};
+}
+
+/// One array a sample, `step` elements from one sample to the next.
+template <class Value>
+struct sample_arrays {
+  Value* first = nullptr;
+  std::ptrdiff_t step = 0;
+  [[nodiscard]] PERGRAD_HD constexpr Value* operator()(std::ptrdiff_t sample) const noexcept {
+    return first + sample * step;
+  }
+};
+
+/// A matrix in memory: element (r, c) lies `r * row + c * column` behind the first one.
+template <class Scalar>
+struct matrix_view {
+  const Scalar* first = nullptr;
+  std::ptrdiff_t row = 0;
+  std::ptrdiff_t column = 1;
+  /// The part of it from row `r` and column `c` on.
+  [[nodiscard]] PERGRAD_HD constexpr matrix_view from(std::ptrdiff_t r, std::ptrdiff_t c) const noexcept {
+    return {first + r * row + c * column, row, column};
+  }
+};
+
+/// Rows of a product: how many, and how far they lie apart in its left operand and in its result.
+struct row_loop {
+  std::ptrdiff_t count = 1;
+  std::ptrdiff_t left = 0;
+  std::ptrdiff_t out = 0;
+};
+/// `out[r][c] = sum over d of left[r][d] right[d][c]`, for all rows of `rows` in each round of `outer`. Columns of the
+/// result lie side by side.
+struct product_sizes {
+  row_loop outer{};
+  row_loop rows{};
+  std::ptrdiff_t depth = 0;
+  std::ptrdiff_t left = 1;  ///< from one term of the left operand to the next
+  std::ptrdiff_t columns = 0;
+};
+
+}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -8248,35 +8099,60 @@ namespace pergrad::inline v0_1::on_host {
 template <class Scalar>
 using pack = vector<Scalar>;
 
+/// Vectors of the channels of a pixel, and of the doubles that their sums are taken in.
+template <class Scalar>
+using narrow_pack = narrow<Scalar>;
+using wide_pack = vector<double>;
+inline constexpr auto wide_pack_lanes = static_cast<index>(vector_lanes<double>);
+template <class Pack>
+[[nodiscard]] inline auto lane_of(const Pack& values, index lane) noexcept {
+  return values[lane];
+}
+
 /// for_each_vector for `pack`s.
 template <class Scalar, class Function>
 inline void for_each_pack(index count, Function&& f) {
   for_each_vector<Scalar>(count, f);
 }
-/// f(x) where f calls such functions.
-template <class Scalar, class Function>
-[[nodiscard]] inline vector<Scalar> in_packs(std::type_identity_t<vector<Scalar>> x, Function&& f) noexcept {
-  return f(x);
-}
 #else
 template <class Scalar>
 using pack = Scalar;
+template <class Scalar>
+using narrow_pack = Scalar;
+using wide_pack = double;
+inline constexpr index wide_pack_lanes = 1;
+template <class Value>
+[[nodiscard]] PERGRAD_HD inline Value lane_of(Value value, index /*lane*/) noexcept {
+  return value;
+}
 
 template <class Scalar>
 struct one_element {
-  [[nodiscard]] Scalar load(const Scalar* from) const noexcept { return *from; }
-  void store(Scalar* to, Scalar value) const noexcept { *to = value; }
+  [[nodiscard]] PERGRAD_HD Scalar load(const Scalar* from) const noexcept { return *from; }
+  PERGRAD_HD void store(Scalar* to, Scalar value) const noexcept { *to = value; }
 };
 template <class Scalar, class Function>
-inline void for_each_pack(index count, Function&& f) {
+PERGRAD_HD inline void for_each_pack(index count, Function&& f) {
   for (index i = 0; i < count; ++i) f(i, one_element<Scalar>{});
 }
-template <class Scalar, class Function>
-[[nodiscard]] inline vector<Scalar> in_packs(std::type_identity_t<vector<Scalar>> x, Function&& f) noexcept {
-  for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) x[lane] = f(Scalar{x[lane]});
-  return x;
-}
 #endif
+
+/// The elements of a pack, as functions of layers see them: `at(p)` reads them from an array, `at.put(q, v)` writes
+/// them.
+template <class Scalar, class Lanes>
+struct elements_at {
+  index first;
+  Lanes lanes;
+  [[nodiscard]] PERGRAD_HD pack<Scalar> operator()(const Scalar* from) const noexcept {
+    return lanes.load(from + first);
+  }
+  PERGRAD_HD void put(Scalar* to, pack<Scalar> value) const noexcept { lanes.store(to + first, value); }
+  [[nodiscard]] PERGRAD_HD static pack<Scalar> zero() noexcept { return pack<Scalar>{}; }
+};
+template <class Scalar, class Lanes>
+[[nodiscard]] PERGRAD_HD inline elements_at<Scalar, Lanes> elements_from(index first, const Lanes& lanes) noexcept {
+  return {first, lanes};
+}
 
 /// f(f(a, b), ...) of a vector's lanes, halves with halves.
 template <class Scalar, std::size_t Distance = vector_lanes<Scalar> / 2, class Function>
@@ -8304,6 +8180,110 @@ template <class Scalar>
 [[nodiscard]] inline Scalar largest_of(vector<Scalar> values) noexcept {
   return across_lanes<Scalar>(values, [](vector<Scalar> a, vector<Scalar> b) { return vector<Scalar>{a < b ? b : a}; });
 }
+
+#if PERGRAD_VECTORS_ON_DEVICE
+/// The sum of f(at) over `count` elements, and their largest.
+template <class Scalar, class Function>
+[[nodiscard]] inline Scalar sum_of_packs(index count, const Function& f) {
+  vector<Scalar> sums{};
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    const vector<Scalar> terms = f(elements_from<Scalar>(i, lanes));
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(lanes)>, all_lanes<Scalar>>) {
+      sums += terms;
+    } else {
+      alignas(vector_bytes) Scalar there[vector_lanes<Scalar>] = {};
+      lanes.store(there, terms);
+      sums += load(there);
+    }
+  });
+  return sum_of<Scalar>(sums);
+}
+template <class Scalar>
+[[nodiscard]] inline Scalar largest_of(const Scalar* from, index count) noexcept {
+  vector<Scalar> most = splat(from[0]);
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    alignas(vector_bytes) Scalar there[vector_lanes<Scalar>];
+    vector<Scalar> here = lanes.load(from + i);
+    if constexpr (!std::is_same_v<std::remove_cvref_t<decltype(lanes)>, all_lanes<Scalar>>) {
+      store(there, splat(from[0]));
+      lanes.store(there, here);
+      here = load(there);
+    }
+    most = most < here ? here : most;
+  });
+  return largest_of<Scalar>(most);
+}
+
+/// Elements that are summed up in double: all lanes of a vector of doubles, or the first `count`; the others are 0.
+template <bool All>
+struct wide_elements {
+  index first;
+  index count = 0;
+  template <class Scalar>
+  [[nodiscard]] vector<double> operator()(const Scalar* from) const noexcept {
+    if constexpr (All) {
+      return widen(load_narrow(from + first));
+    } else {
+      Scalar lanes[vector_lanes<double>]{};
+      for (index i = 0; i < count; ++i) lanes[i] = from[first + i];
+      return widen(load_narrow(lanes));
+    }
+  }
+};
+/// Sums over i < count, in double and in an order that depends on `count` only. `f(at)` gives the summands of some
+/// elements, as `values`.
+template <int Sums, class Scalar, class Function>
+[[nodiscard]] inline values_of<double, Sums> reduce_in_double(index count, const Function& f) {
+  constexpr auto width = static_cast<index>(vector_lanes<double>);
+  vector<double> sums[2][Sums]{};
+  index i = 0;
+  for (; i + 2 * width <= count; i += 2 * width) {
+    for (index half = 0; half < 2; ++half) {
+      const values_of<vector<double>, Sums> here = f(wide_elements<true>{i + half * width});
+      for (int s = 0; s < Sums; ++s) sums[half][s] += here[s];
+    }
+  }
+  values_of<double, Sums> totals{};
+  for (int s = 0; s < Sums; ++s) totals[s] = sum_of<double>(sums[0][s] + sums[1][s]);
+  for (; i < count; i += width) {
+    const index rest = count - i < width ? count - i : width;
+    const values_of<vector<double>, Sums> here = f(wide_elements<false>{i, rest});
+    for (int s = 0; s < Sums; ++s) {
+      for (index lane = 0; lane < rest; ++lane) totals[s] += here[s][lane];
+    }
+  }
+  return totals;
+}
+#else
+template <class Scalar, class Function>
+[[nodiscard]] PERGRAD_HD inline Scalar sum_of_packs(index count, const Function& f) {
+  Scalar sum = 0;
+  for (index i = 0; i < count; ++i) sum += f(elements_from<Scalar>(i, one_element<Scalar>{}));
+  return sum;
+}
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline Scalar largest_of(const Scalar* from, index count) noexcept {
+  Scalar most = from[0];
+  for (index i = 1; i < count; ++i) most = most < from[i] ? from[i] : most;
+  return most;
+}
+struct wide_element {
+  index first;
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD double operator()(const Scalar* from) const noexcept {
+    return static_cast<double>(from[first]);
+  }
+};
+template <int Sums, class Scalar, class Function>
+[[nodiscard]] PERGRAD_HD inline values_of<double, Sums> reduce_in_double(index count, const Function& f) {
+  values_of<double, Sums> sums{};
+  for (index i = 0; i < count; ++i) {
+    const values_of<double, Sums> here = f(wide_element{i});
+    for (int s = 0; s < Sums; ++s) sums[s] += here[s];
+  }
+  return sums;
+}
+#endif
 
 template <class Scalar>
 [[gnu::noinline]] void add_to(Scalar* to, const Scalar* from, index count) {
@@ -9847,398 +9827,1071 @@ template <executor Executor, class Expression>
 
 }  // namespace unprotected
 }  // namespace pergrad::inline v0_1
-// pergrad/files/older_files.hpp - what is read from files before anything is changed, and NumPy's .npy files, which
-// version 0.1 wrote
+// pergrad/optim/held.hpp - parameters that no step moves: the rows of padding ids
 //
-// A .npy file of parameters is the flat vector of `torch.nn.utils.parameters_to_vector`. A checkpoint of version 0.1 is
-// five .npy arrays one after the other: uint64 [1, number of parameters, values of the optimizer's state, its steps,
-// steps given out by the generator, entries of the ledger]; all parameters, frozen ones last; the optimizer's state;
-// probability and noise multiplier of every entry; its steps.
+// The row of a `padding_idx` has no gradient, whatever the data, so a step owes it no noise: like PyTorch's it stays
+// what it was. Noise is drawn for it all the same, because an element's bits depend on its place.
 
-// pergrad/files/safetensors.hpp - files of named tensors, which Python's safetensors reads and writes as well
+// pergrad/graph/plan.hpp - a checked network as tables that every executor reads: what nodes are, where gradients flow,
+// which factors the parameters have, how long values live
 //
-// Format (https://huggingface.co/docs/safetensors, "Format"), all numbers little-endian:
-//
-//   offset 0  8 bytes  N, the size of the header
-//   then      N bytes  JSON: {"__metadata__": {"KEY": "TEXT", ...}, "NAME": {"dtype": "F32", "shape": [2, 3],
-//                      "data_offsets": [BEGIN, END]}, ...}, padded with blanks
-//   then      the tensors' bytes, each from BEGIN to END, without a gap and without an overlap
-//
-// What this library writes has two entries more among the metadata: `pergrad`, what the file is, and `checksum`. Each
-// step of the checksum is a bijection of its state and of the eight bytes that it takes, so damage within eight bytes
-// is found for certain, and any other but for one case in 2^64 (FNV-1a on words, Fowler, Noll & Vo 1991, with a shift
-// that carries high bits down). It protects from accidents, not from somebody who recomputes it.
-//
-// All is in one template, although Text is std::string: a program that has no files compiles none of it.
+// Made once of the types: what a layer's type says is asked once a type, with the node's shapes as numbers. Where
+// values lie, and how norms and sums are formed of the factors, each executor decides for itself.
 
 namespace pergrad::inline v0_1::detail {
 
-template <class Text>
-struct basic_safetensors {
-  /// A tensor of a file, or of an array in memory.
-  struct tensor {
-    Text name;
-    Text type;  ///< "F32", "F64", "U64", ...
-    std::vector<std::size_t> shape;
-    std::size_t begin = 0;  ///< its first byte
-    std::size_t size = 0;   ///< bytes
-  };
-  using metadata_list = std::vector<std::pair<Text, Text>>;
-  using view = std::basic_string_view<typename Text::value_type>;
+enum class node_kind : int { affine, elementwise, pooling, reshape, branch_sum, general, tiled };
 
-  class checksum {
-   public:
-    /// A stretch that is no whole number of words counts as if zeros followed.
-    void add(byte_stretch bytes) noexcept {
-      std::uint64_t word = 0;
-      for (; bytes.size() >= sizeof word; bytes = bytes.subspan(sizeof word)) {
-        std::memcpy(&word, bytes.data(), sizeof word);
-        step(word);
-      }
-      if (bytes.empty()) return;
-      word = 0;
-      std::memcpy(&word, bytes.data(), bytes.size());
-      step(word);
-    }
-    /// 16 digits.
-    [[nodiscard]] Text text() const {
-      char digits[17];
-      std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(state_));
-      return digits;
-    }
-
-   private:
-    void step(std::uint64_t word) noexcept {
-      state_ = (state_ ^ word) * 0x9E3779B97F4A7C15U;
-      state_ ^= state_ >> 32U;
-    }
-    std::uint64_t state_ = 0xCBF29CE484222325U;
-  };
-
-  /// `0.weight F32 [9, 6]`; what is too long to be read is cut off.
-  [[nodiscard]] static Text to_text(const tensor& of) {
-    Text text = of.name.substr(0, 80) + " " + of.type + " [";
-    for (std::size_t i = 0; i < of.shape.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(of.shape[i]);
-    return text + "]";
+template <class Layer>
+[[nodiscard]] constexpr node_kind kind_of() {
+  if constexpr (has_affine<Layer>) {
+    return node_kind::affine;
+  } else if constexpr (is_branch_sum<Layer>) {
+    return node_kind::branch_sum;
+  } else if constexpr (is_reshape<Layer>) {
+    return node_kind::reshape;
+  } else if constexpr (has_value<Layer>) {
+    return node_kind::elementwise;
+  } else if constexpr (has_windows<Layer>) {
+    return node_kind::pooling;
+  } else if constexpr (is_tiled<Layer>) {
+    return node_kind::tiled;
+  } else {
+    return node_kind::general;
   }
-  [[nodiscard]] static const tensor* find(std::span<const tensor> list, std::string_view name) noexcept {
-    for (const tensor& each : list) {
-      if (each.name == name) return &each;
-    }
-    return nullptr;
-  }
-  /// The first few of them.
-  [[nodiscard]] static Text to_text(const std::vector<Text>& names) {
-    constexpr std::size_t most = 6;
-    Text text;
-    for (std::size_t i = 0; i < names.size() && i < most; ++i) text += (i > 0 ? ", " : "") + names[i];
-    return names.size() > most ? text + " and " + std::to_string(names.size() - most) + " more" : text;
-  }
-  /// What of two lists does not fit together, on both sides; empty if everything does. Types count if `with_types`.
-  [[nodiscard]] static Text differences(std::span<const tensor> left, const char* of_left,
-                                        std::span<const tensor> right, const char* of_right, bool with_types) {
-    std::vector<Text> only_left, only_right, other;
-    for (const tensor& each : left) {
-      const tensor* const twin = find(right, each.name);
-      if (twin == nullptr) {
-        only_left.push_back(to_text(each));
-      } else if (each.shape != twin->shape || (with_types && each.type != twin->type)) {
-        other.push_back(to_text(each) + " for " + to_text(*twin));
-      }
-    }
-    for (const tensor& each : right) {
-      if (find(left, each.name) == nullptr) only_right.push_back(to_text(each));
-    }
-    Text text;
-    if (!only_left.empty()) text += Text{"; only in "} + of_left + ": " + to_text(only_left);
-    if (!only_right.empty()) text += Text{"; only in "} + of_right + ": " + to_text(only_right);
-    if (!other.empty()) text += Text{"; "} + of_left + " has " + to_text(other);
-    return text.empty() ? text : text.substr(2);
-  }
+}
 
-  /// Writes tensors from where they lie, `tensors[i]` at `values[i]`; those of wide types should come first. Memory
-  /// does not grow with what they hold.
-  static void write(const Text& path, const metadata_list& metadata, std::span<const tensor> tensors,
-                    std::span<const std::byte* const> values) {
-    Text header = "{\"__metadata__\":{";
-    for (const auto& [key, text] : metadata) header.append("\"").append(key).append("\":\"").append(text).append("\",");
-    header += "\"checksum\":\"";
-    const std::size_t digits = header.size();
-    header += "0000000000000000\"}";
-    std::vector<byte_stretch> stretches(2);
-    std::size_t begin = 0;
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const tensor& each = tensors[i];
-      header += ",\"" + each.name + "\":{\"dtype\":\"" + each.type + "\",\"shape\":[";
-      for (std::size_t k = 0; k < each.shape.size(); ++k) header += (k > 0 ? "," : "") + std::to_string(each.shape[k]);
-      header += "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(begin + each.size) + "]}";
-      begin += each.size;
-      stretches.push_back(bytes_of(values[i], each.size));
-    }
-    header += "}";
-    header.append(63 - (header.size() + 7) % 64, ' ');
-    const std::uint64_t size = header.size();
-    stretches[0] = bytes_of(&size, 1);
-    stretches[1] = bytes_of(header);
-    checksum sum;
-    for (const byte_stretch each : stretches) sum.add(each);
-    header.replace(digits, 16, sum.text());
-    write_whole_file(path, stretches);
-  }
-
-  /// A file's header; every form but the format's is refused.
-  class header_parser {
-   public:
-    header_parser(std::string_view text, const Text& path) noexcept : text_{text}, path_{path} {}
-
-    std::vector<tensor> tensors;
-    metadata_list metadata;
-    std::size_t digits = 0;  ///< where the checksum's begin, 0 without one
-
-    void parse() {
-      if (!text_.starts_with('{')) fail("expected '{'");
-      bool has_metadata = false;
-      members([&](const Text& key) {
-        if (key == "__metadata__") {
-          if (std::exchange(has_metadata, true)) fail("found __metadata__ twice");
-          members([&](const Text& entry) {
-            metadata.emplace_back(entry, string());
-            if (entry == "checksum") digits = place_ - 1 - metadata.back().second.size();
-          });
-        } else {
-          tensors.push_back(one_tensor(key));
-        }
-      });
-      skip_blanks();
-      if (place_ != text_.size()) fail("found more behind the closing brace");
-      const auto refuse_twins = [&](std::vector<view> names) {
-        std::sort(names.begin(), names.end());
-        const auto twin = std::adjacent_find(names.begin(), names.end());
-        if (twin != names.end()) fail("found the name " + Text{twin->substr(0, 80)} + " twice");
-      };
-      std::vector<view> names, keys;
-      for (const tensor& each : tensors) names.push_back(each.name);
-      for (const auto& entry : metadata) keys.push_back(entry.first);
-      refuse_twins(names);
-      refuse_twins(keys);
-      std::sort(tensors.begin(), tensors.end(), [](const tensor& left, const tensor& right) {
-        return left.begin != right.begin ? left.begin < right.begin : left.size < right.size;
-      });
-      std::size_t end = 0;
-      for (const tensor& each : tensors) {
-        if (each.begin != end) {
-          fail("the tensor " + to_text(each) + " begins at byte " + std::to_string(each.begin) +
-               " of the data, expected " + std::to_string(end));
-        }
-        end += each.size;
-      }
-    }
-
-   private:
-    [[noreturn]] void fail(const Text& what) const {
-      fail_with_file(path_, "byte " + std::to_string(8 + place_) + ": " + what);
-    }
-    void skip_blanks() noexcept {
-      while (place_ < text_.size() && std::string_view{" \t\r\n"}.find(text_[place_]) != std::string_view::npos)
-        ++place_;
-    }
-    [[nodiscard]] bool accept(char character) noexcept {
-      skip_blanks();
-      if (place_ == text_.size() || text_[place_] != character) return false;
-      ++place_;
-      return true;
-    }
-    void expect(char character) {
-      if (!accept(character)) fail(Text{"expected '"} + character + "'");
-    }
-    template <class Member>
-    void members(const Member& member) {
-      expect('{');
-      if (accept('}')) return;
-      do {
-        const Text key = string();
-        expect(':');
-        member(key);
-      } while (accept(','));
-      expect('}');
-    }
-
-    /// Escapes stay as they stand: no name of this library's has any.
-    [[nodiscard]] Text string() {
-      expect('"');
-      const std::size_t start = place_;
-      for (; place_ < text_.size() && text_[place_] != '"'; ++place_) {
-        if (static_cast<unsigned char>(text_[place_]) < 0x20) fail("found a control character in a string");
-        if (text_[place_] != '\\') continue;
-        ++place_;
-        if (place_ == text_.size() || std::string_view{"\"\\/bfnrtu"}.find(text_[place_]) == std::string_view::npos) {
-          fail("found an escape that is none");
-        }
-      }
-      Text found{text_.substr(start, place_ - start)};
-      if (place_ == text_.size()) fail("expected '\"' at the end of a string");
-      if (!is_utf8(found)) fail("found a string that is not UTF-8");
-      ++place_;
-      return found;
-    }
-    [[nodiscard]] static bool is_utf8(std::string_view text) noexcept {
-      for (std::size_t i = 0; i < text.size();) {
-        const auto lead = static_cast<std::uint32_t>(static_cast<unsigned char>(text[i++]));
-        if (lead < 0x80) continue;
-        const int more = lead < 0xC0 ? 0 : lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : lead < 0xF8 ? 3 : 0;
-        std::uint32_t code = lead & (0x3FU >> static_cast<unsigned>(more));
-        for (int k = 0; k < more; ++k, ++i) {
-          if (i == text.size() || (static_cast<unsigned char>(text[i]) & 0xC0U) != 0x80) return false;
-          code = code << 6U | (static_cast<unsigned char>(text[i]) & 0x3FU);
-        }
-        constexpr std::uint32_t least[]{0xFFFF'FFFF, 0x80, 0x800, 0x10000};
-        if (code < least[more] || (code >= 0xD800 && code < 0xE000) || code > 0x10FFFF) return false;
-      }
-      return true;
-    }
-
-    [[nodiscard]] std::size_t number() {
-      skip_blanks();
-      const std::size_t start = place_;
-      std::size_t value = 0;
-      for (; place_ < text_.size() && text_[place_] >= '0' && text_[place_] <= '9'; ++place_) {
-        const auto digit = static_cast<std::size_t>(text_[place_] - '0');
-        if (value > (std::numeric_limits<std::size_t>::max() - digit) / 10) fail("a number does not fit 64 bits");
-        value = value * 10 + digit;
-      }
-      if (place_ == start || (text_[start] == '0' && place_ != start + 1)) fail("expected a whole number");
-      return value;
-    }
-    [[nodiscard]] std::vector<std::size_t> numbers(std::size_t most) {
-      std::vector<std::size_t> found;
-      expect('[');
-      if (accept(']')) return found;
-      do {
-        if (found.size() == most) fail("expected at most " + std::to_string(most) + " numbers");
-        found.push_back(number());
-      } while (accept(','));
-      expect(']');
-      return found;
-    }
-
-    [[nodiscard]] tensor one_tensor(const Text& name) {
-      tensor made;
-      made.name = name;
-      std::vector<std::size_t> offsets;
-      unsigned seen = 0;
-      members([&](const Text& key) {
-        const unsigned which = key == "dtype" ? 1 : key == "shape" ? 2 : key == "data_offsets" ? 4 : 0;
-        if (which == 0 || (seen & which) != 0) {
-          fail("the tensor " + name.substr(0, 80) + ": expected dtype, shape and data_offsets, found " +
-               (which != 0 ? "a second " : "") + key.substr(0, 80));
-        }
-        seen |= which;
-        if (which == 1) made.type = string();
-        if (which == 2) made.shape = numbers(16);
-        if (which == 4) offsets = numbers(2);
-      });
-      if (seen != 7) fail("the tensor " + name.substr(0, 80) + ": one of dtype, shape and data_offsets is missing");
-      std::size_t size = width_of(made.type);
-      if (size == 0) fail("the tensor " + to_text(made) + ": an unknown dtype");
-      bool fits = offsets.size() == 2 && offsets[0] <= offsets[1];
-      for (const std::size_t extent : made.shape) {
-        fits = fits && (extent == 0 || size <= std::numeric_limits<std::size_t>::max() / extent);
-        size *= extent;
-      }
-      if (!fits || size != offsets[1] - offsets[0]) {
-        fail("the tensor " + to_text(made) + ": its data_offsets are not those of so many values");
-      }
-      made.begin = offsets[0];
-      made.size = size;
-      return made;
-    }
-    [[nodiscard]] static std::size_t width_of(std::string_view type) noexcept {
-      if (type == "BOOL" || type.starts_with("F8_")) return 1;
-      if (type == "BF16") return 2;
-      if (type.empty() || std::string_view{"FIU"}.find(type[0]) == std::string_view::npos) return 0;
-      const std::string_view bits = type.substr(1);
-      return bits == "64" ? 8 : bits == "32" ? 4 : bits == "16" ? 2 : bits == "8" && type[0] != 'F' ? 1 : 0;
-    }
-
-    std::string_view text_;
-    const Text& path_;
-    std::size_t place_ = 0;
-  };
-
-  /// An open file whose header was read. Nothing is taken from it before `read_values` has looked at everything.
-  class reader {
-   public:
-    /// Throws std::runtime_error that says what is wrong, and where.
-    explicit reader(const Text& path) : path_{path}, stream_{open_file(path, "rb")} {
-      struct stat facts {};
-      if (stream_ == nullptr || ::fstat(::fileno(stream_.get()), &facts) != 0) fail("cannot be opened");
-      if (!S_ISREG(facts.st_mode)) fail("cannot be read: it is not a regular file");
-      std::uint64_t rest = static_cast<std::uint64_t>(facts.st_size);
-      std::uint64_t size = 0;
-      if (rest < sizeof size) fail("ends within the size of its header");
-      read(&size, sizeof size);
-      rest -= sizeof size;
-      constexpr std::uint64_t most = 100'000'000;  // what others allow
-      if (size > most) fail("not a safetensors file: by its first 8 bytes its header is larger than 100 MB");
-      if (size > rest) fail("ends within its header of " + std::to_string(size) + " bytes");
-      header_.resize(size);
-      read(header_.data(), size);
-      rest -= size;
-      header_parser parsed{header_, path_};
-      parsed.parse();
-      tensors_ = std::move(parsed.tensors);
-      metadata_ = std::move(parsed.metadata);
-      digits_ = parsed.digits;
-      if (!tensors_.empty()) data_size_ = tensors_.back().begin + tensors_.back().size;
-      if (rest != data_size_) {
-        fail("has " + std::to_string(rest) + " bytes behind its header, expected " + std::to_string(data_size_));
-      }
-      const bool is_ours = metadata("pergrad") != nullptr;
-      if (is_ours != (digits_ != 0)) fail("only one of its metadata pergrad and checksum is there");
-    }
-
-    [[noreturn]] void fail(const Text& what) const { fail_with_file(path_, what); }
-    [[nodiscard]] std::span<const tensor> tensors() const noexcept { return tensors_; }
-    /// Null without such an entry.
-    [[nodiscard]] const Text* metadata(std::string_view key) const noexcept {
-      for (const auto& entry : metadata_) {
-        if (entry.first == key) return &entry.second;
-      }
-      return nullptr;
-    }
-    /// All tensors' bytes. Throws std::runtime_error if the checksum, of a file that has one, is not that of the file.
-    [[nodiscard]] std::vector<std::byte> read_values() {
-      std::vector<std::byte> values(data_size_);
-      read(values.data(), data_size_);
-      const Text* const found = metadata("checksum");
-      if (digits_ == 0 || found == nullptr) return values;
-      checksum sum;
-      const std::uint64_t size = header_.size();
-      sum.add(bytes_of(&size, 1));
-      if (found->size() == 16) header_.replace(digits_, 16, 16, '0');
-      sum.add(bytes_of(header_));
-      for (const tensor& each : tensors_) sum.add(bytes_of(values.data() + each.begin, each.size));
-      if (*found != sum.text()) fail("damaged: its checksum is " + sum.text() + ", it says " + found->substr(0, 80));
-      return values;
-    }
-
-   private:
-    void read(void* to, std::size_t count) {
-      if (std::fread(to, 1, count, stream_.get()) != count) fail("cannot be read");
-    }
-
-    Text path_;
-    file stream_;
-    Text header_;
-    std::vector<tensor> tensors_;  ///< in the order of their bytes
-    metadata_list metadata_;
-    std::size_t digits_ = 0;
-    std::size_t data_size_ = 0;
-  };
+/// The place of a node among the uses of shared parameters. The backward pass meets the last use first; the sample's
+/// gradient is whole, and its norm known, once the first use has been added.
+struct tied_use {
+  bool first = true;
+  bool last = true;
+  [[nodiscard]] constexpr bool shared() const noexcept { return !first || !last; }
 };
-using safetensors = basic_safetensors<std::string>;
+
+/// What every executor asks of a node.
+struct plan_node {
+  node_kind kind = node_kind::general;
+  bool two_inputs = false;
+  bool derives_from_output = false;  ///< elementwise: its derivative is a function of the output
+  bool channels_first = false;       ///< shapes of rank 2 are (channels, positions)
+  bool swaps_axes = false;           ///< reshape: of channels and positions
+  bool reads_images = false;         ///< tiled: reads and writes values as they are stored
+  affine_map map;                    ///< affine
+  std::size_t saved_count = 0;
+  std::size_t factor_count = 0;  ///< of the layer, trained or not
+  bool input_gradient = false;   ///< a parameter that is trained lies before the input
+  bool input2_gradient = false;
+  bool backward = false;  ///< or in the node itself
+  tied_use use;
+  std::size_t layer = 0;  ///< number among the layers with trained parameters; all uses of a tied one have the same
+};
+
+/// One use of one block of trained parameters. Of an affine layer the factors are its weights, an outer sum with rows
+/// and columns of one group, and its bias; their operands are what the node's map says.
+struct plan_factor {
+  factor what;
+  std::size_t node = 0;
+  std::size_t parameters = 0;  ///< the first of the block
+  std::size_t first_use = 0;   ///< of the block: which of the outer, the elementwise or the row sums it is
+};
+
+/// What the type of a layer says of a node.
+template <class Layer>
+constexpr void describe_node(shape in, shape second, plan_node& to) {
+  to.kind = kind_of<Layer>();
+  to.two_inputs = has_two_inputs<Layer>;
+  to.derives_from_output = requires { requires Layer::derivative_from_output; };
+  to.channels_first = requires { requires Layer::channels_first; };
+  to.swaps_axes = requires { requires Layer::is_transpose; };
+  to.reads_images = reads_images<Layer>;
+  to.saved_count = saved_count_of<Layer>(in, second);
+  if constexpr (has_affine<Layer>) {
+    to.map = Layer::affine(in);
+    to.factor_count = to.map.bias ? 2 : 1;
+  } else if constexpr (has_factors<Layer>) {
+    to.factor_count = factors_of<Layer>(in, second).size();
+  }
+}
+/// The factors of a node's parameters, of which the first is `parameters`.
+template <class Layer>
+constexpr void list_factors_of(shape in, shape second, std::size_t node, std::size_t parameters, plan_factor* to) {
+  if constexpr (has_affine<Layer>) {
+    const affine_map map = Layer::affine(in);
+    *to++ = {outer_sum(map.positions(), map.group_outputs(), {}, map.view_width(), {}), node, parameters};
+    if (map.bias) *to = {elementwise_sum(map.positions(), map.bias_count(), {}), node, parameters + map.weight_count()};
+  } else if constexpr (has_factors<Layer>) {
+    for (const factor& each : factors_of<Layer>(in, second)) {
+      *to++ = {each, node, parameters};
+      parameters += each.size();
+    }
+  }
+}
+
+/// Which reader of a value writes its gradient first, and which add to it: they are asked in the order of the backward
+/// pass. Slots that share a storage have one gradient; that of the output is there from the beginning.
+template <std::size_t Slots>
+class gradient_writers {
+ public:
+  constexpr gradient_writers(const std::array<std::size_t, Slots>& storage, std::size_t output) : storage_{storage} {
+    written_[storage[output]] = true;
+  }
+  /// Is there something already? From now on there is.
+  [[nodiscard]] constexpr bool adds(std::size_t slot) { return std::exchange(written_[storage_[slot]], true); }
+
+ private:
+  const std::array<std::size_t, Slots>& storage_;
+  std::array<bool, Slots> written_{};
+};
+
+/// The tables of a `structure` (gate.hpp).
+template <class Structure>
+struct network_plan {
+  static constexpr std::size_t size = Structure::size;
+  static constexpr shape in_of(std::size_t node) { return Structure::shapes[Structure::inputs[node]]; }
+  static constexpr shape second_of(std::size_t node) { return Structure::shapes[Structure::inputs2[node]]; }
+
+ private:
+  static constexpr std::array<plan_node, size> make_nodes() {
+    std::array<plan_node, size> made{};
+    for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      describe_node<Layer>(in_of(i), second_of(i), made[i]);
+    });
+    std::array<bool, size + 1> trained{};       // a parameter lies before this slot
+    std::array<std::size_t, size> last_uses{};  // of the node's parameters
+    std::size_t layers = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      plan_node& node = made[i];
+      const std::size_t owner = Structure::owners[i];
+      node.input_gradient = trained[Structure::inputs[i]];
+      node.input2_gradient = node.two_inputs && trained[Structure::inputs2[i]];
+      node.backward = node.input_gradient || node.input2_gradient || Structure::trained_counts[i] > 0;
+      trained[i + 1] = node.backward;
+      node.layer = owner == i ? layers : made[owner].layer;
+      if (owner == i && Structure::trained_counts[i] > 0) ++layers;
+      last_uses[owner] = i;
+    }
+    for (std::size_t i = 0; i < size; ++i)
+      made[i].use = {Structure::owners[i] == i, last_uses[Structure::owners[i]] == i};
+    return made;
+  }
+
+ public:
+  static constexpr std::array<plan_node, size> nodes = make_nodes();
+
+ private:
+  static constexpr std::size_t factor_count = [] {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < size; ++i) count += Structure::trained_counts[i] > 0 ? nodes[i].factor_count : 0;
+    return count;
+  }();
+  static constexpr std::array<plan_factor, factor_count> list_factors() {
+    std::array<plan_factor, factor_count> list{};
+    std::array<std::size_t, size> first_of{};
+    std::size_t count = 0;
+    std::size_t outer = 0;
+    std::size_t elementwise = 0;
+    std::size_t sparse = 0;
+    for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if (Structure::trained_counts[i] == 0) return;
+      list_factors_of<Layer>(in_of(i), second_of(i), i, Structure::parameter_offsets[i], list.data() + count);
+      first_of[i] = count;
+      for (std::size_t k = 0; k < nodes[i].factor_count; ++k) {
+        plan_factor& each = list[count++];
+        std::size_t& number = each.what.sparse ? sparse : each.what.outer ? outer : elementwise;
+        each.first_use = nodes[i].use.first ? number : list[first_of[Structure::owners[i]] + k].first_use;
+        ++number;
+      }
+    });
+    return list;
+  }
+
+ public:
+  /// Node after node.
+  static constexpr std::array<plan_factor, factor_count> factors = list_factors();
+  /// Of which kinds, for arrays of them, which have one element at least.
+  static constexpr std::size_t room_for(auto wanted) {
+    std::size_t count = 0;
+    for (const plan_factor& each : factors) count += wanted(each.what) ? 1U : 0U;
+    return std::max<std::size_t>(1, count);
+  }
+  static constexpr std::size_t most_outer = room_for([](const factor& each) { return each.outer; });
+  static constexpr std::size_t most_sparse = room_for([](const factor& each) { return each.sparse; });
+  static constexpr std::size_t most_elementwise =
+      room_for([](const factor& each) { return !each.outer && !each.sparse; });
+};
+
+/// When values are needed: node i runs at time i and its backward at time 2 size - i; behind them, at `end`, norms and
+/// sums are made of the factors. Slots of which one is the other under another shape are one value, that of their root.
+template <class Structure>
+struct value_lifetimes {
+  using plan = network_plan<Structure>;
+  static constexpr std::size_t size = Structure::size;
+  static constexpr int end = 2 * static_cast<int>(size) + 1;
+
+  std::array<std::size_t, size + 1> root{};
+  // Of roots. A value is there from the time of its node on; a gradient that nobody writes is born at the end.
+  std::array<int, size + 1> value_death{};
+  std::array<int, size + 1> gradient_birth{};
+  std::array<int, size + 1> gradient_death{};
+
+  constexpr value_lifetimes() {
+    for (int& each : gradient_birth) each = end;
+    for (std::size_t i = 0; i < size; ++i) {
+      const plan_node& node = plan::nodes[i];
+      const bool is_view = node.kind == node_kind::reshape && !node.swaps_axes;
+      root[i + 1] = is_view ? root[Structure::inputs[i]] : i + 1;
+      const int forward = static_cast<int>(i);
+      const int backward = end - 1 - forward;
+      const bool is_function = node.kind == node_kind::elementwise || node.kind == node_kind::pooling;
+      const bool function_goes_back = is_function && node.input_gradient;
+      const bool tiled_goes_back = node.kind == node_kind::tiled && node.backward;
+      const bool reads_x = (function_goes_back && !node.derives_from_output) || tiled_goes_back ||
+                           (node.kind == node_kind::general && node.backward);
+      live(Structure::inputs[i], reads_x ? backward : forward);
+      live(i + 1, function_goes_back || tiled_goes_back ? backward : forward);
+      if (node.two_inputs) live(Structure::inputs2[i], tiled_goes_back ? backward : forward);
+      if (node.input_gradient) write_gradient(Structure::inputs[i], backward);
+      if (node.input2_gradient) write_gradient(Structure::inputs2[i], backward);
+      if (node.backward && !is_view) {
+        int& death = gradient_death[root[i + 1]];
+        death = std::max(death, Structure::trained_counts[i] > 0 ? end : backward);
+      }
+    }
+    for (const plan_factor& each : plan::factors) {
+      const auto reads = [&](source from) { return each.what.delta.from == from || each.what.other.from == from; };
+      const bool is_affine = plan::nodes[each.node].kind == node_kind::affine;
+      if (is_affine || reads(source::activation)) live(Structure::inputs[each.node], end);
+      if (reads(source::second_activation)) live(Structure::inputs2[each.node], end);
+      if (reads(source::output)) live(each.node + 1, end);
+    }
+    live(size, end);
+    gradient_birth[root[size]] = static_cast<int>(size);
+    gradient_death[root[size]] = end;
+  }
+
+ private:
+  constexpr void live(std::size_t slot, int until) {
+    value_death[root[slot]] = std::max(value_death[root[slot]], until);
+  }
+  constexpr void write_gradient(std::size_t slot, int from) {
+    gradient_birth[root[slot]] = std::min(gradient_birth[root[slot]], from);
+  }
+};
 
 }  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+struct parameter_range {
+  std::size_t first = 0;
+  std::size_t end = 0;
+};
+
+/// Calls visit(range) for the rows of padding ids among the trained parameters.
+template <class Network, class Visitor>
+constexpr void for_each_held(Visitor&& visit) {
+  using plan = network_plan<typename Network::structure>;
+  for (const plan_factor& each : plan::factors) {
+    const factor& table = each.what;
+    if (!table.sparse || table.skipped_id >= table.rows || !plan::nodes[each.node].use.first) continue;
+    const std::size_t row = each.parameters + table.skipped_id * table.columns;
+    visit(parameter_range{row, row + table.columns});
+  }
+}
+
+/// In the order of the parameters.
+template <class Network>
+[[nodiscard]] constexpr auto list_held() {
+  if constexpr (Network::input_shape.ids == 0) {
+    return std::array<parameter_range, 0>{};
+  } else {
+    constexpr std::size_t count = [] {
+      std::size_t found = 0;
+      for_each_held<Network>([&](const parameter_range& /*range*/) { ++found; });
+      return found;
+    }();
+    std::array<parameter_range, count> ranges{};
+    std::size_t next = 0;
+    for_each_held<Network>([&](const parameter_range& range) { ranges[next++] = range; });
+    std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    return ranges;
+  }
+}
+template <class Network>
+inline constexpr auto held_parameters = list_held<Network>();
+
+/// An optimizer's update, f(first parameter, values, how many), without the parameters that are held.
+template <class Network, class Update>
+[[nodiscard]] auto hold_parameters(const Update& update) {
+  if constexpr (held_parameters<Network>.empty()) {
+    return update;
+  } else {
+    return [update](std::size_t first, auto* values, std::size_t count) {
+      const std::size_t end = first + count;
+      for (const parameter_range& held : held_parameters<Network>) {
+        if (held.end <= first || held.first >= end) continue;
+        if (held.first > first) update(first, values, held.first - first);
+        const std::size_t next = std::min(held.end, end);
+        values += next - first;
+        first = next;
+      }
+      if (first < end) update(first, values, end - first);
+    };
+  }
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+struct checkpoint_access;
+
+/// An update by a rule of optim/rules.hpp over parameters and an optimizer's arrays, a vector at a time.
+template <class Rule, class Scalar, class... State>
+[[nodiscard]] auto update_by(const Rule& rule, Scalar* parameters, State*... arrays) {
+  return [=](std::size_t first, const Scalar* gradient, std::size_t size) {
+    // By value: what is stored might lie over anything else, and would be read again each time.
+    const auto step = [=](on_host::index i, const auto& lanes) {
+      const auto apply = [&](on_host::pack<Scalar> parameter, auto... state) {
+        rule(on_host::pack<Scalar>{lanes.load(gradient + i)}, parameter, state...);
+        (lanes.store(arrays + first + i, state), ...);
+        lanes.store(parameters + first + i, parameter);
+      };
+      apply(lanes.load(parameters + first + i), on_host::pack<Scalar>{lanes.load(arrays + first + i)}...);
+    };
+    on_host::for_each_pack<Scalar>(static_cast<on_host::index>(size), step);
+  };
+}
+
+}  // namespace detail
+
+/// The library's own way to an optimizer's formula.
+struct optimizer_access {
+  /// What an optimizer remembers: arrays of values, and a count of steps or null.
+  [[nodiscard]] static auto state(auto& optimizer) noexcept { return optimizer.state(); }
+  [[nodiscard]] static std::uint64_t* count(auto& optimizer) noexcept { return optimizer.count(); }
+  /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
+  /// any thread: f(first parameter, values, how many). The rows of padding ids stay what they are.
+  template <class Optimizer, class Network>
+  [[nodiscard]] static auto begin(Optimizer& optimizer, Network& network, double scale) {
+    return detail::hold_parameters<Network>(optimizer.begin(network, scale));
+  }
+  /// One update with a gradient that lies in memory.
+  template <class Optimizer, class Network, class Scalar>
+  static void apply(Optimizer& optimizer, const detail::thread_pool& pool, Network& network,
+                    std::span<const Scalar> gradient, double scale) {
+    constexpr std::size_t share = std::size_t{1} << 12U;
+    const auto use = begin(optimizer, network, scale);
+    pool.parallel((gradient.size() + share - 1) / share, [&](std::size_t task, std::size_t) {
+      const std::size_t first = task * share;
+      use(first, gradient.data() + first, std::min(gradient.size() - first, share));
+    });
+  }
+  /// What begins an update with released values, divided by a public constant, once nothing can fail any more.
+  template <class Optimizer, class Network>
+  [[nodiscard]] static auto beginning(Optimizer& optimizer, Network& network, expected_batch_size divisor) {
+    return [&optimizer, &network, scale = 1 / divisor.value()] { return begin(optimizer, network, scale); };
+  }
+};
+
+/// Base of the optimizers: the private step.
+template <class Optimizer, class Network>
+class optimizer_steps {
+ public:
+  /// One update with gradient / divisor. Only a noised gradient fits.
+  template <executor Executor, bool IsPrivate>
+  void step(const Executor& executor, Network& network, const released_gradient<Network, IsPrivate>& gradient,
+            expected_batch_size divisor) {
+    const detail::float_environment proven;
+    optimizer_access::apply(self(), executor.pool(), network, gradient.values(), 1 / divisor.value());
+  }
+  /// Noise on a finished total, and one update with (total + noise) / divisor in the same sweep: the noised values are
+  /// stored nowhere, the total stays as it is. Equal in every bit to `evaluate_into` a private gradient and a step with
+  /// that. Draws the noise once, also for an empty total. Throws what `evaluate_into` throws; nothing is changed then.
+  template <executor Executor, class Generator>
+  void step(const Executor& executor, Network& network, const noised_total<Network, Generator>& noised,
+            expected_batch_size divisor) {
+    const detail::float_environment proven;
+    detail::total_release::of_total<Network>(executor.pool(), *noised.total, noised.noise, 1, nullptr,
+                                             optimizer_access::beginning(self(), network, divisor));
+  }
+  /// Evaluates `noised`, a clipped sum or a total with noise, into `update` and takes the step with `update` / divisor
+  /// in the same sweep. Equal in every bit to `evaluate_into(executor, update, noised)` and a step with `update`.
+  /// Throws what `evaluate_into` throws; network and optimizer are unchanged then.
+  template <executor Executor, bool IsPrivate, class Noised>
+  requires(detail::is_noised<Noised>) void step(const Executor& executor, Network& network,
+                                                released_gradient<Network, IsPrivate>& update, const Noised& noised,
+                                                expected_batch_size divisor) {
+    using explanation =
+        detail::assignment_explanation<error::function::assign, released_gradient<Network, IsPrivate>, Noised>;
+    if constexpr (std::is_same_v<explanation, char>) {
+      const detail::float_environment proven;
+      detail::total_release::into(executor, update, noised, optimizer_access::beginning(self(), network, divisor));
+    } else {
+      static_cast<void>(explanation{});
+    }
+  }
+
+  /// Releases a step of a private loop and takes it, divided by the loop's public constant; with `update` the released
+  /// values stay there. The step is used up. Throws what its release throws; nothing is changed then.
+  template <executor Executor, class Loop>
+  void step(const Executor& executor, Network& network, private_step<Loop>&& taken) {
+    const expected_batch_size divisor = taken.divisor();
+    step(executor, network, std::move(taken).consumed(), divisor);
+  }
+  template <executor Executor, class Loop>
+  void step(const Executor& executor, Network& network, released_gradient<Network, Loop::is_private>& update,
+            private_step<Loop>&& taken) {
+    const expected_batch_size divisor = taken.divisor();
+    step(executor, network, update, std::move(taken).consumed(), divisor);
+  }
+  template <executor Executor, class Loop>
+  void step(const Executor& /*executor*/, Network& /*network*/, const private_step<Loop>& /*taken*/) {
+    static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
+  }
+  template <executor Executor, class Destination, class Loop>
+  void step(const Executor& /*executor*/, Network& /*network*/, Destination& /*update*/,
+            const private_step<Loop>& /*taken*/) {
+    static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
+  }
+
+  template <executor Executor, class Gradient>
+  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/,
+            expected_batch_size /*divisor*/) {
+    if constexpr (!detail::is_explained<Gradient>) {
+      static_cast<void>(error::private_step_needs_a_noised_sum<Gradient>{});
+    }
+  }
+  template <executor Executor, class Destination, class Given>
+  void step(const Executor& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
+            expected_batch_size /*divisor*/) {
+    if constexpr (!detail::any_explained<Destination, Given>) {
+      static_cast<void>(error::release_needs_noise<std::remove_cvref_t<Destination>, Given>{});
+    }
+  }
+  template <executor Executor, class Gradient, class Number>
+  requires std::is_arithmetic_v<Number>
+  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, Number /*divisor*/) {
+    static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
+  }
+  template <executor Executor, class Destination, class Given, class Number>
+  requires std::is_arithmetic_v<Number>
+  void step(const Executor& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
+            Number /*divisor*/) {
+    static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
+  }
+  template <executor Executor, class... Rest>
+  void step(const Executor& /*executor*/, const Network& /*network*/, const Rest&... /*rest*/) {
+    static_cast<void>(error::network_is_const<Network>{});
+  }
+  template <class First, class... Rest>
+  requires(!executor<First>) void step(const First& /*first*/, const Rest&... /*rest*/) {
+    if constexpr (!detail::any_explained<First, Rest...>) {
+      static_cast<void>(error::needs_an_executor<error::function::step, First>{});
+    }
+  }
+  // Compilers show these lines.
+  void step() = delete;       // write optimizer.step(exec, net, update, pergrad::expected_batch_size{256})
+  void zero_grad() = delete;  // nothing is left over from a step: leave it out
+
+ protected:
+  optimizer_steps() = default;
+
+ private:
+  [[nodiscard]] Optimizer& self() noexcept { return static_cast<Optimizer&>(*this); }
+};
+
+namespace unprotected {
+
+/// One update with scale * gradient, for ordinary training: no privacy.
+template <class Optimizer, executor Executor, class Network>
+void step(Optimizer& optimizer, const Executor& executor, Network& network, const gradient<Network>& gradient,
+          double scale = 1) {
+  if constexpr (!detail::is_explained<Network>) {
+    const pergrad::detail::float_environment proven;
+    optimizer_access::apply(optimizer, executor.pool(), network, gradient.values(), scale);
+  }
+}
+
+}  // namespace unprotected
+}  // namespace pergrad::inline v0_1
+// pergrad/optim/sgd.hpp - stochastic gradient descent  v <- momentum v + g;  w <- w - rate v      (torch.optim.SGD)
+
+// pergrad/optim/rules.hpp - what an optimizer does to one parameter, stated once for host and device
+//
+//   SGD       w <- w - step g
+//   momentum  v <- momentum v + factor g;  w <- w - rate v
+//   Adam      g' = factor g;  m <- b1 m + (1 - b1) g';  v <- b2 v + (1 - b2) g'²;
+//             w <- w - rate m / (sqrt(v) correction + stability)        (Kingma & Ba 2015, arXiv:1412.6980)
+//
+// Adam's rate and correction hold the bias corrections of the step: rate / (1 - b1^t) and 1 / sqrt(1 - b2^t). Every
+// product that meets a sum is an explicit fma, so host, device and every compiler make the same bits; but on a host
+// without such an instruction the sweep over the parameters rounds twice (simd/rounded.hpp).
+
+// pergrad/simd/lanes.hpp - what lets one template serve a scalar and a whole vector register.
+//
+// A value is float, double, or a vector of either made by the compiler's vector extension (vector_size), no wider than
+// the machine's registers: wider ones compile to slow code and -Wpsabi says so. Every function works lane by lane and
+// without branches: a choice computes both sides and selects bits, so that a lane does the same operations as a scalar.
+// The bits are then equal too if a*b+c is rounded once in both or twice in both. That is the compiler's choice
+// (-ffp-contract): clang decides expression by expression; g++ decides basic block by basic block and may move a result
+// that is not needed yet, so load, evaluate and store in one loop body, as elementwise layers do.
+
+namespace pergrad::inline v0_1::math {
+namespace detail {
+
+template <class Value>
+struct value_traits {
+  using element = std::remove_cvref_t<decltype(std::declval<Value&>()[0])>;
+  using word = std::conditional_t<sizeof(element) == 4, std::uint32_t, std::uint64_t>;
+  typedef word bits __attribute__((vector_size(sizeof(Value))));
+  static constexpr bool is_vector = true;
+};
+
+template <class Element, class Word>
+struct scalar_traits {
+  using element = Element;
+  using word = Word;
+  using bits = Word;
+  static constexpr bool is_vector = false;
+};
+
+template <>
+struct value_traits<float> : scalar_traits<float, std::uint32_t> {};
+
+template <>
+struct value_traits<double> : scalar_traits<double, std::uint64_t> {};
+
+/// The unsigned integer as wide as one element.
+template <class Value>
+using word_t = typename value_traits<Value>::word;
+
+/// Its scalar or vector, as wide as `Value`.
+template <class Value>
+using bits_t = typename value_traits<Value>::bits;
+
+}  // namespace detail
+
+/// float or double: what one lane of `Value` holds.
+template <class Value>
+using element_t = typename detail::value_traits<Value>::element;
+
+/// Whether `Value` is a vector of the compiler's vector extension.
+template <class Value>
+inline constexpr bool is_vector_v = detail::value_traits<Value>::is_vector;
+
+/// How many elements a `Value` holds; 1 for a scalar.
+template <class Value>
+inline constexpr std::size_t lanes_v = sizeof(Value) / sizeof(element_t<Value>);
+
+/// `element` in every lane: constants, and what a choice must put against a vector.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value splat(element_t<Value> element) noexcept {
+  if constexpr (is_vector_v<Value>) {
+    return element - Value{};  // and not +, which would lose the sign of -0
+  } else {
+    return element;
+  }
+}
+
+namespace detail {
+
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline bits_t<Value> to_bits(Value value) noexcept {
+  return __builtin_bit_cast(bits_t<Value>, value);
+}
+
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value from_bits(bits_t<Value> bits) noexcept {
+  return __builtin_bit_cast(Value, bits);
+}
+
+}  // namespace detail
+
+/// Lane by lane `mask ? if_true : if_false`. A mask is what comparing two values gives: bool, or a vector of 0 and -1.
+template <class Mask, class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value select(Mask mask, Value if_true, Value if_false) noexcept {
+  if constexpr (is_vector_v<Value>) {
+    return mask ? if_true : if_false;
+  } else {
+    // Not a conditional: the compiler would move what only one side needs into a branch, and contract it differently.
+    using word = detail::bits_t<Value>;
+    const word ones = word{0} - static_cast<word>(mask);
+    return detail::from_bits<Value>((detail::to_bits(if_true) & ones) | (detail::to_bits(if_false) & ~ones));
+  }
+}
+
+/// |x|; clears the sign, of NaN too.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value abs(Value x) noexcept {
+  return detail::from_bits<Value>(detail::to_bits(x) & (~detail::word_t<Value>{0} >> 1));
+}
+
+/// The larger; `first` if they are equal or either is NaN, so max(x, zero) lets a NaN in x through.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value max(Value first, Value second) noexcept {
+  return select(first < second, second, first);
+}
+
+/// The smaller; `first` if they are equal or either is NaN.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value min(Value first, Value second) noexcept {
+  return select(second < first, second, first);
+}
+
+}  // namespace pergrad::inline v0_1::math
+// pergrad/simd/rounded.hpp - arithmetic with roundings that no compiler chooses: of single numbers, on host and
+// device alike, and of a host's vectors, lane by lane
+//
+// Whether `a * b + c` rounds once or twice is the compiler's affair: it depends on its rules about contraction, and for
+// a b + c d even on the order in which it looks at the products. On a device it may also divide in a hurry. What host
+// and device must agree in bit for bit, or two loops over the same formula, is made of these.
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+namespace pergrad::inline v0_1::rounded {
+
+#ifdef __CUDA_ARCH__
+#define PERGRAD_ROUNDED(on_device, on_host) on_device
+#else
+#define PERGRAD_ROUNDED(on_device, on_host) on_host
+#endif
+
+// clang-format off
+/// a * b + c
+[[nodiscard]] PERGRAD_HD inline float fma(float a, float b, float c) noexcept { return PERGRAD_ROUNDED(__fmaf_rn(a, b, c), __builtin_fmaf(a, b, c)); }
+[[nodiscard]] PERGRAD_HD inline double fma(double a, double b, double c) noexcept { return PERGRAD_ROUNDED(__fma_rn(a, b, c), __builtin_fma(a, b, c)); }
+/// a * b, never part of a contraction
+[[nodiscard]] PERGRAD_HD inline float multiply(float a, float b) noexcept { return PERGRAD_ROUNDED(__fmul_rn(a, b), fma(a, b, -0.0F)); }
+[[nodiscard]] PERGRAD_HD inline double multiply(double a, double b) noexcept { return PERGRAD_ROUNDED(__dmul_rn(a, b), fma(a, b, -0.0)); }
+[[nodiscard]] PERGRAD_HD inline float add(float a, float b) noexcept { return PERGRAD_ROUNDED(__fadd_rn(a, b), a + b); }
+[[nodiscard]] PERGRAD_HD inline double add(double a, double b) noexcept { return PERGRAD_ROUNDED(__dadd_rn(a, b), a + b); }
+[[nodiscard]] PERGRAD_HD inline float subtract(float a, float b) noexcept { return PERGRAD_ROUNDED(__fsub_rn(a, b), a - b); }
+[[nodiscard]] PERGRAD_HD inline double subtract(double a, double b) noexcept { return PERGRAD_ROUNDED(__dsub_rn(a, b), a - b); }
+[[nodiscard]] PERGRAD_HD inline float divide(float a, float b) noexcept { return PERGRAD_ROUNDED(__fdiv_rn(a, b), a / b); }
+[[nodiscard]] PERGRAD_HD inline double divide(double a, double b) noexcept { return PERGRAD_ROUNDED(__ddiv_rn(a, b), a / b); }
+[[nodiscard]] PERGRAD_HD inline float square_root(float x) noexcept { return PERGRAD_ROUNDED(__fsqrt_rn(x), __builtin_sqrtf(x)); }
+[[nodiscard]] PERGRAD_HD inline double square_root(double x) noexcept { return PERGRAD_ROUNDED(__dsqrt_rn(x), __builtin_sqrt(x)); }
+// clang-format on
+
+#undef PERGRAD_ROUNDED
+
+template <class Type>
+concept host_vector = std::is_same_v<Type, on_host::vector<float>> || std::is_same_v<Type, on_host::vector<double>>;
+
+/// Whether `fma` of vectors rounds once. Without such an instruction the target rounds product and sum apart, and no
+/// compiler can do otherwise.
+#if defined(__FMA__) || defined(__aarch64__)
+inline constexpr bool vectors_fuse = true;
+#else
+inline constexpr bool vectors_fuse = false;
+#endif
+
+template <host_vector Vector>
+[[nodiscard]] inline Vector fma(Vector a, Vector b, Vector c) noexcept {
+  constexpr bool is_float = std::is_same_v<Vector, on_host::vector<float>>;
+#if defined(__FMA__)
+  if constexpr (requires { __builtin_elementwise_fma(a, b, c); }) {  // clang's, of which newer ones have no other
+    return __builtin_elementwise_fma(a, b, c);
+  } else {
+#if defined(__AVX512F__)
+#if defined(__clang__)
+    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
+#else  // the same mask, signed
+    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+#endif
+    if constexpr (!is_float) return __builtin_ia32_vfmaddpd512_mask(a, b, c, 0xff, 4);
+#else
+    if constexpr (is_float) return __builtin_ia32_vfmaddps256(a, b, c);
+    if constexpr (!is_float) return __builtin_ia32_vfmaddpd256(a, b, c);
+#endif
+  }
+#elif defined(__aarch64__)
+  if constexpr (is_float) return vfmaq_f32(c, a, b);
+  if constexpr (!is_float) return vfmaq_f64(c, a, b);
+#else
+  static_cast<void>(is_float);
+  return a * b + c;
+#endif
+}
+// Of vectors a product may become part of a `subtract` behind it, but of none of the others: write that one as `fma`.
+template <host_vector Vector>
+[[nodiscard]] inline Vector multiply(Vector a, Vector b) noexcept {
+  return a * b;
+}
+template <host_vector Vector>
+[[nodiscard]] inline Vector subtract(Vector a, Vector b) noexcept {
+  return a - b;
+}
+template <host_vector Vector>
+[[nodiscard]] inline Vector divide(Vector a, Vector b) noexcept {
+  return a / b;
+}
+/// Of numbers that are not negative.
+template <host_vector Vector>
+[[nodiscard]] inline Vector square_root(Vector x) noexcept {
+  constexpr bool is_float = std::is_same_v<Vector, on_host::vector<float>>;
+  if constexpr (requires { __builtin_elementwise_sqrt(x); }) {  // clang's, of which newer ones have no other
+    return __builtin_elementwise_sqrt(x);
+  } else {
+#if defined(__AVX512F__) && defined(__clang__)
+    if constexpr (is_float) return __builtin_ia32_sqrtps512(x, 4);
+    if constexpr (!is_float) return __builtin_ia32_sqrtpd512(x, 4);
+#elif defined(__AVX512F__)
+    if constexpr (is_float) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
+    if constexpr (!is_float) return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4);
+#elif defined(__AVX__)
+    if constexpr (is_float) return __builtin_ia32_sqrtps256(x);
+    if constexpr (!is_float) return __builtin_ia32_sqrtpd256(x);
+#elif defined(__SSE2__)
+    if constexpr (is_float) return __builtin_ia32_sqrtps(x);
+    if constexpr (!is_float) return __builtin_ia32_sqrtpd(x);
+#elif defined(__aarch64__)
+    if constexpr (is_float) return vsqrtq_f32(x);
+    if constexpr (!is_float) return vsqrtq_f64(x);
+#else
+    for (std::size_t lane = 0; lane < sizeof x / sizeof x[0]; ++lane) {
+      if constexpr (is_float) x[lane] = __builtin_sqrtf(x[lane]);
+      if constexpr (!is_float) x[lane] = __builtin_sqrt(x[lane]);
+    }
+    return x;
+#endif
+  }
+}
+
+}  // namespace pergrad::inline v0_1::rounded
+
+namespace pergrad::inline v0_1::rules {
+
+template <class Scalar>
+struct sgd_rule {
+  Scalar step;  ///< rate times the gradient's public factor
+
+  template <class Value>
+  PERGRAD_HD void operator()(Value gradient, Value& parameter) const noexcept {
+    parameter = rounded::fma(math::splat<Value>(-step), gradient, parameter);
+  }
+};
+
+template <class Scalar>
+struct momentum_rule {
+  Scalar factor;  ///< the gradient's
+  Scalar rate;
+  Scalar momentum;
+
+  template <class Value>
+  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& velocity) const noexcept {
+    velocity =
+        rounded::fma(math::splat<Value>(momentum), velocity, rounded::multiply(math::splat<Value>(factor), gradient));
+    parameter = rounded::fma(math::splat<Value>(-rate), velocity, parameter);
+  }
+};
+
+template <class Scalar>
+struct adam_rule {
+  Scalar factor;  ///< the gradient's
+  Scalar rate;    ///< over 1 - b1^t
+  Scalar beta1;
+  Scalar rest1;  ///< 1 - b1, rounded once
+  Scalar beta2;
+  Scalar rest2;
+  Scalar correction;  ///< 1 / sqrt(1 - b2^t)
+  Scalar stability;
+
+  template <class Value>
+  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
+    const Value value = rounded::multiply(math::splat<Value>(factor), gradient);
+    first = rounded::fma(math::splat<Value>(beta1), first, rounded::multiply(math::splat<Value>(rest1), value));
+    second = rounded::fma(math::splat<Value>(beta2), second,
+                          rounded::multiply(rounded::multiply(math::splat<Value>(rest2), value), value));
+    const Value denominator =
+        rounded::fma(rounded::square_root(second), math::splat<Value>(correction), math::splat<Value>(stability));
+    parameter =
+        rounded::subtract(parameter, rounded::divide(rounded::multiply(math::splat<Value>(rate), first), denominator));
+  }
+};
+
+/// rate / (1 - b1^t) and 1 / sqrt(1 - b2^t) of step t = 1, 2, ...
+struct adam_bias {
+  double rate;
+  double correction;
+};
+[[nodiscard]] inline adam_bias adam_bias_at(std::uint64_t step, double rate, double beta1, double beta2) {
+  const auto count = static_cast<double>(step);
+  return {rate / (1 - std::pow(beta1, count)), 1 / std::sqrt(1 - std::pow(beta2, count))};
+}
+
+/// Adam's rule with constants that are rounded once, from double: 1 - 0.999F would be off by 1e-5.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline adam_rule<Scalar> make_adam(double rate, double correction, double beta1, double beta2,
+                                                            double stability, double factor) noexcept {
+  return {static_cast<Scalar>(factor),     static_cast<Scalar>(rate),
+          static_cast<Scalar>(beta1),      static_cast<Scalar>(rounded::subtract(1.0, beta1)),
+          static_cast<Scalar>(beta2),      static_cast<Scalar>(rounded::subtract(1.0, beta2)),
+          static_cast<Scalar>(correction), static_cast<Scalar>(stability)};
+}
+
+}  // namespace pergrad::inline v0_1::rules
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+inline void require_momentum(double momentum) {
+  if (momentum >= 0 && momentum < 1) return;
+  throw_invalid_argument({"pergrad: sgd: momentum must be in [0, 1), got ", momentum});
+}
+
+}  // namespace detail
+
+/// Plain or heavy-ball SGD; with momentum 0 it keeps no state.
+template <class Network>
+class sgd : public optimizer_steps<sgd<Network>, Network> {
+ public:
+  using scalar = typename Network::scalar;
+  /// Throws std::invalid_argument unless 0 <= momentum < 1.
+  explicit sgd(learning_rate rate, double momentum = 0) : rate_{rate.value()}, momentum_{momentum} {
+    detail::require_momentum(momentum);
+    if (momentum > 0) velocity_ = {Network::parameter_count, "an optimizer's velocity"};
+  }
+
+  /// Of all steps from now on: for schedules. A rate must not be computed from records.
+  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
+
+ private:
+  friend struct optimizer_access;
+  // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
+  // their names, and a count of steps or null.
+  friend struct detail::checkpoint_access;
+  static constexpr std::array<const char*, 1> state_names{"momentum_buffer"};  // PyTorch's
+  [[nodiscard]] const char* kind() const noexcept { return momentum_ > 0 ? "sgd with momentum" : "sgd"; }
+  [[nodiscard]] std::array<std::span<scalar>, 1> state() noexcept { return {velocity_.span()}; }
+  [[nodiscard]] std::uint64_t* count() noexcept { return nullptr; }
+  [[nodiscard]] auto begin(Network& network, double scale) {
+    scalar* const w = network.parameters().data();
+    const rules::sgd_rule<scalar> plain{static_cast<scalar>(rate_ * scale)};
+    const rules::momentum_rule<scalar> heavy{static_cast<scalar>(scale), static_cast<scalar>(rate_),
+                                             static_cast<scalar>(momentum_)};
+    return [with = detail::update_by(heavy, w, velocity_.data()), without = detail::update_by(plain, w),
+            is_heavy = momentum_ > 0](std::size_t first, const scalar* gradient, std::size_t size) {
+      is_heavy ? with(first, gradient, size) : without(first, gradient, size);
+    };
+  }
+
+  double rate_;
+  double momentum_;
+  detail::aligned_buffer<scalar> velocity_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/optim/adam.hpp - Adam (Kingma & Ba 2015, arXiv:1412.6980); on a noised gradient it is DP-Adam
+//
+//   m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  w <- w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) +
+//   stability)
+
+namespace pergrad::inline v0_1 {
+
+/// Adam's constants, with PyTorch's defaults.
+struct adam_options {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double stability = 1e-8;
+};
+
+namespace detail {
+
+inline void require_adam_options(const adam_options& options) {
+  const auto fraction = [](double beta) { return beta >= 0 && beta < 1; };
+  if (!fraction(options.beta1) || !fraction(options.beta2) || !(options.stability > 0)) {
+    throw std::invalid_argument("pergrad: adam: betas must be in [0, 1) and stability above 0");
+  }
+}
+
+}  // namespace detail
+
+/// `torch.optim.Adam` without weight decay.
+template <class Network>
+class adam : public optimizer_steps<adam<Network>, Network> {
+ public:
+  using scalar = typename Network::scalar;
+  /// Throws std::invalid_argument unless 0 <= beta < 1 and stability > 0.
+  explicit adam(learning_rate rate, adam_options options = {})
+      : rate_{rate.value()},
+        options_{options},
+        first_{Network::parameter_count, "an optimizer's first moment"},
+        second_{Network::parameter_count, "an optimizer's second moment"} {
+    detail::require_adam_options(options);
+  }
+
+  /// Of all steps from now on: for schedules. A rate must not be computed from records.
+  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
+
+ private:
+  friend struct optimizer_access;
+  // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
+  // their names, and a count of steps or null.
+  friend struct detail::checkpoint_access;
+  static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
+  [[nodiscard]] const char* kind() const noexcept { return "adam"; }
+  [[nodiscard]] std::array<std::span<scalar>, 2> state() noexcept { return {first_.span(), second_.span()}; }
+  [[nodiscard]] std::uint64_t* count() noexcept { return &steps_; }
+  [[nodiscard]] auto begin(Network& network, double scale) {
+    ++steps_;
+    const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
+    return detail::update_by(
+        rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2, options_.stability, scale),
+        network.parameters().data(), first_.data(), second_.data());
+  }
+
+  double rate_;
+  adam_options options_;
+  detail::aligned_buffer<scalar> first_;
+  detail::aligned_buffer<scalar> second_;
+  std::uint64_t steps_ = 0;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/train/predict.hpp - records that the caller says are public, and a network's outputs for them
+
+namespace pergrad::inline v0_1 {
+
+/// Records that anybody may know, such as a test set: what is computed from them is no private value. That they are is
+/// a promise of whoever writes this; training records are not. Holds a view: a `dataset`, or the inputs of records in
+/// one contiguous array.
+template <class View>
+class public_records {
+ public:
+  template <class Records>
+  explicit constexpr public_records(const Records& records) : view_{records} {}
+  [[nodiscard]] constexpr const View& view() const noexcept { return view_; }
+
+ private:
+  View view_;
+};
+template <class Value, class Target>
+public_records(const dataset<Value, Target>&) -> public_records<dataset<Value, Target>>;
+template <detail::array Inputs>
+public_records(const Inputs& inputs)
+    -> public_records<std::span<std::remove_reference_t<decltype(*std::data(inputs))>>>;
+
+namespace detail {
+
+/// Asks nothing of the outputs.
+struct no_loss {
+  static constexpr bool on_device = true;
+  template <class Scalar>
+  using target = std::uint8_t;
+  [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
+  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.size() > 0; }
+  [[nodiscard]] static constexpr bool valid(shape /*output*/, std::span<const std::uint8_t> /*targets*/) noexcept {
+    return true;
+  }
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::uint8_t> targets,
+                                       std::span<Scalar> dy) noexcept {
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* /*y*/, std::size_t count,
+                                                  const std::uint8_t* /*targets*/, Scalar* dy) noexcept {
+    for (std::size_t i = 0; i < count; ++i) dy[i] = 0;
+    return 0;
+  }
+};
+
+/// f(gradients of some records, number of the first, how many), until all records had their turn.
+template <class Loss, class Executor, class Network, class Records, class Function>
+void in_chunks(const Executor& executor, const Network& network, const Records& records, const Function& f) {
+  constexpr std::size_t chunk = 1024;
+  tape<Network> tape{executor, max_batch{std::min(chunk, std::max<std::size_t>(1, records.size()))}};
+  std::vector<std::uint32_t> ids;
+  for (std::size_t first = 0; first < records.size(); first += chunk) {
+    ids.clear();
+    for (std::size_t i = first; i < std::min(first + chunk, records.size()); ++i) {
+      ids.push_back(static_cast<std::uint32_t>(i));
+    }
+    const batch<Network, Loss> samples{records, ids};
+    f(per_sample_gradients(network, Loss{}, samples, tape), first, ids.size());
+  }
+}
+
+}  // namespace detail
+
+namespace unprotected {
+
+/// The same for records of any kind: outputs for training records are private values.
+template <executor Executor, class Network>
+requires(!pergrad::detail::is_explained<Network>)
+    [[nodiscard]] std::vector<typename Network::scalar> predict(const Executor& executor, const Network& network,
+                                                                std::span<const typename Network::input_value> inputs,
+                                                                std::span<const std::uint32_t> lengths = {}) {
+  using value = typename Network::input_value;
+  constexpr std::size_t width = Network::output_shape.size();
+  const std::vector<std::uint8_t> no_targets(inputs.size() / Network::input_shape.size());
+  const dataset<value, std::uint8_t> records{inputs, no_targets, Network::input_shape, 1, lengths};
+  std::vector<typename Network::scalar> found(records.size() * width);
+  pergrad::detail::in_chunks<pergrad::detail::no_loss>(
+      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
+        const auto here = std::span{found}.subspan(first * width, count * width);
+        unprotected::evaluate_into(executor, here, outputs(gradients));
+      });
+  return found;
+}
+
+}  // namespace unprotected
+
+/// Outputs `[records][output shape]` of a network in evaluation, for any number of records that are public and lie one
+/// after the other in an array of inputs; `lengths`: one a record where they vary. Allocates. Throws
+/// std::invalid_argument or std::out_of_range as `dataset` does.
+template <executor Executor, class Network, class Inputs>
+requires(!detail::is_explained<Network>)
+    [[nodiscard]] std::vector<typename Network::scalar> predict(const Executor& executor, const Network& network,
+                                                                const public_records<Inputs>& inputs,
+                                                                std::span<const std::uint32_t> lengths = {}) {
+  return unprotected::predict(executor, network, inputs.view(), lengths);
+}
+/// Of inputs that nobody says are public, and of a network that is explained to be wrong.
+template <executor Executor, class Network, class Inputs>
+[[nodiscard]] std::vector<float> predict(const Executor& /*executor*/, const Network& /*network*/,
+                                         const Inputs& /*inputs*/, std::span<const std::uint32_t> /*lengths*/ = {}) {
+  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Inputs>{});
+  return {};
+}
+/// Without an executor: one error that says so.
+template <class First, class... Rest>
+requires(!executor<First>) [[nodiscard]] std::vector<float> predict(const First& /*first*/, const Rest&... /*rest*/) {
+  static_cast<void>(error::needs_an_executor<error::function::predict, First>{});
+  return {};
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/train/private_loop.hpp - a private training loop by hand, as safe as the trainer
+//
+//   while (loop.within_budget()) {
+//     auto step = loop.begin(records);                                    // into the ledger, then the draw
+//     while (step.next()) {                                               // physical batches
+//       const auto g = step.gradients();
+//       pg::evaluate_into(exec, accumulate(step, sum(clip(g, bound))));   // any expression that is clipped to the
+//       bound
+//     }
+//     optimizer.step(exec, net, std::move(step));                         // noise once; or evaluate_into(exec, update,
+//     ...)
+//   }
+//
+// A loop ties sampler, batch, clip bound, noise and ledger into one value. A step is a token: it cannot be copied,
+// every physical batch goes into its sum exactly once, clipped to the bound that the ledger counts, and what consumes
+// it draws the noise. What is left to the program is what costs no privacy: how gradients are clipped, what else is
+// looked at, and what becomes of what was released.
+
+// pergrad/train/dp_sgd_options.hpp - what the trainer is told, what it tells about a step, and what it refuses
+
+#include <string>
+
 // pergrad/privacy/accounting/budget.hpp - the guard that refuses the step which would exceed the privacy budget.
 //
 // A step is entered in the ledger before its noise is drawn, and only if the total including it keeps to the budget.
@@ -10917,6 +11570,1932 @@ class privacy_accountant {
 
 }  // namespace pergrad::inline v0_1
 
+namespace pergrad::inline v0_1 {
+
+/// How the noised gradient becomes an update.
+enum class optimizer_kind { sgd, adam };
+/// What bounds a sample's share.
+enum class clipping_kind { flat, per_layer, automatic, per_group };
+
+/// An option that may be missing, and is set to a value of its type: what else is given is an error that says so.
+template <class Value>
+struct option : std::optional<Value> {
+  using std::optional<Value>::optional;
+  option() = default;
+  template <class Given>
+  requires(!std::is_convertible_v<Given, std::optional<Value>>)
+      // NOLINTNEXTLINE(google-explicit-constructor): explains
+      option(const Given& /*given*/) {
+    static_cast<void>(error::option_of_another_type<Value, Given>{});
+  }
+  template <class Given = Value>
+  option& operator=(Given&& given) {
+    if constexpr (std::is_convertible_v<Given, std::optional<Value>>) {
+      std::optional<Value>::operator=(std::forward<Given>(given));
+    } else {
+      static_cast<void>(error::option_of_another_type<Value, std::remove_cvref_t<Given>>{});
+    }
+    return *this;
+  }
+};
+
+/// What every private run is told: `private_loop`, and `dp_sgd`, which adds to it. Those without a default must be set;
+/// a constructor names the first that is not.
+struct private_options {
+  option<l2_clip_norm> clip;             ///< C, the most that one record can add to a sum
+  option<noise_multiplier> noise;        ///< sigma; the noise's standard deviation is sigma times sensitivity
+  option<poisson_sampling> sampling;     ///< how records enter a batch, and what that costs
+  option<expected_batch_size> divisor;   ///< a public constant, never the drawn size
+  pergrad::max_batch max_batch{256};     ///< records a chunk; changes memory and rounding, not privacy
+  option<record_capacity> capacity;      ///< records a sum is made for; from the divisor unless it is given
+  option<privacy_budget> budget;         ///< steps beyond it are refused; room for one is required
+  run_plan plan = run_plan::beforehand;  ///< when noise, sampling and the end of the run are chosen
+};
+
+/// Options of `dp_sgd`.
+struct dp_sgd_options : private_options {
+  option<pergrad::learning_rate> learning_rate;  ///< of the first step; see `set_learning_rate`
+  clipping_kind clipping = clipping_kind::flat;
+  std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
+  optimizer_kind optimizer = optimizer_kind::sgd;
+  double momentum = 0;           ///< of sgd
+  adam_options adam{};           ///< of adam
+  bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
+};
+
+/// Private values of one step: for debugging, never for release.
+struct step_metrics {
+  std::size_t batch_size = 0;
+  double mean_loss = 0;        ///< over the batch; NaN if it was empty
+  double mean_norm = 0;        ///< of the unclipped gradients that are finite
+  std::size_t clipped = 0;     ///< samples whose norm is above C; of per_group, above sqrt(sum C_k²)
+  std::size_t non_finite = 0;  ///< samples that were left out: no finite gradient, or no valid record any more
+};
+
+namespace detail {
+
+inline void require_option(bool given, const char* name) {
+  if (!given) throw std::invalid_argument(std::string{"pergrad: private training: the option "} + name + " is not set");
+}
+[[noreturn]] inline void refuse_training(const std::string& what) {
+  throw std::invalid_argument("pergrad: private training: " + what);
+}
+
+/// Throws std::invalid_argument naming the first option that is missing but for `clip`. What single numbers may be is
+/// said where they are used. A run without noise is for generators that are not private.
+inline const private_options& checked_options(const private_options& options, bool is_private) {
+  require_option(options.noise.has_value(), "noise");
+  if (is_private && options.noise->value() == 0) {
+    refuse_training("the option noise is 0, which protects nobody: train without privacy with unprotected::step");
+  }
+  require_option(options.sampling.has_value(), "sampling");
+  require_option(options.divisor.has_value(), "divisor");
+  if (options.max_batch.count == 0) refuse_training("max_batch must be at least 1");
+  return options;
+}
+/// The same for a trainer, and for options that are not for its kind of clipping; `groups` are the network's clipping
+/// groups.
+inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std::size_t groups) {
+  if (options.clipping == clipping_kind::per_group) {
+    if (options.clip) refuse_training("the option clip is not for clipping per group: group_bounds are its bounds");
+    require_option(!options.group_bounds.empty(), "group_bounds");
+    if (options.group_bounds.size() != groups) {
+      refuse_training("the option group_bounds has " + std::to_string(options.group_bounds.size()) +
+                      " bounds, the network has " + std::to_string(groups) + " clipping groups");
+    }
+  } else {
+    require_option(options.clip.has_value(), "clip");
+    if (!options.group_bounds.empty()) refuse_training("the option group_bounds is for clipping_kind::per_group only");
+  }
+  if (options.optimizer != optimizer_kind::sgd && options.momentum != 0) {
+    refuse_training("the option momentum is for optimizer_kind::sgd only: adam's is adam.beta1");
+  }
+  require_option(options.learning_rate.has_value(), "learning_rate");
+  return options;
+}
+
+/// Whether network and loss take this record. Shapes and counts of the records fit already.
+template <class Network, class Loss, class Records>
+[[nodiscard]] bool fits_the_trainer(const Records& records, std::size_t record) noexcept {
+  return records.is_valid(record) && Loss::valid(Network::output_shape, records.targets(record));
+}
+
+/// A loop that runs while the budget lasts would train nothing, and say nothing. What an earlier part of the run spent
+/// is not counted: a budget that is spent is no mistake.
+inline void require_room_for_a_step(const privacy_accountant& accountant, const sampled_gaussian_event& event) {
+  if (accountant.within(event)) return;
+  const privacy_budget& budget = *accountant.budget();
+  char text[240];
+  std::snprintf(text, sizeof text,
+                "pergrad: private training: the option budget allows no step: it is epsilon %.6g at delta %.6g, and "
+                "one step with "
+                "noise multiplier %.6g and sampling probability %.6g costs epsilon %.6g",
+                budget.max_epsilon.value(), budget.delta.value(), event.noise_multiplier, event.sampling_probability,
+                accountant.accountant().epsilon_after(event, 1, budget.delta));
+  throw std::invalid_argument(text);
+}
+
+/// What of this can be said of all records at once.
+inline void require_fitting_counts(std::size_t records, std::size_t targets, std::size_t targets_per_record) {
+  if (records > std::numeric_limits<std::uint32_t>::max()) refuse_training("more than 2^32 - 1 records");
+  if (targets != records * targets_per_record) {
+    refuse_training(std::to_string(targets) + " targets for " + std::to_string(records) + " records, the loss takes " +
+                    std::to_string(targets_per_record) + " a record");
+  }
+}
+/// Throws std::invalid_argument that says which record, or what about all of them, network and loss do not take.
+template <class Network, class Loss, class Records>
+void require_fit_for_training(const Records& records) {
+  require_fit(records.input_shape(), Network::input_shape, "private training");
+  require_fitting_counts(records.size(), records.targets().size(), Loss::target_count(Network::output_shape));
+  for (std::size_t record = 0; record < records.size(); ++record) {
+    records.require_valid(record);
+    if (!fits_the_trainer<Network, Loss>(records, record)) {
+      throw_bad_target<Loss>("private training", record, Network::output_shape, records.targets(record));
+    }
+  }
+}
+
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1
+// pergrad/train/private_run.hpp - sampling and accounting of a run, which cannot part: what a trainer and a loop by
+// hand have in common
+//
+// A step is entered in the ledger before any of its records is drawn. Records are drawn window by window, so that no
+// memory grows with the data set; they come out in physical batches of at most `max_batch`.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+struct checkpoint_access;
+
+/// The records of one step, in the order of the data set.
+class drawn_records {
+ public:
+  using sampling_stream = secret_stream<randomness::sampling>;
+  explicit drawn_records(std::size_t max_batch) { records_.reserve(max_batch); }
+
+  /// Begins a step on a data set of so many records.
+  void begin(const poisson_sampling& sampling, const sampling_stream& stream, std::uint64_t record_count) noexcept {
+    sampling_ = &sampling;
+    stream_ = stream;
+    record_count_ = record_count;
+    next_window_ = 0;
+    word_ = 0;
+    words_ = 0;
+    rest_ = 0;
+    records_.clear();
+  }
+  /// The next physical batch, once all threads have looked for it; empty behind the last one. Records for which
+  /// fits(record) is false are left out and told to `left_out`.
+  template <class Fits, class LeftOut>
+  std::span<const std::uint32_t> next(const thread_pool& pool, const Fits& fits, const LeftOut& left_out) {
+    records_.clear();
+    while (records_.size() < records_.capacity()) {
+      if (rest_ == 0 && !next_word(pool)) break;
+      const std::uint64_t record = first_ + 64 * word_ + static_cast<std::uint64_t>(std::countr_zero(rest_));
+      rest_ &= rest_ - 1;
+      if (record >= record_count_) continue;
+      if (fits(record)) {
+        records_.push_back(static_cast<std::uint32_t>(record));
+      } else {
+        left_out();
+      }
+    }
+    return {records_.data(), records_.size()};
+  }
+
+ private:
+  /// The next 64 records of which any is drawn; false behind the last ones.
+  [[gnu::noinline]] bool next_word(const thread_pool& pool) {
+    while (true) {
+      while (++word_ < words_) {
+        rest_ = bits_[word_];
+        if (rest_ != 0) return true;
+      }
+      if (next_window_ >= record_count_) return false;
+      mark_window(pool);
+      word_ = ~std::size_t{0};
+    }
+  }
+  void mark_window(const thread_pool& pool) {
+    constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
+    first_ = next_window_;
+    const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), record_count_ - first_);
+    const std::uint64_t tasks = (count + share - 1) / share;
+    pool.parallel(tasks, [&](std::size_t task, std::size_t) {
+      sampling_->mark(stream_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
+    });
+    words_ = tasks * share / 64;
+    next_window_ += 64 * bits_.size();
+  }
+
+  const poisson_sampling* sampling_ = nullptr;
+  sampling_stream stream_;
+  std::uint64_t record_count_ = 0;
+  std::uint64_t next_window_ = 0;           ///< the first record that nobody has looked at
+  std::uint64_t first_ = 0;                 ///< of the window
+  std::array<std::uint64_t, 1024> bits_{};  ///< one bit a record of the window
+  std::size_t words_ = 0;                   ///< of the window
+  std::size_t word_ = 0;
+  std::uint64_t rest_ = 0;  ///< bits of the word that are still to be visited
+  std::vector<std::uint32_t> records_;
+};
+
+/// How many records a step's sum is made for, by public numbers: far more than are ever drawn if the expected batch
+/// size is what it says; fewer where only so few are added up in floating point. Physical batches have nothing to do
+/// with it, as noise is scaled by it.
+template <class Scalar>
+[[nodiscard]] record_capacity capacity_for(const private_options& options) {
+  if (options.capacity) return *options.capacity;
+  const float_environment proven;
+  constexpr std::size_t granule = 256;
+  const double expected = std::min(options.divisor->value(), 0x1p31);
+  const auto records = static_cast<std::size_t>(expected + 6 * std::sqrt(expected)) + 16;
+  std::size_t enough = (records + granule - 1) / granule * granule;
+  while (summation::of<Scalar>(enough).capacity == 0 && static_cast<double>(enough - granule) >= expected) {
+    enough -= granule;
+  }
+  return {enough};
+}
+/// Options with a capacity, and with physical batches no larger than that; with a capacity of 0 all records are added
+/// up as integers, and of any number. Throws std::invalid_argument as `checked_options` does.
+template <class Scalar, class Options>
+[[nodiscard]] Options settled(Options options, bool is_private) {
+  checked_options(static_cast<const private_options&>(options), is_private);
+  const record_capacity capacity = capacity_for<Scalar>(options);
+  options.capacity = capacity;
+  if (capacity.count > 0) options.max_batch.count = std::min(options.max_batch.count, capacity.count);
+  return options;
+}
+
+/// The ledger of a run and the records of a step: all of a private run that does not know its network.
+class private_run {
+ public:
+  /// Would one more step keep to the budget? Always true without one.
+  [[nodiscard]] bool within_budget() const { return accountant_.within(event_); }
+  /// Steps taken, each with its noise.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
+  /// Privacy spent so far at `delta`, for neighbours that differ by adding or removing one record.
+  [[nodiscard]] double epsilon(pergrad::delta delta) const { return accountant_.epsilon(delta); }
+  [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
+
+ private:
+  // Named, and nothing is protected: who derives from this draws nothing.
+  template <class Network, class Loss, executor Executor>
+  friend class dp_sgd_base;
+  template <class Network, class Loss, random_generator Generator, executor Executor>
+  friend class pergrad::dp_sgd;
+  template <class Network, class Loss, random_generator Generator, executor Executor>
+  friend class pergrad::private_loop;
+  friend struct checkpoint_access;
+
+  /// `options` are settled.
+  [[gnu::noinline]] explicit private_run(const private_options& options)
+      : sampling_{*options.sampling},
+        accountant_{options.budget, options.plan},
+        event_{sampling_.event(*options.noise)},
+        drawn_{options.max_batch.count} {}
+  /// The last part of construction: `sensitivity` is known from the options' clipping. Throws std::invalid_argument for
+  /// noise that the largest number of the network's type cannot hold, and for a budget that allows no step.
+  [[gnu::noinline]] void take(double sensitivity, double largest) {
+    sensitivity_ = sensitivity;
+    const double deviation = event_.noise_multiplier * sensitivity_;
+    if (!(deviation <= largest)) {
+      refuse_training("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
+    }
+    accountant_.prepare(event_);
+    require_room_for_a_step(accountant_, event_);
+  }
+
+  /// Enters a step in the ledger, or refuses it; then its draws may begin.
+  template <class Generator>
+  std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
+    accountant_.spend(event_);
+    const std::uint64_t step = generator.next_step();
+    drawn_.begin(sampling_, generator.template stream<randomness::sampling>(step), record_count);
+    return step;
+  }
+  /// The step's randomness inside layers.
+  template <class Generator>
+  [[nodiscard]] static layer_randomness inside_layers(const Generator& generator, std::uint64_t step) {
+    return layer_randomness{generator.template stream<randomness::layers>(step)};
+  }
+  /// The next step's noise, for a device: it is used up.
+  template <class Generator>
+  [[nodiscard]] static secret_stream<randomness::noise> next_noise(Generator& generator) {
+    return generator.template stream<randomness::noise>(generator.next_step());
+  }
+
+  poisson_sampling sampling_;
+  privacy_accountant accountant_;
+  sampled_gaussian_event event_;
+  double sensitivity_ = 0;  ///< of every sum
+  drawn_records drawn_;
+};
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+template <class Network, class Loss, random_generator Generator, executor Executor>
+class private_loop;
+namespace detail {
+struct checkpoint_access;
+}
+
+/// One step of a `private_loop`: its records, in physical batches, and its sum. Movable, not copyable; a loop has one
+/// at a time, and one that is given up ends with its destructor. The step is in the ledger, whatever becomes of it.
+/// Behind a release or a move, and once the loop is gone, each function throws std::logic_error.
+template <class Loop>
+class private_step {
+ public:
+  using network_type = typename Loop::network_type;
+  using loss_type = typename Loop::loss_type;
+  using generator_type = typename Loop::generator_type;
+
+  private_step(private_step&& other) noexcept { take_over(other); }
+  private_step& operator=(private_step&& other) noexcept {
+    if (this != &other) {
+      end();
+      take_over(other);
+    }
+    return *this;
+  }
+  private_step(const private_step&) = delete;
+  private_step& operator=(const private_step&) = delete;
+  ~private_step() { end(); }
+
+  /// Goes on to the next physical batch; false behind the last one. How many there are, and how large, are private
+  /// values. Throws std::logic_error if the batch before is not in the sum yet.
+  [[nodiscard]] bool next() { return loop().next_batch(); }
+  /// The lazy per-sample gradients of this physical batch, with the step's randomness inside layers.
+  [[nodiscard]] auto gradients() { return loop().gradients(); }
+
+ private:
+  template <class, class, random_generator, executor>
+  friend class private_loop;
+  template <class Sum, class Net, class Step>
+  friend class detail::chunk_of_step;
+  template <class, class>
+  friend class optimizer_steps;
+  template <executor Executor, class Network, class AnyLoop>
+  friend void evaluate_into(const Executor& executor, released_gradient<Network, AnyLoop::is_private>& update,
+                            private_step<AnyLoop>&& step);
+
+  explicit private_step(Loop& loop) noexcept : loop_{&loop} { loop.under_way_ = this; }
+  void take_over(private_step& other) noexcept {
+    loop_ = std::exchange(other.loop_, nullptr);
+    if (loop_ != nullptr) loop_->under_way_ = this;
+  }
+  void end() noexcept {
+    if (loop_ != nullptr) loop_->under_way_ = nullptr;
+    loop_ = nullptr;
+  }
+  [[nodiscard]] Loop& loop() const {
+    if (loop_ == nullptr) {
+      throw std::logic_error(
+          "pergrad: a private_step was used after it was moved from or released, or without its loop");
+    }
+    return *loop_;
+  }
+  [[nodiscard]] auto& total() const { return loop().total_; }
+  void admit(const auto* samples) const { loop().admit(samples); }
+  void is_in_the_sum() const { loop().state_ = Loop::batch_state::in_the_sum; }
+  [[nodiscard]] expected_batch_size divisor() const { return *loop().options_.divisor; }
+  /// The step's sum with its noise, once. Throws std::logic_error before all of its batches are in the sum.
+  [[nodiscard]] noised_total<network_type, generator_type> consumed() && {
+    Loop& from = loop();
+    if (from.state_ != Loop::batch_state::none_left) {
+      throw std::logic_error("pergrad: private_step: released before next() has said that no batch is left");
+    }
+    end();
+    return {&from.total_, {*from.options_.noise, &from.generator_}};
+  }
+
+  Loop* loop_ = nullptr;
+};
+
+/// A private training loop of one network. Refers to the executor and the network; a step allocates nothing. Options:
+/// as `private_options` says.
+template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
+class private_loop : private detail::private_run {
+  using base = detail::private_run;
+
+ public:
+  using network_type = Network;
+  using loss_type = Loss;
+  using generator_type = Generator;
+  using scalar = typename Network::scalar;
+  using input_value = typename Network::input_value;
+  using target = target_of<Loss, scalar>;
+  using step_type = private_step<private_loop>;
+  /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
+  static constexpr bool is_private = Generator::is_private;
+  using base::accountant;
+  using base::epsilon;
+  using base::steps;
+  using base::within_budget;
+
+  /// Throws std::invalid_argument naming an option that is missing or out of range, or a budget that is less than what
+  /// one step costs.
+  private_loop(const Executor& executor, const Network& network, Loss loss, const private_options& chosen,
+               Generator generator = Generator{})
+      : private_loop{detail::settled<scalar>(chosen, is_private), executor, network, loss, std::move(generator)} {}
+  private_loop(const private_loop&) = delete;
+  private_loop& operator=(const private_loop&) = delete;
+  ~private_loop() {
+    if (under_way_ != nullptr) under_way_->loop_ = nullptr;
+  }
+
+  /// Enters a step in the ledger, then draws its records: each with the same probability, independently. Throws
+  /// budget_exhausted if it would exceed the budget, std::invalid_argument for records that do not fit the network or
+  /// the loss, std::logic_error while another step is under way; nothing is changed then. As in `dp_sgd::step`, all
+  /// records are looked at when the loop sees them first, and one that fits no more when it is drawn is left out.
+  [[nodiscard]] step_type begin(const dataset<input_value, target>& records) {
+    if (under_way_ != nullptr) {
+      throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
+    }
+    if (!records_ || !records_->same_view(records)) {
+      records_.reset();
+      detail::require_fit_for_training<Network, Loss>(records);
+      records_ = records;
+    }
+    const std::uint64_t step = spend_and_draw(generator_, records.size());
+    randomness_ = base::inside_layers(generator_, step);
+    total_.clear();
+    detail::total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
+    batch_.reset();
+    state_ = batch_state::in_the_sum;
+    return step_type{*this};
+  }
+
+ private:
+  template <class>
+  friend class private_step;
+  friend struct detail::checkpoint_access;
+  enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
+
+  private_loop(const private_options& options, const Executor& executor, const Network& network, Loss loss,
+               Generator generator)
+      : base{options},
+        options_{options},
+        executor_{&executor},
+        network_{&network},
+        loss_{loss},
+        tape_{executor, options.max_batch},
+        total_{executor, *options.capacity},
+        generator_{std::move(generator)} {
+    detail::require_option(options.clip.has_value(), "clip");
+    take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
+  }
+
+  [[nodiscard]] bool next_batch() {
+    if (state_ == batch_state::waiting) {
+      throw std::logic_error("pergrad: private_step: accumulate(step, sum(clip(step.gradients(), bound))) is missing");
+    }
+    const auto drawn = drawn_.next(
+        executor_->pool(),
+        [&](std::uint64_t record) { return detail::fits_the_trainer<Network, Loss>(*records_, record); }, [] {});
+    if (drawn.empty()) {
+      batch_.reset();
+      state_ = batch_state::none_left;
+      return false;
+    }
+    batch_.emplace(*records_, drawn);
+    state_ = batch_state::waiting;
+    return true;
+  }
+  [[nodiscard]] auto gradients() {
+    if (!batch_) throw std::logic_error("pergrad: private_step: next() comes first, and says whether there is a batch");
+    return per_sample_gradients(*network_, loss_, *batch_, tape_).with(randomness_);
+  }
+  /// Throws std::logic_error unless these gradients are those of the batch that waits.
+  void admit(const batch<Network, Loss>* samples) {
+    if (!batch_ || samples != &*batch_ || state_ != batch_state::waiting) {
+      throw std::logic_error(
+          "pergrad: private_step: each physical batch goes into the sum once, as step.gradients() gives it");
+    }
+  }
+
+  private_options options_;
+  const Executor* executor_;
+  const Network* network_;
+  [[no_unique_address]] Loss loss_;
+  tape<Network> tape_;
+  bounded_total<Network> total_;
+  layer_randomness randomness_;
+  std::optional<dataset<input_value, target>> records_;
+  std::optional<batch<Network, Loss>> batch_;
+  batch_state state_ = batch_state::none_left;
+  step_type* under_way_ = nullptr;
+  Generator generator_;
+};
+
+/// Of a network or a loss that is explained to be wrong.
+template <class Network, class Loss, random_generator Generator, executor Executor>
+requires detail::cannot_be_trained<Network, Loss>
+class private_loop<Network, Loss, Generator, Executor> : public error::stand_in<typename Network::scalar> {
+  static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
+  static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
+
+ public:
+  static constexpr bool is_private = Generator::is_private;
+  template <class... Any>
+  explicit private_loop(const Any&...) noexcept {}
+};
+
+template <executor Executor, class Network, class Loss>
+private_loop(const Executor&, const Network&, Loss, const private_options&)
+    -> private_loop<Network, Loss, os_keyed_generator, Executor>;
+
+/// It names its executor first: one error that says so.
+template <class First, class... Rest>
+requires(!executor<First>) private_loop(const First&, const Rest&...)
+->private_loop<error::wrong_network<error::needs_an_executor<error::function::private_loop, First>, float>, void>;
+
+/// Releases a step into a private gradient: its noise is drawn, and the step is used up. Throws what the generator
+/// throws, and std::logic_error before all of its physical batches are in the sum.
+template <executor Executor, class Network, class Loop>
+void evaluate_into(const Executor& executor, released_gradient<Network, Loop::is_private>& update,
+                   private_step<Loop>&& step) {
+  detail::total_release::into(executor, update, std::move(step).consumed());
+}
+template <executor Executor, class Network, bool IsPrivate, class Loop>
+void evaluate_into(const Executor& /*executor*/, released_gradient<Network, IsPrivate>& /*update*/,
+                   const private_step<Loop>& /*step*/) {
+  static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/train/dp_sgd.hpp - differentially private training in which sampling, clipping, noise and accounting cannot
+// part
+//
+// One step (Abadi et al. 2016, arXiv:1607.00133): enter the step in the ledger or refuse it; draw every record with
+// probability q; add up clipped per-sample gradients in chunks that fit the tape; add noise once, also to an empty
+// batch; divide by the public constant; update. The ledger counts the event that this very sampler yields.
+
+#include <variant>
+
+// pergrad/train/dp_sgd_base.hpp - all of a trainer that does not know its source of noise
+//
+// A program that trains with a secret key or, for a test, with a seed has two types of trainers; what is here is
+// compiled once for both.
+
+// pergrad/train/step_by_verbs.hpp - a trainer's step made of the verbs that a program has too: for executors that need
+// nothing of their own
+
+// pergrad/train/step_notes.hpp - what a trainer notes of the records of its last step: private values, for
+// `unprotected::metrics`
+
+namespace pergrad::inline v0_1::detail {
+
+/// What a trainer notes of the records of its last step.
+template <class Scalar>
+class step_notes {
+ public:
+  /// Norms above `clip_norm` count as clipped.
+  step_notes(bool wanted, std::size_t max_batch, double clip_norm) : wanted_{wanted}, clip_norm_{clip_norm} {
+    losses_.resize(wanted ? max_batch : 0);
+    norms_.resize(wanted ? max_batch : 0);
+  }
+  [[nodiscard]] bool wanted() const noexcept { return wanted_; }
+  [[nodiscard]] const step_metrics& metrics() const noexcept { return metrics_; }
+  void begin() noexcept { metrics_ = {}; }
+  void end() noexcept {
+    if (!wanted_) return;
+    metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
+                                                  : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
+  }
+  void leave_out() noexcept {
+    if (!wanted_) return;
+    ++metrics_.batch_size;
+    ++metrics_.non_finite;
+    metrics_.mean_loss = std::numeric_limits<double>::quiet_NaN();
+  }
+  /// Room for those of a chunk.
+  [[nodiscard]] std::span<double> losses(std::size_t count) noexcept { return {losses_.data(), count}; }
+  [[nodiscard]] std::span<double> norms(std::size_t count) noexcept { return {norms_.data(), count}; }
+  /// Notes what lies there.
+  [[gnu::noinline]] void note(std::size_t count) noexcept {
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto finite_before = static_cast<double>(metrics_.batch_size - metrics_.non_finite);
+      ++metrics_.batch_size;
+      metrics_.mean_loss += losses_[i];
+      if (!is_finite_norm<Scalar>(norms_[i])) {
+        ++metrics_.non_finite;
+        continue;
+      }
+      metrics_.mean_norm += (norms_[i] - metrics_.mean_norm) / (finite_before + 1);
+      if (norms_[i] > clip_norm_) ++metrics_.clipped;
+    }
+  }
+
+ private:
+  bool wanted_;
+  double clip_norm_;
+  std::vector<double> losses_;
+  std::vector<double> norms_;
+  step_metrics metrics_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+/// The records of one step, and what goes with them.
+template <class Network, class Loss>
+struct step_records {
+  using scalar = typename Network::scalar;
+  const dataset<typename Network::input_value, target_of<Loss, scalar>>* records = nullptr;
+  void* source = nullptr;
+  std::span<const std::uint32_t> (*next_batch)(void* source) = nullptr;  ///< the next physical batch; empty behind them
+  layer_randomness randomness;
+  step_notes<scalar>* notes = nullptr;
+
+  [[nodiscard]] std::span<const std::uint32_t> next() const { return next_batch(source); }
+};
+
+/// f(the sum of these gradients, clipped as the options say).
+template <class Network, class Loss, class Function>
+auto with_clipped(const dp_sgd_options& options, const per_sample_gradient_leaf<Network, Loss>& gradients,
+                  Function&& f) {
+  switch (options.clipping) {
+    case clipping_kind::per_layer:
+      return f(sum(clip_per_layer(gradients, *options.clip)));
+    case clipping_kind::automatic:
+      return f(sum(normalise(gradients, *options.clip)));
+    case clipping_kind::per_group:
+      if constexpr ((clipping_groups<Network>) > 1) {
+        return f(sum(clip_per_group(gradients, options.group_bounds)));
+      } else {
+        return f(sum(clip(gradients, options.group_bounds.front())));  // one group is the whole
+      }
+    default:
+      return f(sum(clip(gradients, *options.clip)));
+  }
+}
+
+/// What a `dp_sgd` keeps on such an executor. Refers to the executor, the network and the tape.
+template <class Network, class Loss, executor Executor>
+class step_by_verbs {
+ public:
+  using scalar = typename Network::scalar;
+  /// Records are read where they lie.
+  static constexpr bool trains_on_a_copy = false;
+
+  step_by_verbs(const Executor& executor, Network& network, Loss loss, tape<Network>& tape,
+                const dp_sgd_options& options, double sensitivity)
+      : executor_{&executor},
+        network_{&network},
+        loss_{loss},
+        tape_{&tape},
+        options_{&options},
+        sensitivity_{sensitivity},
+        total_{executor, *options.capacity},
+        optimizer_{make_optimizer(options)} {}
+
+  void set_learning_rate(learning_rate rate) {
+    std::visit([&](auto& optimizer) { optimizer.set_learning_rate(rate); }, optimizer_);
+  }
+  void forget_records() noexcept {}
+
+  /// All of a step: clipped sums into a total, noise, update. What is released goes to `update`; zeros if
+  /// anything fails.
+  template <class Generator, class NextNoise>
+  void step(const step_records<Network, Loss>& records, const noise_of<Generator>& noise, const NextNoise& /*noise*/,
+            std::span<scalar> update) {
+    try {
+      total_.clear();
+      total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
+      add_chunks(records);
+      std::visit(
+          [&](auto& optimizer) {
+            total_release::of_total<Network>(executor_->pool(), total_, noise, 1, update.data(),
+                                             optimizer_access::beginning(optimizer, *network_, *options_->divisor));
+          },
+          optimizer_);
+    } catch (...) {  // nobody may take an earlier release for this one
+      std::fill(update.begin(), update.end(), scalar{0});
+      throw;
+    }
+  }
+  /// f(the optimizer), of a kind that options choose: for files.
+  template <class Function>
+  auto with_optimizer(Function&& f) {
+    return std::visit(std::forward<Function>(f), optimizer_);
+  }
+  /// Nothing is to be fetched: it is where the step was told to put it.
+  void fetch_update(std::span<scalar> /*to*/) const noexcept {}
+
+ private:
+  using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
+  [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
+    if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
+    return sgd<Network>{*options.learning_rate, options.momentum};
+  }
+
+  [[gnu::noinline]] void add_chunks(const step_records<Network, Loss>& records) {
+    for (auto drawn = records.next(); !drawn.empty(); drawn = records.next()) {
+      const batch<Network, Loss> chunk{*records.records, drawn};
+      const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness);
+      with_clipped(*options_, gradients_of_chunk, [&](const auto& sum) {
+        step_notes<scalar>& notes = *records.notes;
+        if (!notes.wanted()) {
+          evaluate_into(*executor_, accumulate(total_, sum));
+          return;
+        }
+        const auto gradients = sum.leaf();
+        unprotected::evaluate_into(*executor_, accumulate(total_, sum),
+                                   assign(notes.losses(chunk.size()), pergrad::losses(gradients)),
+                                   assign(notes.norms(chunk.size()), l2_norms(gradients)));
+        notes.note(chunk.size());
+      });
+    }
+  }
+
+  const Executor* executor_;
+  Network* network_;
+  [[no_unique_address]] Loss loss_;
+  tape<Network>* tape_;
+  const dp_sgd_options* options_;
+  double sensitivity_;
+  bounded_total<Network> total_;  ///< of a step
+  any_optimizer optimizer_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+template <class Network, class Loss, executor Executor>
+class dp_sgd_base : public private_run {
+ public:
+  using scalar = typename Network::scalar;
+  using input_value = typename Network::input_value;
+  using target = target_of<Loss, scalar>;
+  /// What the executor keeps of a run and does in a step.
+  using executor_trainer = typename Executor::template trainer<Network, Loss>;
+
+  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options, bool is_private)
+      : dp_sgd_base{executor, network, loss,
+                    settled<scalar>(checked_options(options, clipping_groups<Network>), is_private)} {}
+  dp_sgd_base(const dp_sgd_base&) = delete;
+  dp_sgd_base& operator=(const dp_sgd_base&) = delete;
+  ~dp_sgd_base() = default;
+
+  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
+
+  /// Of all steps from now on: for schedules. Costs no privacy as long as it is not computed from records: of the
+  /// number of steps, say.
+  void set_learning_rate(learning_rate rate) {
+    options_.learning_rate = rate;
+    trainer_->set_learning_rate(rate);
+  }
+  /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
+  /// and a device copies them again. Needed on a device, which trains on its copy; on the host each step reads the
+  /// memory anyway.
+  void records_changed() noexcept {
+    checked_.reset();
+    trainer_->forget_records();
+  }
+
+ private:
+  template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor>
+  friend class pergrad::dp_sgd;
+  friend struct checkpoint_access;
+
+  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
+      : private_run{options},
+        options_{options},
+        executor_{&executor},
+        network_{&network},
+        loss_{loss},
+        tape_{executor, options.max_batch} {
+    const float_environment proven;
+    take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
+         static_cast<double>(std::numeric_limits<scalar>::max()));
+    if (options.optimizer == optimizer_kind::adam) {
+      require_adam_options(options.adam);
+    } else {
+      require_momentum(options.momentum);
+    }
+    notes_ = {options.private_metrics, options.max_batch.count, options.clip ? options.clip->value() : sensitivity_};
+    trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, sensitivity_);
+    if constexpr (executor_trainer::trains_on_a_copy) {
+      with_empty_batch([&](const auto& sum) { trainer_->clip_with(sum.clipped().rule()); });
+    }
+  }
+
+  template <class Function>
+  auto with_empty_batch(Function&& f) {
+    const std::vector<std::uint32_t> nobody;
+    const dataset<input_value, target> no_records{
+        {}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
+    const batch<Network, Loss> empty{no_records, nobody};
+    return with_clipped(options_, per_sample_gradients(*network_, loss_, empty, tape_), f);
+  }
+
+  /// Looks at the records if it has not seen them.
+  void look_at(const dataset<input_value, target>& records) {
+    if (checked_ && checked_->same_view(records)) return;
+    checked_.reset();
+    require_fit_for_training<Network, Loss>(records);
+    checked_ = records;
+  }
+  /// The records of a step that is drawn. Refers to the trainer and to `records`.
+  [[nodiscard]] step_records<Network, Loss> records_of_step(const dataset<input_value, target>& records,
+                                                            const layer_randomness& randomness) {
+    return {&records, this, [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); }, randomness,
+            &notes_};
+  }
+  [[nodiscard]] std::span<const std::uint32_t> next_records() {
+    return drawn_.next(
+        executor_->pool(),
+        [&](std::uint64_t record) {
+          return executor_trainer::trains_on_a_copy || fits_the_trainer<Network, Loss>(*checked_, record);
+        },
+        [&] { notes_.leave_out(); });
+  }
+
+  dp_sgd_options options_;
+  step_notes<scalar> notes_{false, 0, 0};
+  const Executor* executor_;
+  Network* network_;
+  [[no_unique_address]] Loss loss_;
+  tape<Network> tape_;
+  std::optional<dataset<input_value, target>> checked_;  ///< all of its records did fit when they were looked at
+  std::unique_ptr<executor_trainer> trainer_;            ///< refers to the tape and the options, so it goes first
+};
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+struct checkpoint_access;
+}
+namespace unprotected {
+template <class Network, class Loss, class Generator, class Executor>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer);
+}  // namespace unprotected
+
+/// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
+/// nothing.
+template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
+class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
+  using base = detail::dp_sgd_base<Network, Loss, Executor>;
+
+ public:
+  using typename base::input_value;
+  using typename base::scalar;
+  using typename base::target;
+  /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
+  static constexpr bool is_private = Generator::is_private;
+  using base::accountant;
+  using base::epsilon;
+  using base::options;
+  using base::records_changed;
+  using base::set_learning_rate;
+  using base::steps;
+  using base::within_budget;
+
+  /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping, or a
+  /// budget that is less than what one step costs.
+  dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& chosen,
+         Generator generator = Generator{})
+      : base{executor, network, loss, chosen, is_private},
+        update_{detail::total_access::released_without_sums<released_gradient<Network, is_private>>()},
+        generator_{std::move(generator)} {}
+
+  /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
+  /// std::invalid_argument for records that do not fit the network or the loss; nothing is changed then.
+  ///
+  /// All records are looked at, drawn or not, as which ones are drawn is private; but only in the first step on these
+  /// spans, since that takes time for each of them. Memory behind the same spans may change between steps. If a record
+  /// no longer fits when it is drawn, it is left out, like one whose gradient is not finite: no error tells that it was
+  /// drawn. A device trains on the copy that it made when the records were looked at, until `records_changed()`.
+  void step(const dataset<input_value, target>& records) {
+    const detail::float_environment proven;
+    this->look_at(records);
+    this->notes_.begin();
+    const std::uint64_t step = this->spend_and_draw(generator_, records.size());
+    this->trainer_->step(
+        this->records_of_step(records, base::inside_layers(generator_, step)),
+        detail::noise_of<Generator>{*this->options_.noise, &generator_}, [&] { return base::next_noise(generator_); },
+        detail::total_access::values(update_));
+    this->notes_.end();
+  }
+  /// Records of other types, and whatever else is no data set: one error that says so.
+  template <class Value, class Target>
+  void step(const dataset<Value, Target>& /*records*/) {
+    static_cast<void>(error::records_of_another_type<dataset<input_value, target>, dataset<Value, Target>>{});
+  }
+  template <class... Given>
+  void step(const Given&... /*given*/) {
+    static_cast<void>(error::step_draws_from_all_records<Given...>{});
+  }
+
+  /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
+  /// failed halfway; a span of it that was kept never shows anything else than released values and zeros.
+  [[nodiscard]] const released_gradient<Network, is_private>& last_update() const {
+    this->trainer_->fetch_update(detail::total_access::values(update_));
+    return update_;
+  }
+
+ private:
+  friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
+  friend struct detail::checkpoint_access;
+  [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
+
+  mutable released_gradient<Network, is_private> update_;  ///< of a device: fetched when somebody asks
+  Generator generator_;
+};
+
+/// Of a network or a loss that is explained to be wrong.
+template <class Network, class Loss, random_generator Generator, executor Executor>
+requires detail::cannot_be_trained<Network, Loss>
+class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typename Network::scalar> {
+  static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
+  static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
+
+ public:
+  static constexpr bool is_private = Generator::is_private;
+  template <class... Any>
+  explicit dp_sgd(const Any&...) noexcept {}
+  [[nodiscard]] const step_metrics& noted() const noexcept { return nothing_noted; }
+
+ private:
+  static constexpr step_metrics nothing_noted{};
+};
+
+template <executor Executor, class Network, class Loss>
+dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator, Executor>;
+template <executor Executor, class Network, class Loss, random_generator Generator>
+dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<Network, Loss, Generator, Executor>;
+
+/// The trainer refers to the network: a temporary one is an error that says so.
+template <executor Executor, class Network, class Loss>
+dp_sgd(const Executor&, const Network&&, Loss, const dp_sgd_options&)
+    -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss,
+              os_keyed_generator, Executor>;
+namespace detail {
+/// What takes the place of a network that is const; of one that is wrong already, itself.
+template <class Network>
+using not_const = std::conditional_t<is_explained<Network>, Network,
+                                     error::wrong_network<error::network_is_const<Network>, typename Network::scalar>>;
+}  // namespace detail
+
+/// It changes the network, names its executor first, and is made of nothing else: one error that says so.
+template <executor Executor, class Network, class Loss>
+dp_sgd(const Executor&, const Network&, Loss, const dp_sgd_options&)
+    -> dp_sgd<detail::not_const<Network>, Loss, os_keyed_generator, Executor>;
+template <executor Executor, class Network, class Loss, random_generator Generator>
+dp_sgd(const Executor&, const Network&, Loss, const dp_sgd_options&, Generator)
+    -> dp_sgd<detail::not_const<Network>, Loss, Generator, Executor>;
+template <class First, class... Rest>
+requires(!executor<First>) dp_sgd(const First&, const Rest&...)
+->dp_sgd<error::wrong_network<error::needs_an_executor<error::function::dp_sgd, First>, float>, void>;
+template <executor Executor, class... Rest>
+requires(sizeof...(Rest) < 3) dp_sgd(const Executor&, const Rest&...)
+->dp_sgd<error::wrong_network<error::not_made_of_this<error::function::dp_sgd, Rest...>, float>, void>;
+template <executor Executor, class Network, class Loss, class Number>
+requires std::is_arithmetic_v<Number> dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&, Number)
+->dp_sgd<error::wrong_network<error::not_made_of_this<error::function::dp_sgd, Number>, float>, void>;
+
+namespace unprotected {
+
+/// Private values of the trainer's last step; all zero unless its options ask for `private_metrics`.
+template <class Network, class Loss, class Generator, class Executor>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer) {
+  return trainer.noted();
+}
+
+}  // namespace unprotected
+}  // namespace pergrad::inline v0_1
+// clang-format on
+
+// pergrad/data/cifar.hpp - reads CIFAR-10, the binary version, and refuses files that are not exactly that
+//
+// Format (A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009, and the data set's page,
+// https://www.cs.toronto.edu/~kriz/cifar.html): a file is a row of records without any header. A record is
+//
+//   offset 0       1 byte      label, 0 ... 9
+//   offset 1       1024 bytes  red, row by row, 32 x 32
+//   offset 1025    1024 bytes  green
+//   offset 2049    1024 bytes  blue
+//
+// which is (channels, height, width) order already. data_batch_1.bin ... data_batch_5.bin are the training images,
+// test_batch.bin the test images, 10,000 records each.
+
+#include <system_error>
+
+// pergrad/data/idx.hpp - reads IDX files, the format of MNIST and Fashion-MNIST, and believes nothing in them unchecked
+//
+// Format (Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits"; all integers big-endian):
+//
+//   offset 0        2 bytes   zero
+//   offset 2        1 byte    element type; 0x08 = unsigned byte, the only one read here
+//   offset 3        1 byte    number of dimensions d, at least one
+//   offset 4        4 d bytes extents e_1 ... e_d, the slowest-varying first
+//   offset 4 + 4 d  e_1 * ... * e_d bytes, nothing after them
+//
+// The extents are claims of the file. They are multiplied with an overflow check and compared with the bytes that are
+// there before anything of that size is allocated.
+
+// pergrad/detail/file.hpp - an open file of C's streams, and files that are written whole or not at all
+//
+// C's streams and system calls: <fstream> costs every program that includes the library more to compile than the
+// readers themselves.
+
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <fcntl.h>
+
+namespace pergrad::inline v0_1::detail {
+
+struct file_closer {
+  void operator()(std::FILE* stream) const noexcept { static_cast<void>(std::fclose(stream)); }
+};
+/// An open file, or none.
+using file = std::unique_ptr<std::FILE, file_closer>;
+
+/// None if it cannot be opened; errno says why.
+[[nodiscard]] inline file open_file(const std::string& path, const char* mode) noexcept {
+  return file{std::fopen(path.c_str(), mode)};
+}
+
+[[noreturn]] inline void fail_with_file(const std::string& path, const std::string& what) {
+  throw std::runtime_error("pergrad: " + path + ": " + what);
+}
+
+/// Bytes of a file, where they lie.
+using byte_stretch = std::span<const std::byte>;
+
+// Not std::as_bytes(std::span{...}): to deduce its type costs every program that includes the library, 4 % of the
+// header.
+template <class Value>
+[[nodiscard]] byte_stretch bytes_of(const Value* values, std::size_t count) noexcept {
+  return {reinterpret_cast<const std::byte*>(values), count * sizeof(Value)};
+}
+[[nodiscard]] inline byte_stretch bytes_of(const std::string& text) noexcept {
+  return bytes_of(text.data(), text.size());
+}
+
+/// A new file beside the one that it is to replace, open for writing; what is not put in place is removed. Text is
+/// std::string: a template is compiled where it is used only.
+template <class Text>
+class unfinished_file {
+ public:
+  /// A symbolic link stays one: its target is replaced. Throws std::runtime_error that says why there can be no file.
+  explicit unfinished_file(const std::string& path) : path_{path}, target_{path} {
+    if (char* const resolved = ::realpath(path.c_str(), nullptr)) {
+      target_ = resolved;
+      std::free(resolved);  // NOLINT(cppcoreguidelines-no-malloc): realpath's
+    }
+    struct stat before {};
+    const bool replaces = ::stat(target_.c_str(), &before) == 0;
+    if (replaces && !S_ISREG(before.st_mode)) fail_with_file(path_, "cannot be written: it is not a regular file");
+    for (unsigned number = 0; descriptor_ < 0; ++number) {  // what a process that was killed left is not touched
+      name_ = target_ + ".unfinished." + std::to_string(::getpid()) + "." + std::to_string(number);
+      descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      if (descriptor_ < 0 && (errno != EEXIST || number == 1000)) {
+        name_.clear();
+        fail("cannot be written");
+      }
+    }
+    // Before there is anything to read: a file that was for few remains so.
+    if (replaces && ::fchmod(descriptor_, before.st_mode & 07777U) != 0) give_up("cannot be written");
+  }
+  unfinished_file(const unfinished_file&) = delete;
+  unfinished_file& operator=(const unfinished_file&) = delete;
+  ~unfinished_file() { clean_up(); }
+
+  void write(byte_stretch bytes) {
+    constexpr std::size_t most = std::size_t{1} << 30U;  // Linux writes less than 2 GB at once
+    while (!bytes.empty()) {
+      const ::ssize_t count = ::write(descriptor_, bytes.data(), bytes.size() < most ? bytes.size() : most);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) give_up("cannot be written");
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+    }
+  }
+  /// The bytes are on the disk before the name is theirs, and the name is on the disk when this returns.
+  void put_in_place() {
+    if (::fsync(descriptor_) != 0) give_up("cannot be written to the disk");
+    const int descriptor = descriptor_;
+    descriptor_ = -1;
+    if (::close(descriptor) != 0) give_up("cannot be written");
+    if (::rename(name_.c_str(), target_.c_str()) != 0) give_up("cannot be put in place");
+    name_.clear();
+    const std::size_t slash = target_.find_last_of('/');
+    const std::string folder = slash == std::string::npos ? "." : target_.substr(0, slash + 1);
+    descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    // EINVAL: a file system that does not offer it for folders.
+    if (descriptor_ < 0 || (::fsync(descriptor_) != 0 && errno != EINVAL)) {
+      fail("is written, but its name may be lost with the next failure of the machine");
+    }
+  }
+
+ private:
+  [[noreturn]] void fail(const char* what) const {
+    fail_with_file(path_, std::string{what} + ": " + std::generic_category().message(errno));
+  }
+  [[noreturn]] void give_up(const char* what) {
+    const int reason = errno;
+    clean_up();
+    errno = reason;
+    fail(what);
+  }
+  void clean_up() noexcept {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    if (!name_.empty()) ::unlink(name_.c_str());
+    descriptor_ = -1;
+    name_.clear();
+  }
+
+  Text path_;    ///< as it was given
+  Text target_;  ///< without symbolic links
+  Text name_;    ///< of the new file, until it is in place
+  int descriptor_ = -1;
+};
+
+/// Writes the stretches one after another, each from where it lies. The file appears whole or not at all, whatever
+/// stops the process or the machine: what was there before stays until the new one is complete. Throws
+/// std::runtime_error that names it and says what failed.
+template <class = void>
+void write_whole_file(const std::string& path, std::span<const byte_stretch> stretches) {
+  unfinished_file<std::string> made{path};
+  for (const byte_stretch each : stretches) made.write(each);
+  made.put_in_place();
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// An array of bytes as an IDX file holds it. Invariant: `values.size()` is the product of `extents`.
+struct idx_array {
+  std::vector<std::size_t> extents;  ///< slowest-varying dimension first; for images: count, height, width
+  std::vector<std::uint8_t> values;  ///< row-major
+};
+
+namespace detail::idx {
+
+[[noreturn]] inline void throw_error(std::string_view name, std::size_t offset, const std::string& what) {
+  throw std::runtime_error("pergrad: " + std::string(name) + ", byte " + std::to_string(offset) + ": " + what);
+}
+
+[[nodiscard]] inline std::string hex_byte(std::uint8_t value) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  return {'0', 'x', digits[value >> 4U], digits[value & 15U]};
+}
+
+[[nodiscard]] inline std::string list_extents(const std::vector<std::size_t>& extents) {
+  std::string text;
+  for (const std::size_t extent : extents) {
+    text += (text.empty() ? "" : " x ") + std::to_string(extent);
+  }
+  return text;
+}
+
+/// Reads a whole file of any kind (a pipe too: its size is not asked for). Throws std::runtime_error; if the file is
+/// missing and `source` says where one gets it, the message repeats that and where to put it.
+[[nodiscard]] inline std::vector<std::uint8_t> read_bytes(const std::string& path, std::string_view source = {}) {
+  const auto fail = [&path](const char* verb) {
+    throw std::runtime_error("pergrad: cannot " + std::string(verb) + " " + path + ": " +
+                             std::generic_category().message(errno));
+  };
+  const file stream = open_file(path, "rb");
+  if (!stream && errno == ENOENT && !source.empty()) {
+    throw std::runtime_error("pergrad: cannot find " + path + "; get it from " + std::string(source) +
+                             " and save it as " + path);
+  }
+  if (!stream) {
+    fail("open");
+  }
+  constexpr std::size_t chunk = std::size_t{1} << 16U;
+  std::vector<std::uint8_t> bytes;
+  std::size_t used = 0;
+  for (std::size_t got = chunk; got == chunk; used += got) {
+    bytes.resize(used + chunk);
+    got = std::fread(bytes.data() + used, 1, chunk, stream.get());
+  }
+  if (std::ferror(stream.get()) != 0) {
+    fail("read");
+  }
+  bytes.resize(used);
+  return bytes;
+}
+
+}  // namespace detail::idx
+
+/// Parses the bytes of one IDX file of unsigned bytes. `name` is used in error messages only.
+/// Throws std::runtime_error naming the file, the byte offset, what was found there and what was expected: for a
+/// truncated header, a wrong magic number or element type, no dimensions, extents whose product overflows, and a
+/// payload that is shorter or longer than the extents say.
+[[nodiscard]] inline idx_array parse_idx(std::span<const std::uint8_t> bytes, std::string_view name) {
+  constexpr std::size_t magic_size = 4;
+  constexpr std::size_t extent_size = 4;
+  constexpr std::uint8_t unsigned_byte = 0x08;
+  const auto fail = [name](std::size_t offset, const std::string& what) {
+    detail::idx::throw_error(name, offset, what);
+  };
+
+  if (bytes.size() < magic_size) {
+    fail(bytes.size(), "the file ends inside the IDX magic number; expected " + std::to_string(magic_size) + " bytes");
+  }
+  for (std::size_t offset = 0; offset < 2; ++offset) {
+    if (bytes[offset] != 0) {
+      fail(offset, "found " + detail::idx::hex_byte(bytes[offset]) + ", expected the zero that starts every IDX file");
+    }
+  }
+  if (bytes[2] != unsigned_byte) {
+    fail(2, "found element type " + detail::idx::hex_byte(bytes[2]) + ", expected 0x08 (unsigned byte)");
+  }
+  const std::size_t dimensions = bytes[3];
+  if (dimensions == 0) {
+    fail(3, "found 0 dimensions, expected at least 1");
+  }
+  const std::size_t header_size = magic_size + extent_size * dimensions;
+  if (bytes.size() < header_size) {
+    fail(bytes.size(), "the file ends inside the IDX header; expected " + std::to_string(header_size) + " bytes for " +
+                           std::to_string(dimensions) + " dimensions");
+  }
+
+  idx_array array;
+  array.extents.reserve(dimensions);
+  bool empty = false;
+  for (std::size_t offset = magic_size; offset < header_size; offset += extent_size) {
+    std::uint32_t extent = 0;
+    for (std::size_t i = 0; i < extent_size; ++i) extent = (extent << 8U) | bytes[offset + i];
+    array.extents.push_back(extent);
+    empty = empty || extent == 0;
+  }
+  std::size_t count = empty ? 0 : 1;
+  for (std::size_t axis = 0; axis < dimensions && !empty; ++axis) {
+    if (array.extents[axis] > std::numeric_limits<std::size_t>::max() / count) {
+      fail(magic_size + extent_size * axis, "the product of the extents " + detail::idx::list_extents(array.extents) +
+                                                " overflows, expected at most the bytes of the file");
+    }
+    count *= array.extents[axis];
+  }
+
+  const std::size_t payload = bytes.size() - header_size;
+  if (payload < count) {
+    fail(bytes.size(), "the file ends after " + std::to_string(payload) + " values, expected " + std::to_string(count) +
+                           " (" + detail::idx::list_extents(array.extents) + ")");
+  }
+  if (payload > count) {
+    fail(header_size + count, "found " + std::to_string(payload - count) + " bytes after the last value, expected " +
+                                  std::to_string(count) + " values (" + detail::idx::list_extents(array.extents) +
+                                  ") and then the end of the file");
+  }
+  array.values.assign(bytes.data() + header_size, bytes.data() + bytes.size());
+  return array;
+}
+
+/// Reads one uncompressed IDX file. Throws std::runtime_error as parse_idx, or if the file cannot be opened or read; if
+/// it is missing, the message says where the data sets in this format come from and where to put them.
+[[nodiscard]] inline idx_array read_idx(const std::string& path) {
+  constexpr std::string_view source =
+      "the Debian package dataset-fashion-mnist (Fashion-MNIST) or from http://yann.lecun.com/exdb/mnist/ (MNIST), "
+      "unpack it with gzip -d";
+  return parse_idx(detail::idx::read_bytes(path, source), path);
+}
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// The halves that published data sets come in. Only `train` is what differential privacy protects in a training run.
+enum class data_part { train, test };
+
+/// Images of CIFAR-10 with their labels, ready for `dataset{set.images, set.labels, shape{3, 32, 32}}`.
+/// Invariant: `images.size()` is 3 * 32 * 32 * `labels.size()`.
+struct cifar10_images {
+  static constexpr std::size_t channels = 3;
+  static constexpr std::size_t side = 32;
+  static constexpr std::size_t classes = 10;
+  static constexpr std::size_t image_size = channels * side * side;
+
+  std::vector<float> images;         ///< byte / 255, in [0, 1], [images][channels][rows][columns]
+  std::vector<std::int32_t> labels;  ///< 0 ... 9: airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck
+
+  [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
+};
+
+namespace detail::cifar {
+
+inline constexpr std::size_t record_size = 1 + cifar10_images::image_size;
+inline constexpr std::size_t records_per_file = 10'000;
+
+inline void append(std::span<const std::uint8_t> bytes, std::string_view name, cifar10_images& to) {
+  if (bytes.empty()) {
+    idx::throw_error(name, 0, "the file is empty, expected records of " + std::to_string(record_size) + " bytes");
+  }
+  if (const std::size_t rest = bytes.size() % record_size; rest != 0) {
+    idx::throw_error(name, bytes.size(),
+                     "the file ends after " + std::to_string(rest) + " bytes of record " +
+                         std::to_string(bytes.size() / record_size) + ", expected whole records of " +
+                         std::to_string(record_size) + " bytes");
+  }
+  const std::size_t count = bytes.size() / record_size;
+  to.images.reserve(to.images.size() + count * cifar10_images::image_size);
+  to.labels.reserve(to.labels.size() + count);
+  for (std::size_t record = 0; record < count; ++record) {
+    const auto these = bytes.subspan(record * record_size, record_size);
+    if (these[0] >= cifar10_images::classes) {
+      idx::throw_error(
+          name, record * record_size,
+          "found label " + std::to_string(these[0]) + " in record " + std::to_string(record) + ", expected 0 to 9");
+    }
+    to.labels.push_back(these[0]);
+    for (const std::uint8_t value : these.subspan(1)) {
+      to.images.push_back(static_cast<float>(value) / 255.0F);
+    }
+  }
+}
+
+// <filesystem> would cost every program that includes the library a fifth of its compile time.
+[[nodiscard]] inline bool exists(const std::string& path) { return open_file(path, "rb") != nullptr; }
+
+[[noreturn]] inline void throw_missing(const std::string& directory, const std::string& file) {
+  const bool other_version = exists(directory + "/data_batch_1");
+  throw std::runtime_error(
+      "pergrad: cannot find " + directory + "/" + file +
+      (other_version ? "; this folder holds the Python version of CIFAR-10, the binary version is needed" : "") +
+      "; get the binary version of CIFAR-10 (cifar-10-binary.tar.gz) from https://www.cs.toronto.edu/~kriz/cifar.html "
+      "and unpack it in " +
+      directory);
+}
+
+}  // namespace detail::cifar
+
+/// Parses the bytes of one file of any number of records, at least one. `name` is used in error messages only.
+/// Throws std::runtime_error naming the file, the byte offset, what was found there and what was expected: for an empty
+/// file, an incomplete last record and a label above 9.
+[[nodiscard]] inline cifar10_images parse_cifar10(std::span<const std::uint8_t> bytes, std::string_view name) {
+  cifar10_images set;
+  detail::cifar::append(bytes, name, set);
+  return set;
+}
+
+/// Reads files of any number of records, one after the other. Throws std::runtime_error as parse_cifar10, or if a file
+/// cannot be opened or read.
+[[nodiscard]] inline cifar10_images read_cifar10(std::span<const std::string> paths) {
+  cifar10_images set;
+  for (const std::string& path : paths) {
+    detail::cifar::append(detail::idx::read_bytes(path), path, set);
+  }
+  return set;
+}
+
+/// Reads the published training images (50,000, in the order of the five files) or test images (10,000) from
+/// `directory` or from the folder cifar-10-batches-bin in it, which is what the archive unpacks to.
+/// Throws std::runtime_error as above, for a file that has not exactly 10,000 records, and for a file that is missing:
+/// the message says where the data set comes from and where to put it.
+[[nodiscard]] inline cifar10_images read_cifar10(const std::string& directory, data_part part) {
+  const std::vector<std::string> files =
+      part == data_part::train ? std::vector<std::string>{"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+                                                          "data_batch_4.bin", "data_batch_5.bin"}
+                               : std::vector<std::string>{"test_batch.bin"};
+  std::string folder = directory;
+  if (const std::string unpacked = directory + "/cifar-10-batches-bin";
+      !detail::cifar::exists(directory + "/" + files.front()) && detail::cifar::exists(unpacked)) {
+    folder = unpacked;
+  }
+  cifar10_images set;
+  set.labels.reserve(files.size() * detail::cifar::records_per_file);
+  set.images.reserve(files.size() * detail::cifar::records_per_file * cifar10_images::image_size);
+  for (const std::string& file : files) {
+    std::string path = folder;
+    path.append("/").append(file);
+    if (!detail::cifar::exists(path)) {
+      detail::cifar::throw_missing(folder, file);
+    }
+    const auto bytes = detail::idx::read_bytes(path);
+    constexpr std::size_t expected = detail::cifar::records_per_file * detail::cifar::record_size;
+    if (bytes.size() != expected) {
+      detail::idx::throw_error(path, bytes.size(),
+                               "found " + std::to_string(bytes.size()) + " bytes, expected " +
+                                   std::to_string(expected) + " (10000 records of 3073)");
+    }
+    detail::cifar::append(bytes, path, set);
+  }
+  return set;
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/data/sequences.hpp - labelled sequences of ids of different lengths, and the rectangle that a network takes
+//
+// In files they are text, which every tokenizer can write: a line a sequence, its label and then its ids, whole numbers
+// with one space between them. examples/imdb_sequences.py makes it of IMDb reviews.
+
+namespace pergrad::inline v0_1 {
+
+/// Sequences of ids, one after the other. Sequence i is the ids before `ends[i]` that do not belong to an earlier one.
+/// Invariant: `ends` never decreases and its last value, if there is one, is `ids.size()`.
+struct id_sequences {
+  std::vector<std::int32_t> ids;
+  std::vector<std::size_t> ends;
+
+  [[nodiscard]] std::size_t size() const noexcept { return ends.size(); }
+  /// Precondition: `index` < size().
+  [[nodiscard]] std::span<const std::int32_t> operator[](std::size_t index) const noexcept {
+    const std::size_t begin = index == 0 ? 0 : ends[index - 1];
+    return {ids.data() + begin, ends[index] - begin};
+  }
+};
+
+/// Sequences with one label each. Invariant: `sequences.size()` is `labels.size()`.
+struct labelled_sequences {
+  id_sequences sequences;
+  std::vector<std::int32_t> labels;
+
+  [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
+};
+
+/// Parses sequences from text in the form at the head of this file. `name` is used in error messages only. Throws
+/// std::runtime_error naming the file and the byte at which it has another form or a number of more than 31 bits.
+[[nodiscard]] inline labelled_sequences parse_sequences(std::span<const std::uint8_t> text, std::string_view name) {
+  labelled_sequences set;
+  bool is_label = true;  // the next number
+  for (std::size_t place = 0; place < text.size() || !is_label;) {
+    const std::size_t start = place;
+    std::int64_t number = 0;
+    for (; place < text.size() && text[place] >= '0' && text[place] <= '9'; ++place) {
+      number = number * 10 + (text[place] - '0');
+      if (number > std::numeric_limits<std::int32_t>::max()) {
+        detail::idx::throw_error(name, start, "expected a number of at most 31 bits");
+      }
+    }
+    if (place == start || place == text.size() || (text[place] != ' ' && text[place] != '\n')) {
+      detail::idx::throw_error(name, place, "expected a label and ids, one space between them and a line a sequence");
+    }
+    (is_label ? set.labels : set.sequences.ids).push_back(static_cast<std::int32_t>(number));
+    is_label = text[place++] == '\n';
+    if (is_label) set.sequences.ends.push_back(set.sequences.ids.size());
+  }
+  return set;
+}
+
+/// Reads a file of sequences. Throws std::runtime_error as parse_sequences, or if it cannot be opened or read.
+[[nodiscard]] inline labelled_sequences read_sequences(const std::string& path) {
+  return parse_sequences(detail::idx::read_bytes(path), path);
+}
+
+/// Sequences padded or cut to one length, as a network over `token_ids` takes them.
+/// Invariant: `ids.size()` is `positions * labels.size()`, and `lengths.size()` is `labels.size()`.
+struct labelled_ids {
+  std::vector<std::int32_t> ids;       ///< [sequences][positions]
+  std::vector<std::uint32_t> lengths;  ///< ids of a sequence that are not padding, at most `positions`; may be 0
+  std::vector<std::int32_t> labels;
+  std::size_t positions = 0;
+
+  [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
+};
+
+/// An end of a sequence.
+enum class sequence_end { front, back };
+
+/// Cuts every sequence to `positions` ids, dropping from the end `cut`, and fills shorter ones with `padding` at the
+/// end `fill`. The defaults are those of Keras' pad_sequences. A network over sequences of variable length takes the
+/// padding at the back: `pad_sequences(set, positions, sequence_end::back)`, and `lengths` with it; a data set refuses
+/// the length 0 of an empty sequence.
+/// Throws std::invalid_argument if `positions` is zero or does not fit 32 bits or if labels and sequences differ in
+/// number.
+[[nodiscard]] inline labelled_ids pad_sequences(const labelled_sequences& set, std::size_t positions,
+                                                sequence_end fill = sequence_end::front,
+                                                sequence_end cut = sequence_end::front, std::int32_t padding = 0) {
+  if (positions == 0 || positions > std::numeric_limits<std::uint32_t>::max()) {
+    throw std::invalid_argument("pergrad: pad_sequences: cannot pad to " + std::to_string(positions) + " positions");
+  }
+  if (set.sequences.size() != set.labels.size()) {
+    throw std::invalid_argument("pergrad: pad_sequences: got " + std::to_string(set.sequences.size()) +
+                                " sequences and " + std::to_string(set.labels.size()) + " labels");
+  }
+  if (set.size() > std::numeric_limits<std::size_t>::max() / sizeof(std::int32_t) / positions) {
+    throw std::invalid_argument("pergrad: pad_sequences: " + std::to_string(set.size()) + " sequences of " +
+                                std::to_string(positions) + " positions do not fit the address space");
+  }
+  labelled_ids padded{.ids = std::vector<std::int32_t>(set.size() * positions, padding),
+                      .lengths = {},
+                      .labels = set.labels,
+                      .positions = positions};
+  padded.lengths.reserve(set.size());
+  for (std::size_t index = 0; index < set.size(); ++index) {
+    const auto whole = set.sequences[index];
+    const std::size_t length = std::min(whole.size(), positions);
+    const auto kept = cut == sequence_end::front ? whole.last(length) : whole.first(length);
+    const std::size_t before = fill == sequence_end::front ? positions - length : 0;
+    std::copy(kept.begin(), kept.end(), padded.ids.begin() + static_cast<std::ptrdiff_t>(index * positions + before));
+    padded.lengths.push_back(static_cast<std::uint32_t>(length));
+  }
+  return padded;
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/files/older_files.hpp - what is read from files before anything is changed, and NumPy's .npy files, which
+// version 0.1 wrote
+//
+// A .npy file of parameters is the flat vector of `torch.nn.utils.parameters_to_vector`. A checkpoint of version 0.1 is
+// five .npy arrays one after the other: uint64 [1, number of parameters, values of the optimizer's state, its steps,
+// steps given out by the generator, entries of the ledger]; all parameters, frozen ones last; the optimizer's state;
+// probability and noise multiplier of every entry; its steps.
+
+// pergrad/files/safetensors.hpp - files of named tensors, which Python's safetensors reads and writes as well
+//
+// Format (https://huggingface.co/docs/safetensors, "Format"), all numbers little-endian:
+//
+//   offset 0  8 bytes  N, the size of the header
+//   then      N bytes  JSON: {"__metadata__": {"KEY": "TEXT", ...}, "NAME": {"dtype": "F32", "shape": [2, 3],
+//                      "data_offsets": [BEGIN, END]}, ...}, padded with blanks
+//   then      the tensors' bytes, each from BEGIN to END, without a gap and without an overlap
+//
+// What this library writes has two entries more among the metadata: `pergrad`, what the file is, and `checksum`. Each
+// step of the checksum is a bijection of its state and of the eight bytes that it takes, so damage within eight bytes
+// is found for certain, and any other but for one case in 2^64 (FNV-1a on words, Fowler, Noll & Vo 1991, with a shift
+// that carries high bits down). It protects from accidents, not from somebody who recomputes it.
+//
+// All is in one template, although Text is std::string: a program that has no files compiles none of it.
+
+namespace pergrad::inline v0_1::detail {
+
+template <class Text>
+struct basic_safetensors {
+  /// A tensor of a file, or of an array in memory.
+  struct tensor {
+    Text name;
+    Text type;  ///< "F32", "F64", "U64", ...
+    std::vector<std::size_t> shape;
+    std::size_t begin = 0;  ///< its first byte
+    std::size_t size = 0;   ///< bytes
+  };
+  using metadata_list = std::vector<std::pair<Text, Text>>;
+  using view = std::basic_string_view<typename Text::value_type>;
+
+  class checksum {
+   public:
+    /// A stretch that is no whole number of words counts as if zeros followed.
+    void add(byte_stretch bytes) noexcept {
+      std::uint64_t word = 0;
+      for (; bytes.size() >= sizeof word; bytes = bytes.subspan(sizeof word)) {
+        std::memcpy(&word, bytes.data(), sizeof word);
+        step(word);
+      }
+      if (bytes.empty()) return;
+      word = 0;
+      std::memcpy(&word, bytes.data(), bytes.size());
+      step(word);
+    }
+    /// 16 digits.
+    [[nodiscard]] Text text() const {
+      char digits[17];
+      std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(state_));
+      return digits;
+    }
+
+   private:
+    void step(std::uint64_t word) noexcept {
+      state_ = (state_ ^ word) * 0x9E3779B97F4A7C15U;
+      state_ ^= state_ >> 32U;
+    }
+    std::uint64_t state_ = 0xCBF29CE484222325U;
+  };
+
+  /// `0.weight F32 [9, 6]`; what is too long to be read is cut off.
+  [[nodiscard]] static Text to_text(const tensor& of) {
+    Text text = of.name.substr(0, 80) + " " + of.type + " [";
+    for (std::size_t i = 0; i < of.shape.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(of.shape[i]);
+    return text + "]";
+  }
+  [[nodiscard]] static const tensor* find(std::span<const tensor> list, std::string_view name) noexcept {
+    for (const tensor& each : list) {
+      if (each.name == name) return &each;
+    }
+    return nullptr;
+  }
+  /// The first few of them.
+  [[nodiscard]] static Text to_text(const std::vector<Text>& names) {
+    constexpr std::size_t most = 6;
+    Text text;
+    for (std::size_t i = 0; i < names.size() && i < most; ++i) text += (i > 0 ? ", " : "") + names[i];
+    return names.size() > most ? text + " and " + std::to_string(names.size() - most) + " more" : text;
+  }
+  /// What of two lists does not fit together, on both sides; empty if everything does. Types count if `with_types`.
+  [[nodiscard]] static Text differences(std::span<const tensor> left, const char* of_left,
+                                        std::span<const tensor> right, const char* of_right, bool with_types) {
+    std::vector<Text> only_left, only_right, other;
+    for (const tensor& each : left) {
+      const tensor* const twin = find(right, each.name);
+      if (twin == nullptr) {
+        only_left.push_back(to_text(each));
+      } else if (each.shape != twin->shape || (with_types && each.type != twin->type)) {
+        other.push_back(to_text(each) + " for " + to_text(*twin));
+      }
+    }
+    for (const tensor& each : right) {
+      if (find(left, each.name) == nullptr) only_right.push_back(to_text(each));
+    }
+    Text text;
+    if (!only_left.empty()) text += Text{"; only in "} + of_left + ": " + to_text(only_left);
+    if (!only_right.empty()) text += Text{"; only in "} + of_right + ": " + to_text(only_right);
+    if (!other.empty()) text += Text{"; "} + of_left + " has " + to_text(other);
+    return text.empty() ? text : text.substr(2);
+  }
+
+  /// Writes tensors from where they lie, `tensors[i]` at `values[i]`; those of wide types should come first. Memory
+  /// does not grow with what they hold.
+  static void write(const Text& path, const metadata_list& metadata, std::span<const tensor> tensors,
+                    std::span<const std::byte* const> values) {
+    Text header = "{\"__metadata__\":{";
+    for (const auto& [key, text] : metadata) header.append("\"").append(key).append("\":\"").append(text).append("\",");
+    header += "\"checksum\":\"";
+    const std::size_t digits = header.size();
+    header += "0000000000000000\"}";
+    std::vector<byte_stretch> stretches(2);
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const tensor& each = tensors[i];
+      header += ",\"" + each.name + "\":{\"dtype\":\"" + each.type + "\",\"shape\":[";
+      for (std::size_t k = 0; k < each.shape.size(); ++k) header += (k > 0 ? "," : "") + std::to_string(each.shape[k]);
+      header += "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(begin + each.size) + "]}";
+      begin += each.size;
+      stretches.push_back(bytes_of(values[i], each.size));
+    }
+    header += "}";
+    header.append(63 - (header.size() + 7) % 64, ' ');
+    const std::uint64_t size = header.size();
+    stretches[0] = bytes_of(&size, 1);
+    stretches[1] = bytes_of(header);
+    checksum sum;
+    for (const byte_stretch each : stretches) sum.add(each);
+    header.replace(digits, 16, sum.text());
+    write_whole_file(path, stretches);
+  }
+
+  /// A file's header; every form but the format's is refused.
+  class header_parser {
+   public:
+    header_parser(std::string_view text, const Text& path) noexcept : text_{text}, path_{path} {}
+
+    std::vector<tensor> tensors;
+    metadata_list metadata;
+    std::size_t digits = 0;  ///< where the checksum's begin, 0 without one
+
+    void parse() {
+      if (!text_.starts_with('{')) fail("expected '{'");
+      bool has_metadata = false;
+      members([&](const Text& key) {
+        if (key == "__metadata__") {
+          if (std::exchange(has_metadata, true)) fail("found __metadata__ twice");
+          members([&](const Text& entry) {
+            metadata.emplace_back(entry, string());
+            if (entry == "checksum") digits = place_ - 1 - metadata.back().second.size();
+          });
+        } else {
+          tensors.push_back(one_tensor(key));
+        }
+      });
+      skip_blanks();
+      if (place_ != text_.size()) fail("found more behind the closing brace");
+      const auto refuse_twins = [&](std::vector<view> names) {
+        std::sort(names.begin(), names.end());
+        const auto twin = std::adjacent_find(names.begin(), names.end());
+        if (twin != names.end()) fail("found the name " + Text{twin->substr(0, 80)} + " twice");
+      };
+      std::vector<view> names, keys;
+      for (const tensor& each : tensors) names.push_back(each.name);
+      for (const auto& entry : metadata) keys.push_back(entry.first);
+      refuse_twins(names);
+      refuse_twins(keys);
+      std::sort(tensors.begin(), tensors.end(), [](const tensor& left, const tensor& right) {
+        return left.begin != right.begin ? left.begin < right.begin : left.size < right.size;
+      });
+      std::size_t end = 0;
+      for (const tensor& each : tensors) {
+        if (each.begin != end) {
+          fail("the tensor " + to_text(each) + " begins at byte " + std::to_string(each.begin) +
+               " of the data, expected " + std::to_string(end));
+        }
+        end += each.size;
+      }
+    }
+
+   private:
+    [[noreturn]] void fail(const Text& what) const {
+      fail_with_file(path_, "byte " + std::to_string(8 + place_) + ": " + what);
+    }
+    void skip_blanks() noexcept {
+      while (place_ < text_.size() && std::string_view{" \t\r\n"}.find(text_[place_]) != std::string_view::npos)
+        ++place_;
+    }
+    [[nodiscard]] bool accept(char character) noexcept {
+      skip_blanks();
+      if (place_ == text_.size() || text_[place_] != character) return false;
+      ++place_;
+      return true;
+    }
+    void expect(char character) {
+      if (!accept(character)) fail(Text{"expected '"} + character + "'");
+    }
+    template <class Member>
+    void members(const Member& member) {
+      expect('{');
+      if (accept('}')) return;
+      do {
+        const Text key = string();
+        expect(':');
+        member(key);
+      } while (accept(','));
+      expect('}');
+    }
+
+    /// Escapes stay as they stand: no name of this library's has any.
+    [[nodiscard]] Text string() {
+      expect('"');
+      const std::size_t start = place_;
+      for (; place_ < text_.size() && text_[place_] != '"'; ++place_) {
+        if (static_cast<unsigned char>(text_[place_]) < 0x20) fail("found a control character in a string");
+        if (text_[place_] != '\\') continue;
+        ++place_;
+        if (place_ == text_.size() || std::string_view{"\"\\/bfnrtu"}.find(text_[place_]) == std::string_view::npos) {
+          fail("found an escape that is none");
+        }
+      }
+      Text found{text_.substr(start, place_ - start)};
+      if (place_ == text_.size()) fail("expected '\"' at the end of a string");
+      if (!is_utf8(found)) fail("found a string that is not UTF-8");
+      ++place_;
+      return found;
+    }
+    [[nodiscard]] static bool is_utf8(std::string_view text) noexcept {
+      for (std::size_t i = 0; i < text.size();) {
+        const auto lead = static_cast<std::uint32_t>(static_cast<unsigned char>(text[i++]));
+        if (lead < 0x80) continue;
+        const int more = lead < 0xC0 ? 0 : lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : lead < 0xF8 ? 3 : 0;
+        std::uint32_t code = lead & (0x3FU >> static_cast<unsigned>(more));
+        for (int k = 0; k < more; ++k, ++i) {
+          if (i == text.size() || (static_cast<unsigned char>(text[i]) & 0xC0U) != 0x80) return false;
+          code = code << 6U | (static_cast<unsigned char>(text[i]) & 0x3FU);
+        }
+        constexpr std::uint32_t least[]{0xFFFF'FFFF, 0x80, 0x800, 0x10000};
+        if (code < least[more] || (code >= 0xD800 && code < 0xE000) || code > 0x10FFFF) return false;
+      }
+      return true;
+    }
+
+    [[nodiscard]] std::size_t number() {
+      skip_blanks();
+      const std::size_t start = place_;
+      std::size_t value = 0;
+      for (; place_ < text_.size() && text_[place_] >= '0' && text_[place_] <= '9'; ++place_) {
+        const auto digit = static_cast<std::size_t>(text_[place_] - '0');
+        if (value > (std::numeric_limits<std::size_t>::max() - digit) / 10) fail("a number does not fit 64 bits");
+        value = value * 10 + digit;
+      }
+      if (place_ == start || (text_[start] == '0' && place_ != start + 1)) fail("expected a whole number");
+      return value;
+    }
+    [[nodiscard]] std::vector<std::size_t> numbers(std::size_t most) {
+      std::vector<std::size_t> found;
+      expect('[');
+      if (accept(']')) return found;
+      do {
+        if (found.size() == most) fail("expected at most " + std::to_string(most) + " numbers");
+        found.push_back(number());
+      } while (accept(','));
+      expect(']');
+      return found;
+    }
+
+    [[nodiscard]] tensor one_tensor(const Text& name) {
+      tensor made;
+      made.name = name;
+      std::vector<std::size_t> offsets;
+      unsigned seen = 0;
+      members([&](const Text& key) {
+        const unsigned which = key == "dtype" ? 1 : key == "shape" ? 2 : key == "data_offsets" ? 4 : 0;
+        if (which == 0 || (seen & which) != 0) {
+          fail("the tensor " + name.substr(0, 80) + ": expected dtype, shape and data_offsets, found " +
+               (which != 0 ? "a second " : "") + key.substr(0, 80));
+        }
+        seen |= which;
+        if (which == 1) made.type = string();
+        if (which == 2) made.shape = numbers(16);
+        if (which == 4) offsets = numbers(2);
+      });
+      if (seen != 7) fail("the tensor " + name.substr(0, 80) + ": one of dtype, shape and data_offsets is missing");
+      std::size_t size = width_of(made.type);
+      if (size == 0) fail("the tensor " + to_text(made) + ": an unknown dtype");
+      bool fits = offsets.size() == 2 && offsets[0] <= offsets[1];
+      for (const std::size_t extent : made.shape) {
+        fits = fits && (extent == 0 || size <= std::numeric_limits<std::size_t>::max() / extent);
+        size *= extent;
+      }
+      if (!fits || size != offsets[1] - offsets[0]) {
+        fail("the tensor " + to_text(made) + ": its data_offsets are not those of so many values");
+      }
+      made.begin = offsets[0];
+      made.size = size;
+      return made;
+    }
+    [[nodiscard]] static std::size_t width_of(std::string_view type) noexcept {
+      if (type == "BOOL" || type.starts_with("F8_")) return 1;
+      if (type == "BF16") return 2;
+      if (type.empty() || std::string_view{"FIU"}.find(type[0]) == std::string_view::npos) return 0;
+      const std::string_view bits = type.substr(1);
+      return bits == "64" ? 8 : bits == "32" ? 4 : bits == "16" ? 2 : bits == "8" && type[0] != 'F' ? 1 : 0;
+    }
+
+    std::string_view text_;
+    const Text& path_;
+    std::size_t place_ = 0;
+  };
+
+  /// An open file whose header was read. Nothing is taken from it before `read_values` has looked at everything.
+  class reader {
+   public:
+    /// Throws std::runtime_error that says what is wrong, and where.
+    explicit reader(const Text& path) : path_{path}, stream_{open_file(path, "rb")} {
+      struct stat facts {};
+      if (stream_ == nullptr || ::fstat(::fileno(stream_.get()), &facts) != 0) fail("cannot be opened");
+      if (!S_ISREG(facts.st_mode)) fail("cannot be read: it is not a regular file");
+      std::uint64_t rest = static_cast<std::uint64_t>(facts.st_size);
+      std::uint64_t size = 0;
+      if (rest < sizeof size) fail("ends within the size of its header");
+      read(&size, sizeof size);
+      rest -= sizeof size;
+      constexpr std::uint64_t most = 100'000'000;  // what others allow
+      if (size > most) fail("not a safetensors file: by its first 8 bytes its header is larger than 100 MB");
+      if (size > rest) fail("ends within its header of " + std::to_string(size) + " bytes");
+      header_.resize(size);
+      read(header_.data(), size);
+      rest -= size;
+      header_parser parsed{header_, path_};
+      parsed.parse();
+      tensors_ = std::move(parsed.tensors);
+      metadata_ = std::move(parsed.metadata);
+      digits_ = parsed.digits;
+      if (!tensors_.empty()) data_size_ = tensors_.back().begin + tensors_.back().size;
+      if (rest != data_size_) {
+        fail("has " + std::to_string(rest) + " bytes behind its header, expected " + std::to_string(data_size_));
+      }
+      const bool is_ours = metadata("pergrad") != nullptr;
+      if (is_ours != (digits_ != 0)) fail("only one of its metadata pergrad and checksum is there");
+    }
+
+    [[noreturn]] void fail(const Text& what) const { fail_with_file(path_, what); }
+    [[nodiscard]] std::span<const tensor> tensors() const noexcept { return tensors_; }
+    /// Null without such an entry.
+    [[nodiscard]] const Text* metadata(std::string_view key) const noexcept {
+      for (const auto& entry : metadata_) {
+        if (entry.first == key) return &entry.second;
+      }
+      return nullptr;
+    }
+    /// All tensors' bytes. Throws std::runtime_error if the checksum, of a file that has one, is not that of the file.
+    [[nodiscard]] std::vector<std::byte> read_values() {
+      std::vector<std::byte> values(data_size_);
+      read(values.data(), data_size_);
+      const Text* const found = metadata("checksum");
+      if (digits_ == 0 || found == nullptr) return values;
+      checksum sum;
+      const std::uint64_t size = header_.size();
+      sum.add(bytes_of(&size, 1));
+      if (found->size() == 16) header_.replace(digits_, 16, 16, '0');
+      sum.add(bytes_of(header_));
+      for (const tensor& each : tensors_) sum.add(bytes_of(values.data() + each.begin, each.size));
+      if (*found != sum.text()) fail("damaged: its checksum is " + sum.text() + ", it says " + found->substr(0, 80));
+      return values;
+    }
+
+   private:
+    void read(void* to, std::size_t count) {
+      if (std::fread(to, 1, count, stream_.get()) != count) fail("cannot be read");
+    }
+
+    Text path_;
+    file stream_;
+    Text header_;
+    std::vector<tensor> tensors_;  ///< in the order of their bytes
+    metadata_list metadata_;
+    std::size_t digits_ = 0;
+    std::size_t data_size_ = 0;
+  };
+};
+using safetensors = basic_safetensors<std::string>;
+
+}  // namespace pergrad::inline v0_1::detail
+
 namespace pergrad::inline v0_1::detail {
 
 /// Bytes that were read and looked at, and where they go: nothing is changed before all is known to be right.
@@ -11275,11 +13854,11 @@ void append_blocks(std::vector<typename basic_safetensors<Text>::tensor>& list, 
   }
 }
 
-template <class Names, class Scalar, shape Input, class... Layers>
+template <class Names, class Scalar, class Input, class... Layers>
 void name_layers(Names& names, std::type_identity<static_network<Scalar, Input, Layers...>> /*network*/) {
   names.template list_at<Layers...>("");
 }
-template <shape Input, class... Nodes, class... Layers>
+template <class Input, class... Nodes, class... Layers>
 [[nodiscard]] std::vector<std::size_t> later_places(
     std::type_identity<unfolded<Input, node_list<Nodes...>, Layers...>> /*structure*/) {
   return {Nodes::later...};
@@ -11523,1880 +14102,6 @@ void load_parameters(Network& network, const std::string& path, parameter_order 
 // `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
 // parameters. Metadata: the optimizer, the run's plan, and a hash of the network's structure.
 
-#include <variant>
-
-// pergrad/optim/optimizer.hpp - what every optimizer takes: a noised gradient, or a plain one by a name that says so
-//
-// A step on a private gradient is post-processing: it can be anything. The divisor is a public constant that the user
-// states, never the size of the batch that was drawn, which is a private value.
-
-// pergrad/optim/held.hpp - parameters that no step moves: the rows of padding ids
-//
-// The row of a `padding_idx` has no gradient, whatever the data, so a step owes it no noise: like PyTorch's it stays
-// what it was. Noise is drawn for it all the same, because an element's bits depend on its place.
-
-// pergrad/graph/plan.hpp - a checked network as tables that every executor reads: what nodes are, where gradients flow,
-// which factors the parameters have, how long values live
-//
-// Made once of the types: what a layer's type says is asked once a type, with the node's shapes as numbers. Where
-// values lie, and how norms and sums are formed of the factors, each executor decides for itself.
-
-namespace pergrad::inline v0_1::detail {
-
-enum class node_kind : int { affine, elementwise, pooling, reshape, branch_sum, general, tiled };
-
-template <class Layer>
-[[nodiscard]] constexpr node_kind kind_of() {
-  if constexpr (has_affine<Layer>) {
-    return node_kind::affine;
-  } else if constexpr (is_branch_sum<Layer>) {
-    return node_kind::branch_sum;
-  } else if constexpr (is_reshape<Layer>) {
-    return node_kind::reshape;
-  } else if constexpr (has_value<Layer>) {
-    return node_kind::elementwise;
-  } else if constexpr (has_windows<Layer>) {
-    return node_kind::pooling;
-  } else if constexpr (is_tiled<Layer>) {
-    return node_kind::tiled;
-  } else {
-    return node_kind::general;
-  }
-}
-
-/// The place of a node among the uses of shared parameters. The backward pass meets the last use first; the sample's
-/// gradient is whole, and its norm known, once the first use has been added.
-struct tied_use {
-  bool first = true;
-  bool last = true;
-  [[nodiscard]] constexpr bool shared() const noexcept { return !first || !last; }
-};
-
-/// What every executor asks of a node.
-struct plan_node {
-  node_kind kind = node_kind::general;
-  bool two_inputs = false;
-  bool derives_from_output = false;  ///< elementwise: its derivative is a function of the output
-  bool channels_first = false;       ///< shapes of rank 2 are (channels, positions)
-  bool swaps_axes = false;           ///< reshape: of channels and positions
-  bool reads_images = false;         ///< tiled: reads and writes values as they are stored
-  affine_map map;                    ///< affine
-  std::size_t saved_count = 0;
-  std::size_t factor_count = 0;  ///< of the layer, trained or not
-  bool input_gradient = false;   ///< a parameter that is trained lies before the input
-  bool input2_gradient = false;
-  bool backward = false;  ///< or in the node itself
-  tied_use use;
-  std::size_t layer = 0;  ///< number among the layers with trained parameters; all uses of a tied one have the same
-};
-
-/// One use of one block of trained parameters. Of an affine layer the factors are its weights, an outer sum with rows
-/// and columns of one group, and its bias; their operands are what the node's map says.
-struct plan_factor {
-  factor what;
-  std::size_t node = 0;
-  std::size_t parameters = 0;  ///< the first of the block
-  std::size_t first_use = 0;   ///< of the block: which of the outer, the elementwise or the row sums it is
-};
-
-/// What the type of a layer says of a node.
-template <class Layer>
-constexpr void describe_node(shape in, shape second, plan_node& to) {
-  to.kind = kind_of<Layer>();
-  to.two_inputs = has_two_inputs<Layer>;
-  to.derives_from_output = requires { requires Layer::derivative_from_output; };
-  to.channels_first = requires { requires Layer::channels_first; };
-  to.swaps_axes = requires { requires Layer::is_transpose; };
-  to.reads_images = reads_images<Layer>;
-  to.saved_count = saved_count_of<Layer>(in, second);
-  if constexpr (has_affine<Layer>) {
-    to.map = Layer::affine(in);
-    to.factor_count = to.map.bias ? 2 : 1;
-  } else if constexpr (has_factors<Layer>) {
-    to.factor_count = factors_of<Layer>(in, second).size();
-  }
-}
-/// The factors of a node's parameters, of which the first is `parameters`.
-template <class Layer>
-constexpr void list_factors_of(shape in, shape second, std::size_t node, std::size_t parameters, plan_factor* to) {
-  if constexpr (has_affine<Layer>) {
-    const affine_map map = Layer::affine(in);
-    *to++ = {outer_sum(map.positions(), map.group_outputs(), {}, map.view_width(), {}), node, parameters};
-    if (map.bias) *to = {elementwise_sum(map.positions(), map.bias_count(), {}), node, parameters + map.weight_count()};
-  } else if constexpr (has_factors<Layer>) {
-    for (const factor& each : factors_of<Layer>(in, second)) {
-      *to++ = {each, node, parameters};
-      parameters += each.size();
-    }
-  }
-}
-
-/// Which reader of a value writes its gradient first, and which add to it: they are asked in the order of the backward
-/// pass. Slots that share a storage have one gradient; that of the output is there from the beginning.
-template <std::size_t Slots>
-class gradient_writers {
- public:
-  constexpr gradient_writers(const std::array<std::size_t, Slots>& storage, std::size_t output) : storage_{storage} {
-    written_[storage[output]] = true;
-  }
-  /// Is there something already? From now on there is.
-  [[nodiscard]] constexpr bool adds(std::size_t slot) { return std::exchange(written_[storage_[slot]], true); }
-
- private:
-  const std::array<std::size_t, Slots>& storage_;
-  std::array<bool, Slots> written_{};
-};
-
-/// The tables of a `structure` (gate.hpp).
-template <class Structure>
-struct network_plan {
-  static constexpr std::size_t size = Structure::size;
-  static constexpr shape in_of(std::size_t node) { return Structure::shapes[Structure::inputs[node]]; }
-  static constexpr shape second_of(std::size_t node) { return Structure::shapes[Structure::inputs2[node]]; }
-
- private:
-  static constexpr std::array<plan_node, size> make_nodes() {
-    std::array<plan_node, size> made{};
-    for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      describe_node<Layer>(in_of(i), second_of(i), made[i]);
-    });
-    std::array<bool, size + 1> trained{};       // a parameter lies before this slot
-    std::array<std::size_t, size> last_uses{};  // of the node's parameters
-    std::size_t layers = 0;
-    for (std::size_t i = 0; i < size; ++i) {
-      plan_node& node = made[i];
-      const std::size_t owner = Structure::owners[i];
-      node.input_gradient = trained[Structure::inputs[i]];
-      node.input2_gradient = node.two_inputs && trained[Structure::inputs2[i]];
-      node.backward = node.input_gradient || node.input2_gradient || Structure::trained_counts[i] > 0;
-      trained[i + 1] = node.backward;
-      node.layer = owner == i ? layers : made[owner].layer;
-      if (owner == i && Structure::trained_counts[i] > 0) ++layers;
-      last_uses[owner] = i;
-    }
-    for (std::size_t i = 0; i < size; ++i)
-      made[i].use = {Structure::owners[i] == i, last_uses[Structure::owners[i]] == i};
-    return made;
-  }
-
- public:
-  static constexpr std::array<plan_node, size> nodes = make_nodes();
-
- private:
-  static constexpr std::size_t factor_count = [] {
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < size; ++i) count += Structure::trained_counts[i] > 0 ? nodes[i].factor_count : 0;
-    return count;
-  }();
-  static constexpr std::array<plan_factor, factor_count> list_factors() {
-    std::array<plan_factor, factor_count> list{};
-    std::array<std::size_t, size> first_of{};
-    std::size_t count = 0;
-    std::size_t outer = 0;
-    std::size_t elementwise = 0;
-    std::size_t sparse = 0;
-    for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      if (Structure::trained_counts[i] == 0) return;
-      list_factors_of<Layer>(in_of(i), second_of(i), i, Structure::parameter_offsets[i], list.data() + count);
-      first_of[i] = count;
-      for (std::size_t k = 0; k < nodes[i].factor_count; ++k) {
-        plan_factor& each = list[count++];
-        std::size_t& number = each.what.sparse ? sparse : each.what.outer ? outer : elementwise;
-        each.first_use = nodes[i].use.first ? number : list[first_of[Structure::owners[i]] + k].first_use;
-        ++number;
-      }
-    });
-    return list;
-  }
-
- public:
-  /// Node after node.
-  static constexpr std::array<plan_factor, factor_count> factors = list_factors();
-  /// Of which kinds, for arrays of them, which have one element at least.
-  static constexpr std::size_t room_for(auto wanted) {
-    std::size_t count = 0;
-    for (const plan_factor& each : factors) count += wanted(each.what) ? 1U : 0U;
-    return std::max<std::size_t>(1, count);
-  }
-  static constexpr std::size_t most_outer = room_for([](const factor& each) { return each.outer; });
-  static constexpr std::size_t most_sparse = room_for([](const factor& each) { return each.sparse; });
-  static constexpr std::size_t most_elementwise =
-      room_for([](const factor& each) { return !each.outer && !each.sparse; });
-};
-
-/// When values are needed: node i runs at time i and its backward at time 2 size - i; behind them, at `end`, norms and
-/// sums are made of the factors. Slots of which one is the other under another shape are one value, that of their root.
-template <class Structure>
-struct value_lifetimes {
-  using plan = network_plan<Structure>;
-  static constexpr std::size_t size = Structure::size;
-  static constexpr int end = 2 * static_cast<int>(size) + 1;
-
-  std::array<std::size_t, size + 1> root{};
-  // Of roots. A value is there from the time of its node on; a gradient that nobody writes is born at the end.
-  std::array<int, size + 1> value_death{};
-  std::array<int, size + 1> gradient_birth{};
-  std::array<int, size + 1> gradient_death{};
-
-  constexpr value_lifetimes() {
-    for (int& each : gradient_birth) each = end;
-    for (std::size_t i = 0; i < size; ++i) {
-      const plan_node& node = plan::nodes[i];
-      root[i + 1] = node.kind == node_kind::reshape ? root[Structure::inputs[i]] : i + 1;
-      const int forward = static_cast<int>(i);
-      const int backward = end - 1 - forward;
-      const bool is_general = node.kind == node_kind::general;
-      const bool is_function = node.kind == node_kind::elementwise || node.kind == node_kind::pooling;
-      const bool reads_x = is_function && node.input_gradient && !node.derives_from_output;
-      live(Structure::inputs[i], reads_x || (is_general && node.backward) ? backward : forward);
-      live(i + 1, is_function && node.input_gradient ? backward : forward);
-      if (node.two_inputs) live(Structure::inputs2[i], forward);
-      if (node.input_gradient || is_general) write_gradient(Structure::inputs[i], backward);
-      if (node.input2_gradient) write_gradient(Structure::inputs2[i], backward);
-      if (node.backward && node.kind != node_kind::reshape) {
-        int& death = gradient_death[root[i + 1]];
-        death = std::max(death, Structure::trained_counts[i] > 0 ? end : backward);
-      }
-    }
-    for (const plan_factor& each : plan::factors) {
-      const auto reads = [&](source from) { return each.what.delta.from == from || each.what.other.from == from; };
-      const bool is_affine = plan::nodes[each.node].kind == node_kind::affine;
-      if (is_affine || reads(source::activation)) live(Structure::inputs[each.node], end);
-      if (reads(source::output)) live(each.node + 1, end);
-    }
-    live(size, end);
-    gradient_birth[root[size]] = static_cast<int>(size);
-    gradient_death[root[size]] = end;
-  }
-
- private:
-  constexpr void live(std::size_t slot, int until) {
-    value_death[root[slot]] = std::max(value_death[root[slot]], until);
-  }
-  constexpr void write_gradient(std::size_t slot, int from) {
-    gradient_birth[root[slot]] = std::min(gradient_birth[root[slot]], from);
-  }
-};
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1::detail {
-
-struct parameter_range {
-  std::size_t first = 0;
-  std::size_t end = 0;
-};
-
-/// Calls visit(range) for the rows of padding ids among the trained parameters.
-template <class Network, class Visitor>
-constexpr void for_each_held(Visitor&& visit) {
-  using plan = network_plan<typename Network::structure>;
-  for (const plan_factor& each : plan::factors) {
-    const factor& table = each.what;
-    if (!table.sparse || table.skipped_id >= table.rows || !plan::nodes[each.node].use.first) continue;
-    const std::size_t row = each.parameters + table.skipped_id * table.columns;
-    visit(parameter_range{row, row + table.columns});
-  }
-}
-
-/// In the order of the parameters.
-template <class Network>
-[[nodiscard]] constexpr auto list_held() {
-  if constexpr (Network::input_shape.ids == 0) {
-    return std::array<parameter_range, 0>{};
-  } else {
-    constexpr std::size_t count = [] {
-      std::size_t found = 0;
-      for_each_held<Network>([&](const parameter_range& /*range*/) { ++found; });
-      return found;
-    }();
-    std::array<parameter_range, count> ranges{};
-    std::size_t next = 0;
-    for_each_held<Network>([&](const parameter_range& range) { ranges[next++] = range; });
-    std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    return ranges;
-  }
-}
-template <class Network>
-inline constexpr auto held_parameters = list_held<Network>();
-
-/// An optimizer's update, f(first parameter, values, how many), without the parameters that are held.
-template <class Network, class Update>
-[[nodiscard]] auto hold_parameters(const Update& update) {
-  if constexpr (held_parameters<Network>.empty()) {
-    return update;
-  } else {
-    return [update](std::size_t first, auto* values, std::size_t count) {
-      const std::size_t end = first + count;
-      for (const parameter_range& held : held_parameters<Network>) {
-        if (held.end <= first || held.first >= end) continue;
-        if (held.first > first) update(first, values, held.first - first);
-        const std::size_t next = std::min(held.end, end);
-        values += next - first;
-        first = next;
-      }
-      if (first < end) update(first, values, end - first);
-    };
-  }
-}
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-struct checkpoint_access;
-
-/// An update by a rule of optim/rules.hpp over parameters and an optimizer's arrays, a vector at a time.
-template <class Rule, class Scalar, class... State>
-[[nodiscard]] auto update_by(const Rule& rule, Scalar* parameters, State*... arrays) {
-  return [=](std::size_t first, const Scalar* gradient, std::size_t size) {
-    // By value: what is stored might lie over anything else, and would be read again each time.
-    const auto step = [=](on_host::index i, const auto& lanes) {
-      const auto apply = [&](on_host::pack<Scalar> parameter, auto... state) {
-        rule(on_host::pack<Scalar>{lanes.load(gradient + i)}, parameter, state...);
-        (lanes.store(arrays + first + i, state), ...);
-        lanes.store(parameters + first + i, parameter);
-      };
-      apply(lanes.load(parameters + first + i), on_host::pack<Scalar>{lanes.load(arrays + first + i)}...);
-    };
-    on_host::for_each_pack<Scalar>(static_cast<on_host::index>(size), step);
-  };
-}
-
-}  // namespace detail
-
-/// The library's own way to an optimizer's formula.
-struct optimizer_access {
-  /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
-  /// any thread: f(first parameter, values, how many). The rows of padding ids stay what they are.
-  template <class Optimizer, class Network>
-  [[nodiscard]] static auto begin(Optimizer& optimizer, Network& network, double scale) {
-    return detail::hold_parameters<Network>(optimizer.begin(network, scale));
-  }
-  /// One update with a gradient that lies in memory.
-  template <class Optimizer, class Network, class Scalar>
-  static void apply(Optimizer& optimizer, const detail::thread_pool& pool, Network& network,
-                    std::span<const Scalar> gradient, double scale) {
-    constexpr std::size_t share = std::size_t{1} << 12U;
-    const auto use = begin(optimizer, network, scale);
-    pool.parallel((gradient.size() + share - 1) / share, [&](std::size_t task, std::size_t) {
-      const std::size_t first = task * share;
-      use(first, gradient.data() + first, std::min(gradient.size() - first, share));
-    });
-  }
-  /// What begins an update with released values, divided by a public constant, once nothing can fail any more.
-  template <class Optimizer, class Network>
-  [[nodiscard]] static auto beginning(Optimizer& optimizer, Network& network, expected_batch_size divisor) {
-    return [&optimizer, &network, scale = 1 / divisor.value()] { return begin(optimizer, network, scale); };
-  }
-};
-
-/// Base of the optimizers: the private step.
-template <class Optimizer, class Network>
-class optimizer_steps {
- public:
-  /// One update with gradient / divisor. Only a noised gradient fits.
-  template <executor Executor, bool IsPrivate>
-  void step(const Executor& executor, Network& network, const released_gradient<Network, IsPrivate>& gradient,
-            expected_batch_size divisor) {
-    const detail::float_environment proven;
-    optimizer_access::apply(self(), executor.pool(), network, gradient.values(), 1 / divisor.value());
-  }
-  /// Noise on a finished total, and one update with (total + noise) / divisor in the same sweep: the noised values are
-  /// stored nowhere, the total stays as it is. Equal in every bit to `evaluate_into` a private gradient and a step with
-  /// that. Draws the noise once, also for an empty total. Throws what `evaluate_into` throws; nothing is changed then.
-  template <executor Executor, class Generator>
-  void step(const Executor& executor, Network& network, const noised_total<Network, Generator>& noised,
-            expected_batch_size divisor) {
-    const detail::float_environment proven;
-    detail::total_release::of_total<Network>(executor.pool(), *noised.total, noised.noise, 1, nullptr,
-                                             optimizer_access::beginning(self(), network, divisor));
-  }
-  /// Evaluates `noised`, a clipped sum or a total with noise, into `update` and takes the step with `update` / divisor
-  /// in the same sweep. Equal in every bit to `evaluate_into(executor, update, noised)` and a step with `update`.
-  /// Throws what `evaluate_into` throws; network and optimizer are unchanged then.
-  template <executor Executor, bool IsPrivate, class Noised>
-  requires(detail::is_noised<Noised>) void step(const Executor& executor, Network& network,
-                                                released_gradient<Network, IsPrivate>& update, const Noised& noised,
-                                                expected_batch_size divisor) {
-    using explanation =
-        detail::assignment_explanation<error::function::assign, released_gradient<Network, IsPrivate>, Noised>;
-    if constexpr (std::is_same_v<explanation, char>) {
-      const detail::float_environment proven;
-      detail::total_release::into(executor, update, noised, optimizer_access::beginning(self(), network, divisor));
-    } else {
-      static_cast<void>(explanation{});
-    }
-  }
-
-  /// Releases a step of a private loop and takes it, divided by the loop's public constant; with `update` the released
-  /// values stay there. The step is used up. Throws what its release throws; nothing is changed then.
-  template <executor Executor, class Loop>
-  void step(const Executor& executor, Network& network, private_step<Loop>&& taken) {
-    const expected_batch_size divisor = taken.divisor();
-    step(executor, network, std::move(taken).consumed(), divisor);
-  }
-  template <executor Executor, class Loop>
-  void step(const Executor& executor, Network& network, released_gradient<Network, Loop::is_private>& update,
-            private_step<Loop>&& taken) {
-    const expected_batch_size divisor = taken.divisor();
-    step(executor, network, update, std::move(taken).consumed(), divisor);
-  }
-  template <executor Executor, class Loop>
-  void step(const Executor& /*executor*/, Network& /*network*/, const private_step<Loop>& /*taken*/) {
-    static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
-  }
-  template <executor Executor, class Destination, class Loop>
-  void step(const Executor& /*executor*/, Network& /*network*/, Destination& /*update*/,
-            const private_step<Loop>& /*taken*/) {
-    static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
-  }
-
-  template <executor Executor, class Gradient>
-  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/,
-            expected_batch_size /*divisor*/) {
-    if constexpr (!detail::is_explained<Gradient>) {
-      static_cast<void>(error::private_step_needs_a_noised_sum<Gradient>{});
-    }
-  }
-  template <executor Executor, class Destination, class Given>
-  void step(const Executor& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
-            expected_batch_size /*divisor*/) {
-    if constexpr (!detail::any_explained<Destination, Given>) {
-      static_cast<void>(error::release_needs_noise<std::remove_cvref_t<Destination>, Given>{});
-    }
-  }
-  template <executor Executor, class Gradient, class Number>
-  requires std::is_arithmetic_v<Number>
-  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, Number /*divisor*/) {
-    static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
-  }
-  template <executor Executor, class Destination, class Given, class Number>
-  requires std::is_arithmetic_v<Number>
-  void step(const Executor& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
-            Number /*divisor*/) {
-    static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
-  }
-
- protected:
-  optimizer_steps() = default;
-
- private:
-  [[nodiscard]] Optimizer& self() noexcept { return static_cast<Optimizer&>(*this); }
-};
-
-namespace unprotected {
-
-/// One update with scale * gradient, for ordinary training: no privacy.
-template <class Optimizer, executor Executor, class Network>
-void step(Optimizer& optimizer, const Executor& executor, Network& network, const gradient<Network>& gradient,
-          double scale = 1) {
-  if constexpr (!detail::is_explained<Network>) {
-    const pergrad::detail::float_environment proven;
-    optimizer_access::apply(optimizer, executor.pool(), network, gradient.values(), scale);
-  }
-}
-
-}  // namespace unprotected
-}  // namespace pergrad::inline v0_1
-// pergrad/train/dp_sgd.hpp - differentially private training in which sampling, clipping, noise and accounting cannot
-// part
-//
-// One step (Abadi et al. 2016, arXiv:1607.00133): enter the step in the ledger or refuse it; draw every record with
-// probability q; add up clipped per-sample gradients in chunks that fit the tape; add noise once, also to an empty
-// batch; divide by the public constant; update. The ledger counts the event that this very sampler yields.
-
-// pergrad/train/dp_sgd_base.hpp - all of a trainer that does not know its source of noise
-//
-// A program that trains with a secret key or, for a test, with a seed has two types of trainers; what is here is
-// compiled once for both.
-
-// pergrad/optim/adam.hpp - Adam (Kingma & Ba 2015, arXiv:1412.6980); on a noised gradient it is DP-Adam
-//
-//   m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  w <- w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) +
-//   stability)
-
-// pergrad/optim/rules.hpp - what an optimizer does to one parameter, stated once for host and device
-//
-//   SGD       w <- w - step g
-//   momentum  v <- momentum v + factor g;  w <- w - rate v
-//   Adam      g' = factor g;  m <- b1 m + (1 - b1) g';  v <- b2 v + (1 - b2) g'²;
-//             w <- w - rate m / (sqrt(v) correction + stability)        (Kingma & Ba 2015, arXiv:1412.6980)
-//
-// Adam's rate and correction hold the bias corrections of the step: rate / (1 - b1^t) and 1 / sqrt(1 - b2^t). Every
-// product that meets a sum is an explicit fma, so host, device and every compiler make the same bits; but on a host
-// without such an instruction the sweep over the parameters rounds twice (simd/rounded.hpp).
-
-// pergrad/simd/lanes.hpp - what lets one template serve a scalar and a whole vector register.
-//
-// A value is float, double, or a vector of either made by the compiler's vector extension (vector_size), no wider than
-// the machine's registers: wider ones compile to slow code and -Wpsabi says so. Every function works lane by lane and
-// without branches: a choice computes both sides and selects bits, so that a lane does the same operations as a scalar.
-// The bits are then equal too if a*b+c is rounded once in both or twice in both. That is the compiler's choice
-// (-ffp-contract): clang decides expression by expression; g++ decides basic block by basic block and may move a result
-// that is not needed yet, so load, evaluate and store in one loop body, as elementwise layers do.
-
-namespace pergrad::inline v0_1::math {
-namespace detail {
-
-template <class Value>
-struct value_traits {
-  using element = std::remove_cvref_t<decltype(std::declval<Value&>()[0])>;
-  using word = std::conditional_t<sizeof(element) == 4, std::uint32_t, std::uint64_t>;
-  typedef word bits __attribute__((vector_size(sizeof(Value))));
-  static constexpr bool is_vector = true;
-};
-
-template <class Element, class Word>
-struct scalar_traits {
-  using element = Element;
-  using word = Word;
-  using bits = Word;
-  static constexpr bool is_vector = false;
-};
-
-template <>
-struct value_traits<float> : scalar_traits<float, std::uint32_t> {};
-
-template <>
-struct value_traits<double> : scalar_traits<double, std::uint64_t> {};
-
-/// The unsigned integer as wide as one element.
-template <class Value>
-using word_t = typename value_traits<Value>::word;
-
-/// Its scalar or vector, as wide as `Value`.
-template <class Value>
-using bits_t = typename value_traits<Value>::bits;
-
-}  // namespace detail
-
-/// float or double: what one lane of `Value` holds.
-template <class Value>
-using element_t = typename detail::value_traits<Value>::element;
-
-/// Whether `Value` is a vector of the compiler's vector extension.
-template <class Value>
-inline constexpr bool is_vector_v = detail::value_traits<Value>::is_vector;
-
-/// How many elements a `Value` holds; 1 for a scalar.
-template <class Value>
-inline constexpr std::size_t lanes_v = sizeof(Value) / sizeof(element_t<Value>);
-
-/// `element` in every lane: constants, and what a choice must put against a vector.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value splat(element_t<Value> element) noexcept {
-  if constexpr (is_vector_v<Value>) {
-    return element - Value{};  // and not +, which would lose the sign of -0
-  } else {
-    return element;
-  }
-}
-
-namespace detail {
-
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline bits_t<Value> to_bits(Value value) noexcept {
-  return __builtin_bit_cast(bits_t<Value>, value);
-}
-
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value from_bits(bits_t<Value> bits) noexcept {
-  return __builtin_bit_cast(Value, bits);
-}
-
-}  // namespace detail
-
-/// Lane by lane `mask ? if_true : if_false`. A mask is what comparing two values gives: bool, or a vector of 0 and -1.
-template <class Mask, class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value select(Mask mask, Value if_true, Value if_false) noexcept {
-  if constexpr (is_vector_v<Value>) {
-    return mask ? if_true : if_false;
-  } else {
-    // Not a conditional: the compiler would move what only one side needs into a branch, and contract it differently.
-    using word = detail::bits_t<Value>;
-    const word ones = word{0} - static_cast<word>(mask);
-    return detail::from_bits<Value>((detail::to_bits(if_true) & ones) | (detail::to_bits(if_false) & ~ones));
-  }
-}
-
-/// |x|; clears the sign, of NaN too.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value abs(Value x) noexcept {
-  return detail::from_bits<Value>(detail::to_bits(x) & (~detail::word_t<Value>{0} >> 1));
-}
-
-/// The larger; `first` if they are equal or either is NaN, so max(x, zero) lets a NaN in x through.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value max(Value first, Value second) noexcept {
-  return select(first < second, second, first);
-}
-
-/// The smaller; `first` if they are equal or either is NaN.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value min(Value first, Value second) noexcept {
-  return select(second < first, second, first);
-}
-
-}  // namespace pergrad::inline v0_1::math
-// pergrad/simd/rounded.hpp - arithmetic with roundings that no compiler chooses: of single numbers, on host and
-// device alike, and of a host's vectors, lane by lane
-//
-// Whether `a * b + c` rounds once or twice is the compiler's affair: it depends on its rules about contraction, and for
-// a b + c d even on the order in which it looks at the products. On a device it may also divide in a hurry. What host
-// and device must agree in bit for bit, or two loops over the same formula, is made of these.
-
-#if defined(__aarch64__)
-#include <arm_neon.h>
-#endif
-
-namespace pergrad::inline v0_1::rounded {
-
-#ifdef __CUDA_ARCH__
-#define PERGRAD_ROUNDED(on_device, on_host) on_device
-#else
-#define PERGRAD_ROUNDED(on_device, on_host) on_host
-#endif
-
-// clang-format off
-/// a * b + c
-[[nodiscard]] PERGRAD_HD inline float fma(float a, float b, float c) noexcept { return PERGRAD_ROUNDED(__fmaf_rn(a, b, c), __builtin_fmaf(a, b, c)); }
-[[nodiscard]] PERGRAD_HD inline double fma(double a, double b, double c) noexcept { return PERGRAD_ROUNDED(__fma_rn(a, b, c), __builtin_fma(a, b, c)); }
-/// a * b, never part of a contraction
-[[nodiscard]] PERGRAD_HD inline float multiply(float a, float b) noexcept { return PERGRAD_ROUNDED(__fmul_rn(a, b), fma(a, b, -0.0F)); }
-[[nodiscard]] PERGRAD_HD inline double multiply(double a, double b) noexcept { return PERGRAD_ROUNDED(__dmul_rn(a, b), fma(a, b, -0.0)); }
-[[nodiscard]] PERGRAD_HD inline float add(float a, float b) noexcept { return PERGRAD_ROUNDED(__fadd_rn(a, b), a + b); }
-[[nodiscard]] PERGRAD_HD inline double add(double a, double b) noexcept { return PERGRAD_ROUNDED(__dadd_rn(a, b), a + b); }
-[[nodiscard]] PERGRAD_HD inline float subtract(float a, float b) noexcept { return PERGRAD_ROUNDED(__fsub_rn(a, b), a - b); }
-[[nodiscard]] PERGRAD_HD inline double subtract(double a, double b) noexcept { return PERGRAD_ROUNDED(__dsub_rn(a, b), a - b); }
-[[nodiscard]] PERGRAD_HD inline float divide(float a, float b) noexcept { return PERGRAD_ROUNDED(__fdiv_rn(a, b), a / b); }
-[[nodiscard]] PERGRAD_HD inline double divide(double a, double b) noexcept { return PERGRAD_ROUNDED(__ddiv_rn(a, b), a / b); }
-[[nodiscard]] PERGRAD_HD inline float square_root(float x) noexcept { return PERGRAD_ROUNDED(__fsqrt_rn(x), __builtin_sqrtf(x)); }
-[[nodiscard]] PERGRAD_HD inline double square_root(double x) noexcept { return PERGRAD_ROUNDED(__dsqrt_rn(x), __builtin_sqrt(x)); }
-// clang-format on
-
-#undef PERGRAD_ROUNDED
-
-template <class Type>
-concept host_vector = std::is_same_v<Type, on_host::vector<float>> || std::is_same_v<Type, on_host::vector<double>>;
-
-/// Whether `fma` of vectors rounds once. Without such an instruction the target rounds product and sum apart, and no
-/// compiler can do otherwise.
-#if defined(__FMA__) || defined(__aarch64__)
-inline constexpr bool vectors_fuse = true;
-#else
-inline constexpr bool vectors_fuse = false;
-#endif
-
-template <host_vector Vector>
-[[nodiscard]] inline Vector fma(Vector a, Vector b, Vector c) noexcept {
-  constexpr bool is_float = std::is_same_v<Vector, on_host::vector<float>>;
-#if defined(__FMA__)
-  if constexpr (requires { __builtin_elementwise_fma(a, b, c); }) {  // clang's, of which newer ones have no other
-    return __builtin_elementwise_fma(a, b, c);
-  } else {
-#if defined(__AVX512F__)
-#if defined(__clang__)
-    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
-#else  // the same mask, signed
-    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
-#endif
-    if constexpr (!is_float) return __builtin_ia32_vfmaddpd512_mask(a, b, c, 0xff, 4);
-#else
-    if constexpr (is_float) return __builtin_ia32_vfmaddps256(a, b, c);
-    if constexpr (!is_float) return __builtin_ia32_vfmaddpd256(a, b, c);
-#endif
-  }
-#elif defined(__aarch64__)
-  if constexpr (is_float) return vfmaq_f32(c, a, b);
-  if constexpr (!is_float) return vfmaq_f64(c, a, b);
-#else
-  static_cast<void>(is_float);
-  return a * b + c;
-#endif
-}
-// Of vectors a product may become part of a `subtract` behind it, but of none of the others: write that one as `fma`.
-template <host_vector Vector>
-[[nodiscard]] inline Vector multiply(Vector a, Vector b) noexcept {
-  return a * b;
-}
-template <host_vector Vector>
-[[nodiscard]] inline Vector subtract(Vector a, Vector b) noexcept {
-  return a - b;
-}
-template <host_vector Vector>
-[[nodiscard]] inline Vector divide(Vector a, Vector b) noexcept {
-  return a / b;
-}
-/// Of numbers that are not negative.
-template <host_vector Vector>
-[[nodiscard]] inline Vector square_root(Vector x) noexcept {
-  constexpr bool is_float = std::is_same_v<Vector, on_host::vector<float>>;
-  if constexpr (requires { __builtin_elementwise_sqrt(x); }) {  // clang's, of which newer ones have no other
-    return __builtin_elementwise_sqrt(x);
-  } else {
-#if defined(__AVX512F__) && defined(__clang__)
-    if constexpr (is_float) return __builtin_ia32_sqrtps512(x, 4);
-    if constexpr (!is_float) return __builtin_ia32_sqrtpd512(x, 4);
-#elif defined(__AVX512F__)
-    if constexpr (is_float) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
-    if constexpr (!is_float) return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4);
-#elif defined(__AVX__)
-    if constexpr (is_float) return __builtin_ia32_sqrtps256(x);
-    if constexpr (!is_float) return __builtin_ia32_sqrtpd256(x);
-#elif defined(__SSE2__)
-    if constexpr (is_float) return __builtin_ia32_sqrtps(x);
-    if constexpr (!is_float) return __builtin_ia32_sqrtpd(x);
-#elif defined(__aarch64__)
-    if constexpr (is_float) return vsqrtq_f32(x);
-    if constexpr (!is_float) return vsqrtq_f64(x);
-#else
-    for (std::size_t lane = 0; lane < sizeof x / sizeof x[0]; ++lane) {
-      if constexpr (is_float) x[lane] = __builtin_sqrtf(x[lane]);
-      if constexpr (!is_float) x[lane] = __builtin_sqrt(x[lane]);
-    }
-    return x;
-#endif
-  }
-}
-
-}  // namespace pergrad::inline v0_1::rounded
-
-namespace pergrad::inline v0_1::rules {
-
-template <class Scalar>
-struct sgd_rule {
-  Scalar step;  ///< rate times the gradient's public factor
-
-  template <class Value>
-  PERGRAD_HD void operator()(Value gradient, Value& parameter) const noexcept {
-    parameter = rounded::fma(math::splat<Value>(-step), gradient, parameter);
-  }
-};
-
-template <class Scalar>
-struct momentum_rule {
-  Scalar factor;  ///< the gradient's
-  Scalar rate;
-  Scalar momentum;
-
-  template <class Value>
-  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& velocity) const noexcept {
-    velocity =
-        rounded::fma(math::splat<Value>(momentum), velocity, rounded::multiply(math::splat<Value>(factor), gradient));
-    parameter = rounded::fma(math::splat<Value>(-rate), velocity, parameter);
-  }
-};
-
-template <class Scalar>
-struct adam_rule {
-  Scalar factor;  ///< the gradient's
-  Scalar rate;    ///< over 1 - b1^t
-  Scalar beta1;
-  Scalar rest1;  ///< 1 - b1, rounded once
-  Scalar beta2;
-  Scalar rest2;
-  Scalar correction;  ///< 1 / sqrt(1 - b2^t)
-  Scalar stability;
-
-  template <class Value>
-  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
-    const Value value = rounded::multiply(math::splat<Value>(factor), gradient);
-    first = rounded::fma(math::splat<Value>(beta1), first, rounded::multiply(math::splat<Value>(rest1), value));
-    second = rounded::fma(math::splat<Value>(beta2), second,
-                          rounded::multiply(rounded::multiply(math::splat<Value>(rest2), value), value));
-    const Value denominator =
-        rounded::fma(rounded::square_root(second), math::splat<Value>(correction), math::splat<Value>(stability));
-    parameter =
-        rounded::subtract(parameter, rounded::divide(rounded::multiply(math::splat<Value>(rate), first), denominator));
-  }
-};
-
-/// rate / (1 - b1^t) and 1 / sqrt(1 - b2^t) of step t = 1, 2, ...
-struct adam_bias {
-  double rate;
-  double correction;
-};
-[[nodiscard]] inline adam_bias adam_bias_at(std::uint64_t step, double rate, double beta1, double beta2) {
-  const auto count = static_cast<double>(step);
-  return {rate / (1 - std::pow(beta1, count)), 1 / std::sqrt(1 - std::pow(beta2, count))};
-}
-
-/// Adam's rule with constants that are rounded once, from double: 1 - 0.999F would be off by 1e-5.
-template <class Scalar>
-[[nodiscard]] PERGRAD_HD inline adam_rule<Scalar> make_adam(double rate, double correction, double beta1, double beta2,
-                                                            double stability, double factor) noexcept {
-  return {static_cast<Scalar>(factor),     static_cast<Scalar>(rate),
-          static_cast<Scalar>(beta1),      static_cast<Scalar>(rounded::subtract(1.0, beta1)),
-          static_cast<Scalar>(beta2),      static_cast<Scalar>(rounded::subtract(1.0, beta2)),
-          static_cast<Scalar>(correction), static_cast<Scalar>(stability)};
-}
-
-}  // namespace pergrad::inline v0_1::rules
-
-namespace pergrad::inline v0_1 {
-
-/// Adam's constants, with PyTorch's defaults.
-struct adam_options {
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double stability = 1e-8;
-};
-
-namespace detail {
-
-inline void require_adam_options(const adam_options& options) {
-  const auto fraction = [](double beta) { return beta >= 0 && beta < 1; };
-  if (!fraction(options.beta1) || !fraction(options.beta2) || !(options.stability > 0)) {
-    throw std::invalid_argument("pergrad: adam: betas must be in [0, 1) and stability above 0");
-  }
-}
-
-}  // namespace detail
-
-/// `torch.optim.Adam` without weight decay.
-template <class Network>
-class adam : public optimizer_steps<adam<Network>, Network> {
- public:
-  using scalar = typename Network::scalar;
-  /// Throws std::invalid_argument unless 0 <= beta < 1 and stability > 0.
-  explicit adam(learning_rate rate, adam_options options = {})
-      : rate_{rate.value()},
-        options_{options},
-        first_{Network::parameter_count, "an optimizer's first moment"},
-        second_{Network::parameter_count, "an optimizer's second moment"} {
-    detail::require_adam_options(options);
-  }
-
-  /// Of all steps from now on: for schedules. A rate must not be computed from records.
-  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
-
- private:
-  friend struct optimizer_access;
-  // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
-  // their names, and a count of steps or null.
-  friend struct detail::checkpoint_access;
-  static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
-  [[nodiscard]] const char* kind() const noexcept { return "adam"; }
-  [[nodiscard]] std::array<std::span<scalar>, 2> state() noexcept { return {first_.span(), second_.span()}; }
-  [[nodiscard]] std::uint64_t* count() noexcept { return &steps_; }
-  [[nodiscard]] auto begin(Network& network, double scale) {
-    ++steps_;
-    const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
-    return detail::update_by(
-        rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2, options_.stability, scale),
-        network.parameters().data(), first_.data(), second_.data());
-  }
-
-  double rate_;
-  adam_options options_;
-  detail::aligned_buffer<scalar> first_;
-  detail::aligned_buffer<scalar> second_;
-  std::uint64_t steps_ = 0;
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/optim/sgd.hpp - stochastic gradient descent  v <- momentum v + g;  w <- w - rate v      (torch.optim.SGD)
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-inline void require_momentum(double momentum) {
-  if (momentum >= 0 && momentum < 1) return;
-  throw_invalid_argument({"pergrad: sgd: momentum must be in [0, 1), got ", momentum});
-}
-
-}  // namespace detail
-
-/// Plain or heavy-ball SGD; with momentum 0 it keeps no state.
-template <class Network>
-class sgd : public optimizer_steps<sgd<Network>, Network> {
- public:
-  using scalar = typename Network::scalar;
-  /// Throws std::invalid_argument unless 0 <= momentum < 1.
-  explicit sgd(learning_rate rate, double momentum = 0) : rate_{rate.value()}, momentum_{momentum} {
-    detail::require_momentum(momentum);
-    if (momentum > 0) velocity_ = {Network::parameter_count, "an optimizer's velocity"};
-  }
-
-  /// Of all steps from now on: for schedules. A rate must not be computed from records.
-  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
-
- private:
-  friend struct optimizer_access;
-  // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
-  // their names, and a count of steps or null.
-  friend struct detail::checkpoint_access;
-  static constexpr std::array<const char*, 1> state_names{"momentum_buffer"};  // PyTorch's
-  [[nodiscard]] const char* kind() const noexcept { return momentum_ > 0 ? "sgd with momentum" : "sgd"; }
-  [[nodiscard]] std::array<std::span<scalar>, 1> state() noexcept { return {velocity_.span()}; }
-  [[nodiscard]] std::uint64_t* count() noexcept { return nullptr; }
-  [[nodiscard]] auto begin(Network& network, double scale) {
-    scalar* const w = network.parameters().data();
-    const rules::sgd_rule<scalar> plain{static_cast<scalar>(rate_ * scale)};
-    const rules::momentum_rule<scalar> heavy{static_cast<scalar>(scale), static_cast<scalar>(rate_),
-                                             static_cast<scalar>(momentum_)};
-    return [with = detail::update_by(heavy, w, velocity_.data()), without = detail::update_by(plain, w),
-            is_heavy = momentum_ > 0](std::size_t first, const scalar* gradient, std::size_t size) {
-      is_heavy ? with(first, gradient, size) : without(first, gradient, size);
-    };
-  }
-
-  double rate_;
-  double momentum_;
-  detail::aligned_buffer<scalar> velocity_;
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/train/dp_sgd_options.hpp - what the trainer is told, what it tells about a step, and what it refuses
-
-namespace pergrad::inline v0_1 {
-
-/// How the noised gradient becomes an update.
-enum class optimizer_kind { sgd, adam };
-/// What bounds a sample's share.
-enum class clipping_kind { flat, per_layer, automatic, per_group };
-
-/// What every private run is told: `private_loop`, and `dp_sgd`, which adds to it. Those without a default must be set;
-/// a constructor names the first that is not.
-struct private_options {
-  std::optional<l2_clip_norm> clip;            ///< C, the most that one record can add to a sum
-  std::optional<noise_multiplier> noise;       ///< sigma; the noise's standard deviation is sigma times sensitivity
-  std::optional<poisson_sampling> sampling;    ///< how records enter a batch, and what that costs
-  std::optional<expected_batch_size> divisor;  ///< a public constant, never the drawn size
-  pergrad::max_batch max_batch{256};           ///< records a chunk; changes memory and rounding, not privacy
-  std::optional<record_capacity> capacity;     ///< records a sum is made for; from the divisor unless it is given
-  std::optional<privacy_budget> budget;        ///< steps beyond it are refused; room for one is required
-  run_plan plan = run_plan::beforehand;        ///< when noise, sampling and the end of the run are chosen
-};
-
-/// Options of `dp_sgd`.
-struct dp_sgd_options : private_options {
-  std::optional<pergrad::learning_rate> learning_rate;  ///< of the first step; see `set_learning_rate`
-  clipping_kind clipping = clipping_kind::flat;
-  std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
-  optimizer_kind optimizer = optimizer_kind::sgd;
-  double momentum = 0;           ///< of sgd
-  adam_options adam{};           ///< of adam
-  bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
-};
-
-/// Private values of one step: for debugging, never for release.
-struct step_metrics {
-  std::size_t batch_size = 0;
-  double mean_loss = 0;        ///< over the batch; NaN if it was empty
-  double mean_norm = 0;        ///< of the unclipped gradients that are finite
-  std::size_t clipped = 0;     ///< samples whose norm is above C; of per_group, above sqrt(sum C_k²)
-  std::size_t non_finite = 0;  ///< samples that were left out: no finite gradient, or no valid record any more
-};
-
-namespace detail {
-
-inline void require_option(bool given, const char* name) {
-  if (!given) throw std::invalid_argument(std::string{"pergrad: private training: the option "} + name + " is not set");
-}
-[[noreturn]] inline void refuse_training(const std::string& what) {
-  throw std::invalid_argument("pergrad: private training: " + what);
-}
-
-/// Throws std::invalid_argument naming the first option that is missing but for `clip`. What single numbers may be is
-/// said where they are used. A run without noise is for generators that are not private.
-inline const private_options& checked_options(const private_options& options, bool is_private) {
-  require_option(options.noise.has_value(), "noise");
-  if (is_private && options.noise->value() == 0) {
-    refuse_training("the option noise is 0, which protects nobody: train without privacy with unprotected::step");
-  }
-  require_option(options.sampling.has_value(), "sampling");
-  require_option(options.divisor.has_value(), "divisor");
-  if (options.max_batch.count == 0) refuse_training("max_batch must be at least 1");
-  return options;
-}
-/// The same for a trainer, and for options that are not for its kind of clipping; `groups` are the network's clipping
-/// groups.
-inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std::size_t groups) {
-  if (options.clipping == clipping_kind::per_group) {
-    if (options.clip) refuse_training("the option clip is not for clipping per group: group_bounds are its bounds");
-    require_option(!options.group_bounds.empty(), "group_bounds");
-    if (options.group_bounds.size() != groups) {
-      refuse_training("the option group_bounds has " + std::to_string(options.group_bounds.size()) +
-                      " bounds, the network has " + std::to_string(groups) + " clipping groups");
-    }
-  } else {
-    require_option(options.clip.has_value(), "clip");
-    if (!options.group_bounds.empty()) refuse_training("the option group_bounds is for clipping_kind::per_group only");
-  }
-  if (options.optimizer != optimizer_kind::sgd && options.momentum != 0) {
-    refuse_training("the option momentum is for optimizer_kind::sgd only: adam's is adam.beta1");
-  }
-  require_option(options.learning_rate.has_value(), "learning_rate");
-  return options;
-}
-
-/// Whether network and loss take this record. Shapes and counts of the records fit already.
-template <class Network, class Loss, class Records>
-[[nodiscard]] bool fits_the_trainer(const Records& records, std::size_t record) noexcept {
-  return records.is_valid(record) && Loss::valid(Network::output_shape, records.targets(record));
-}
-
-/// A loop that runs while the budget lasts would train nothing, and say nothing. What an earlier part of the run spent
-/// is not counted: a budget that is spent is no mistake.
-inline void require_room_for_a_step(const privacy_accountant& accountant, const sampled_gaussian_event& event) {
-  if (accountant.within(event)) return;
-  const privacy_budget& budget = *accountant.budget();
-  char text[240];
-  std::snprintf(text, sizeof text,
-                "pergrad: private training: the option budget allows no step: it is epsilon %.6g at delta %.6g, and "
-                "one step with "
-                "noise multiplier %.6g and sampling probability %.6g costs epsilon %.6g",
-                budget.max_epsilon.value(), budget.delta.value(), event.noise_multiplier, event.sampling_probability,
-                accountant.accountant().epsilon_after(event, 1, budget.delta));
-  throw std::invalid_argument(text);
-}
-
-/// What of this can be said of all records at once.
-inline void require_fitting_counts(std::size_t records, std::size_t targets, std::size_t targets_per_record) {
-  if (records > std::numeric_limits<std::uint32_t>::max()) refuse_training("more than 2^32 - 1 records");
-  if (targets != records * targets_per_record) {
-    refuse_training(std::to_string(targets) + " targets for " + std::to_string(records) + " records, the loss takes " +
-                    std::to_string(targets_per_record) + " a record");
-  }
-}
-/// Throws std::invalid_argument that says which record, or what about all of them, network and loss do not take.
-template <class Network, class Loss, class Records>
-void require_fit_for_training(const Records& records) {
-  require_fit(records.input_shape(), Network::input_shape, "private training");
-  require_fitting_counts(records.size(), records.targets().size(), Loss::target_count(Network::output_shape));
-  for (std::size_t record = 0; record < records.size(); ++record) {
-    records.require_valid(record);
-    if (!fits_the_trainer<Network, Loss>(records, record)) {
-      refuse_training("record " + std::to_string(record) + " has a target that the loss does not take");
-    }
-  }
-}
-
-}  // namespace detail
-
-}  // namespace pergrad::inline v0_1
-// pergrad/train/private_run.hpp - sampling and accounting of a run, which cannot part: what a trainer and a loop by
-// hand have in common
-//
-// A step is entered in the ledger before any of its records is drawn. Records are drawn window by window, so that no
-// memory grows with the data set; they come out in physical batches of at most `max_batch`.
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-struct checkpoint_access;
-
-/// The records of one step, in the order of the data set.
-class drawn_records {
- public:
-  using sampling_stream = secret_stream<randomness::sampling>;
-  explicit drawn_records(std::size_t max_batch) { records_.reserve(max_batch); }
-
-  /// Begins a step on a data set of so many records.
-  void begin(const poisson_sampling& sampling, const sampling_stream& stream, std::uint64_t record_count) noexcept {
-    sampling_ = &sampling;
-    stream_ = stream;
-    record_count_ = record_count;
-    next_window_ = 0;
-    word_ = 0;
-    words_ = 0;
-    rest_ = 0;
-    records_.clear();
-  }
-  /// The next physical batch, once all threads have looked for it; empty behind the last one. Records for which
-  /// fits(record) is false are left out and told to `left_out`.
-  template <class Fits, class LeftOut>
-  std::span<const std::uint32_t> next(const thread_pool& pool, const Fits& fits, const LeftOut& left_out) {
-    records_.clear();
-    while (records_.size() < records_.capacity()) {
-      if (rest_ == 0 && !next_word(pool)) break;
-      const std::uint64_t record = first_ + 64 * word_ + static_cast<std::uint64_t>(std::countr_zero(rest_));
-      rest_ &= rest_ - 1;
-      if (record >= record_count_) continue;
-      if (fits(record)) {
-        records_.push_back(static_cast<std::uint32_t>(record));
-      } else {
-        left_out();
-      }
-    }
-    return {records_.data(), records_.size()};
-  }
-
- private:
-  /// The next 64 records of which any is drawn; false behind the last ones.
-  [[gnu::noinline]] bool next_word(const thread_pool& pool) {
-    while (true) {
-      while (++word_ < words_) {
-        rest_ = bits_[word_];
-        if (rest_ != 0) return true;
-      }
-      if (next_window_ >= record_count_) return false;
-      mark_window(pool);
-      word_ = ~std::size_t{0};
-    }
-  }
-  void mark_window(const thread_pool& pool) {
-    constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
-    first_ = next_window_;
-    const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), record_count_ - first_);
-    const std::uint64_t tasks = (count + share - 1) / share;
-    pool.parallel(tasks, [&](std::size_t task, std::size_t) {
-      sampling_->mark(stream_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
-    });
-    words_ = tasks * share / 64;
-    next_window_ += 64 * bits_.size();
-  }
-
-  const poisson_sampling* sampling_ = nullptr;
-  sampling_stream stream_;
-  std::uint64_t record_count_ = 0;
-  std::uint64_t next_window_ = 0;           ///< the first record that nobody has looked at
-  std::uint64_t first_ = 0;                 ///< of the window
-  std::array<std::uint64_t, 1024> bits_{};  ///< one bit a record of the window
-  std::size_t words_ = 0;                   ///< of the window
-  std::size_t word_ = 0;
-  std::uint64_t rest_ = 0;  ///< bits of the word that are still to be visited
-  std::vector<std::uint32_t> records_;
-};
-
-/// How many records a step's sum is made for, by public numbers: far more than are ever drawn if the expected batch
-/// size is what it says; fewer where only so few are added up in floating point. Physical batches have nothing to do
-/// with it, as noise is scaled by it.
-template <class Scalar>
-[[nodiscard]] record_capacity capacity_for(const private_options& options) {
-  if (options.capacity) return *options.capacity;
-  const float_environment proven;
-  constexpr std::size_t granule = 256;
-  const double expected = std::min(options.divisor->value(), 0x1p31);
-  const auto records = static_cast<std::size_t>(expected + 6 * std::sqrt(expected)) + 16;
-  std::size_t enough = (records + granule - 1) / granule * granule;
-  while (summation::of<Scalar>(enough).capacity == 0 && static_cast<double>(enough - granule) >= expected) {
-    enough -= granule;
-  }
-  return {enough};
-}
-/// Options with a capacity, and with physical batches no larger than that; with a capacity of 0 all records are added
-/// up as integers, and of any number. Throws std::invalid_argument as `checked_options` does.
-template <class Scalar, class Options>
-[[nodiscard]] Options settled(Options options, bool is_private) {
-  checked_options(static_cast<const private_options&>(options), is_private);
-  const record_capacity capacity = capacity_for<Scalar>(options);
-  options.capacity = capacity;
-  if (capacity.count > 0) options.max_batch.count = std::min(options.max_batch.count, capacity.count);
-  return options;
-}
-
-/// The ledger of a run and the records of a step: all of a private run that does not know its network.
-class private_run {
- public:
-  /// Would one more step keep to the budget? Always true without one.
-  [[nodiscard]] bool within_budget() const { return accountant_.within(event_); }
-  /// Steps taken, each with its noise.
-  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
-  /// Privacy spent so far at `delta`, for neighbours that differ by adding or removing one record.
-  [[nodiscard]] double epsilon(pergrad::delta delta) const { return accountant_.epsilon(delta); }
-  [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
-
- private:
-  // Named, and nothing is protected: who derives from this draws nothing.
-  template <class Network, class Loss, executor Executor>
-  friend class dp_sgd_base;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
-  friend class pergrad::dp_sgd;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
-  friend class pergrad::private_loop;
-  friend struct checkpoint_access;
-
-  /// `options` are settled.
-  [[gnu::noinline]] explicit private_run(const private_options& options)
-      : sampling_{*options.sampling},
-        accountant_{options.budget, options.plan},
-        event_{sampling_.event(*options.noise)},
-        drawn_{options.max_batch.count} {}
-  /// The last part of construction: `sensitivity` is known from the options' clipping. Throws std::invalid_argument for
-  /// noise that the largest number of the network's type cannot hold, and for a budget that allows no step.
-  [[gnu::noinline]] void take(double sensitivity, double largest) {
-    sensitivity_ = sensitivity;
-    const double deviation = event_.noise_multiplier * sensitivity_;
-    if (!(deviation <= largest)) {
-      refuse_training("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
-    }
-    accountant_.prepare(event_);
-    require_room_for_a_step(accountant_, event_);
-  }
-
-  /// Enters a step in the ledger, or refuses it; then its draws may begin.
-  template <class Generator>
-  std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
-    accountant_.spend(event_);
-    const std::uint64_t step = generator.next_step();
-    drawn_.begin(sampling_, generator.template stream<randomness::sampling>(step), record_count);
-    return step;
-  }
-  /// The step's randomness inside layers.
-  template <class Generator>
-  [[nodiscard]] static layer_randomness inside_layers(const Generator& generator, std::uint64_t step) {
-    return layer_randomness{generator.template stream<randomness::layers>(step)};
-  }
-  /// The next step's noise, for a device: it is used up.
-  template <class Generator>
-  [[nodiscard]] static secret_stream<randomness::noise> next_noise(Generator& generator) {
-    return generator.template stream<randomness::noise>(generator.next_step());
-  }
-
-  poisson_sampling sampling_;
-  privacy_accountant accountant_;
-  sampled_gaussian_event event_;
-  double sensitivity_ = 0;  ///< of every sum
-  drawn_records drawn_;
-};
-
-}  // namespace detail
-}  // namespace pergrad::inline v0_1
-// pergrad/train/step_by_verbs.hpp - a trainer's step made of the verbs that a program has too: for executors that need
-// nothing of their own
-
-// pergrad/train/step_notes.hpp - what a trainer notes of the records of its last step: private values, for
-// `unprotected::metrics`
-
-namespace pergrad::inline v0_1::detail {
-
-/// What a trainer notes of the records of its last step.
-template <class Scalar>
-class step_notes {
- public:
-  /// Norms above `clip_norm` count as clipped.
-  step_notes(bool wanted, std::size_t max_batch, double clip_norm) : wanted_{wanted}, clip_norm_{clip_norm} {
-    losses_.resize(wanted ? max_batch : 0);
-    norms_.resize(wanted ? max_batch : 0);
-  }
-  [[nodiscard]] bool wanted() const noexcept { return wanted_; }
-  [[nodiscard]] const step_metrics& metrics() const noexcept { return metrics_; }
-  void begin() noexcept { metrics_ = {}; }
-  void end() noexcept {
-    if (!wanted_) return;
-    metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
-                                                  : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
-  }
-  void leave_out() noexcept {
-    if (!wanted_) return;
-    ++metrics_.batch_size;
-    ++metrics_.non_finite;
-    metrics_.mean_loss = std::numeric_limits<double>::quiet_NaN();
-  }
-  /// Room for those of a chunk.
-  [[nodiscard]] std::span<double> losses(std::size_t count) noexcept { return {losses_.data(), count}; }
-  [[nodiscard]] std::span<double> norms(std::size_t count) noexcept { return {norms_.data(), count}; }
-  /// Notes what lies there.
-  [[gnu::noinline]] void note(std::size_t count) noexcept {
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto finite_before = static_cast<double>(metrics_.batch_size - metrics_.non_finite);
-      ++metrics_.batch_size;
-      metrics_.mean_loss += losses_[i];
-      if (!is_finite_norm<Scalar>(norms_[i])) {
-        ++metrics_.non_finite;
-        continue;
-      }
-      metrics_.mean_norm += (norms_[i] - metrics_.mean_norm) / (finite_before + 1);
-      if (norms_[i] > clip_norm_) ++metrics_.clipped;
-    }
-  }
-
- private:
-  bool wanted_;
-  double clip_norm_;
-  std::vector<double> losses_;
-  std::vector<double> norms_;
-  step_metrics metrics_;
-};
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1::detail {
-
-/// The records of one step, and what goes with them.
-template <class Network, class Loss>
-struct step_records {
-  using scalar = typename Network::scalar;
-  const dataset<typename Network::input_value, target_of<Loss, scalar>>* records = nullptr;
-  void* source = nullptr;
-  std::span<const std::uint32_t> (*next_batch)(void* source) = nullptr;  ///< the next physical batch; empty behind them
-  layer_randomness randomness;
-  step_notes<scalar>* notes = nullptr;
-
-  [[nodiscard]] std::span<const std::uint32_t> next() const { return next_batch(source); }
-};
-
-/// f(the sum of these gradients, clipped as the options say).
-template <class Network, class Loss, class Function>
-auto with_clipped(const dp_sgd_options& options, const per_sample_gradient_leaf<Network, Loss>& gradients,
-                  Function&& f) {
-  switch (options.clipping) {
-    case clipping_kind::per_layer:
-      return f(sum(clip_per_layer(gradients, *options.clip)));
-    case clipping_kind::automatic:
-      return f(sum(normalise(gradients, *options.clip)));
-    case clipping_kind::per_group:
-      if constexpr ((clipping_groups<Network>) > 1) {
-        return f(sum(clip_per_group(gradients, options.group_bounds)));
-      } else {
-        return f(sum(clip(gradients, options.group_bounds.front())));  // one group is the whole
-      }
-    default:
-      return f(sum(clip(gradients, *options.clip)));
-  }
-}
-
-/// What a `dp_sgd` keeps on such an executor. Refers to the executor, the network and the tape.
-template <class Network, class Loss, executor Executor>
-class step_by_verbs {
- public:
-  using scalar = typename Network::scalar;
-  /// Records are read where they lie.
-  static constexpr bool trains_on_a_copy = false;
-  /// Whether a run can be saved (files/resume.hpp).
-  static constexpr bool can_be_saved = true;
-
-  step_by_verbs(const Executor& executor, Network& network, Loss loss, tape<Network>& tape,
-                const dp_sgd_options& options, double sensitivity)
-      : executor_{&executor},
-        network_{&network},
-        loss_{loss},
-        tape_{&tape},
-        options_{&options},
-        sensitivity_{sensitivity},
-        total_{executor, *options.capacity},
-        optimizer_{make_optimizer(options)} {}
-
-  void set_learning_rate(learning_rate rate) {
-    std::visit([&](auto& optimizer) { optimizer.set_learning_rate(rate); }, optimizer_);
-  }
-  void forget_records() noexcept {}
-
-  /// All of a step: clipped sums into a total, noise, update. What is released goes to `update`; zeros if
-  /// anything fails.
-  template <class Generator, class NextNoise>
-  void step(const step_records<Network, Loss>& records, const noise_of<Generator>& noise, const NextNoise& /*noise*/,
-            std::span<scalar> update) {
-    try {
-      total_.clear();
-      total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
-      add_chunks(records);
-      std::visit(
-          [&](auto& optimizer) {
-            total_release::of_total<Network>(executor_->pool(), total_, noise, 1, update.data(),
-                                             optimizer_access::beginning(optimizer, *network_, *options_->divisor));
-          },
-          optimizer_);
-    } catch (...) {  // nobody may take an earlier release for this one
-      std::fill(update.begin(), update.end(), scalar{0});
-      throw;
-    }
-  }
-  /// Nothing is to be fetched: it is where the step was told to put it.
-  void fetch_update(std::span<scalar> /*to*/) const noexcept {}
-
- private:
-  friend struct checkpoint_access;
-
-  using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
-  [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
-    if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
-    return sgd<Network>{*options.learning_rate, options.momentum};
-  }
-
-  [[gnu::noinline]] void add_chunks(const step_records<Network, Loss>& records) {
-    for (auto drawn = records.next(); !drawn.empty(); drawn = records.next()) {
-      const batch<Network, Loss> chunk{*records.records, drawn};
-      const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness);
-      with_clipped(*options_, gradients_of_chunk, [&](const auto& sum) {
-        step_notes<scalar>& notes = *records.notes;
-        if (!notes.wanted()) {
-          evaluate_into(*executor_, accumulate(total_, sum));
-          return;
-        }
-        const auto gradients = sum.leaf();
-        unprotected::evaluate_into(*executor_, accumulate(total_, sum),
-                                   assign(notes.losses(chunk.size()), pergrad::losses(gradients)),
-                                   assign(notes.norms(chunk.size()), l2_norms(gradients)));
-        notes.note(chunk.size());
-      });
-    }
-  }
-
-  const Executor* executor_;
-  Network* network_;
-  [[no_unique_address]] Loss loss_;
-  tape<Network>* tape_;
-  const dp_sgd_options* options_;
-  double sensitivity_;
-  bounded_total<Network> total_;  ///< of a step
-  any_optimizer optimizer_;
-};
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-template <class Network, class Loss, executor Executor>
-class dp_sgd_base : public private_run {
- public:
-  using scalar = typename Network::scalar;
-  using input_value = typename Network::input_value;
-  using target = target_of<Loss, scalar>;
-  /// What the executor keeps of a run and does in a step.
-  using executor_trainer = typename Executor::template trainer<Network, Loss>;
-
-  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options, bool is_private)
-      : dp_sgd_base{executor, network, loss,
-                    settled<scalar>(checked_options(options, clipping_groups<Network>), is_private)} {}
-  dp_sgd_base(const dp_sgd_base&) = delete;
-  dp_sgd_base& operator=(const dp_sgd_base&) = delete;
-  ~dp_sgd_base() = default;
-
-  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
-
-  /// Of all steps from now on: for schedules. Costs no privacy as long as it is not computed from records: of the
-  /// number of steps, say.
-  void set_learning_rate(learning_rate rate) {
-    options_.learning_rate = rate;
-    trainer_->set_learning_rate(rate);
-  }
-  /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
-  /// and a device copies them again. Needed on a device, which trains on its copy; on the host each step reads the
-  /// memory anyway.
-  void records_changed() noexcept {
-    checked_.reset();
-    trainer_->forget_records();
-  }
-
- private:
-  template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor>
-  friend class pergrad::dp_sgd;
-  friend struct checkpoint_access;
-
-  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
-      : private_run{options},
-        options_{options},
-        executor_{&executor},
-        network_{&network},
-        loss_{loss},
-        tape_{executor, options.max_batch} {
-    const float_environment proven;
-    take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
-         static_cast<double>(std::numeric_limits<scalar>::max()));
-    if (options.optimizer == optimizer_kind::adam) {
-      require_adam_options(options.adam);
-    } else {
-      require_momentum(options.momentum);
-    }
-    notes_ = {options.private_metrics, options.max_batch.count, options.clip ? options.clip->value() : sensitivity_};
-    trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, sensitivity_);
-    if constexpr (executor_trainer::trains_on_a_copy) {
-      with_empty_batch([&](const auto& sum) { trainer_->clip_with(sum.clipped().rule()); });
-    }
-  }
-
-  template <class Function>
-  auto with_empty_batch(Function&& f) {
-    const std::vector<std::uint32_t> nobody;
-    const dataset<input_value, target> no_records{
-        {}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
-    const batch<Network, Loss> empty{no_records, nobody};
-    return with_clipped(options_, per_sample_gradients(*network_, loss_, empty, tape_), f);
-  }
-
-  /// Looks at the records if it has not seen them.
-  void look_at(const dataset<input_value, target>& records) {
-    if (checked_ && checked_->same_view(records)) return;
-    checked_.reset();
-    require_fit_for_training<Network, Loss>(records);
-    checked_ = records;
-  }
-  /// The records of a step that is drawn. Refers to the trainer and to `records`.
-  [[nodiscard]] step_records<Network, Loss> records_of_step(const dataset<input_value, target>& records,
-                                                            const layer_randomness& randomness) {
-    return {&records, this, [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); }, randomness,
-            &notes_};
-  }
-  [[nodiscard]] std::span<const std::uint32_t> next_records() {
-    return drawn_.next(
-        executor_->pool(),
-        [&](std::uint64_t record) {
-          return executor_trainer::trains_on_a_copy || fits_the_trainer<Network, Loss>(*checked_, record);
-        },
-        [&] { notes_.leave_out(); });
-  }
-
-  dp_sgd_options options_;
-  step_notes<scalar> notes_{false, 0, 0};
-  const Executor* executor_;
-  Network* network_;
-  [[no_unique_address]] Loss loss_;
-  tape<Network> tape_;
-  std::optional<dataset<input_value, target>> checked_;  ///< all of its records did fit when they were looked at
-  std::unique_ptr<executor_trainer> trainer_;            ///< refers to the tape and the options, so it goes first
-};
-
-}  // namespace detail
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-struct checkpoint_access;
-}
-namespace unprotected {
-template <class Network, class Loss, class Generator, class Executor>
-[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer);
-}  // namespace unprotected
-
-/// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
-/// nothing.
-template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
-class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
-  using base = detail::dp_sgd_base<Network, Loss, Executor>;
-
- public:
-  using typename base::input_value;
-  using typename base::scalar;
-  using typename base::target;
-  /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
-  static constexpr bool is_private = Generator::is_private;
-  using base::accountant;
-  using base::epsilon;
-  using base::options;
-  using base::records_changed;
-  using base::set_learning_rate;
-  using base::steps;
-  using base::within_budget;
-
-  /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping, or a
-  /// budget that is less than what one step costs.
-  dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& chosen,
-         Generator generator = Generator{})
-      : base{executor, network, loss, chosen, is_private},
-        update_{detail::total_access::released_without_sums<released_gradient<Network, is_private>>()},
-        generator_{std::move(generator)} {}
-
-  /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
-  /// std::invalid_argument for records that do not fit the network or the loss; nothing is changed then.
-  ///
-  /// All records are looked at, drawn or not, as which ones are drawn is private; but only in the first step on these
-  /// spans, since that takes time for each of them. Memory behind the same spans may change between steps. If a record
-  /// no longer fits when it is drawn, it is left out, like one whose gradient is not finite: no error tells that it was
-  /// drawn. A device trains on the copy that it made when the records were looked at, until `records_changed()`.
-  void step(const dataset<input_value, target>& records) {
-    const detail::float_environment proven;
-    this->look_at(records);
-    this->notes_.begin();
-    const std::uint64_t step = this->spend_and_draw(generator_, records.size());
-    this->trainer_->step(
-        this->records_of_step(records, base::inside_layers(generator_, step)),
-        detail::noise_of<Generator>{*this->options_.noise, &generator_}, [&] { return base::next_noise(generator_); },
-        detail::total_access::values(update_));
-    this->notes_.end();
-  }
-  /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
-  /// failed halfway; a span of it that was kept never shows anything else than released values and zeros.
-  [[nodiscard]] const released_gradient<Network, is_private>& last_update() const {
-    this->trainer_->fetch_update(detail::total_access::values(update_));
-    return update_;
-  }
-
- private:
-  friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
-  friend struct detail::checkpoint_access;
-  [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
-
-  mutable released_gradient<Network, is_private> update_;  ///< of a device: fetched when somebody asks
-  Generator generator_;
-};
-
-/// Of a network or a loss that is explained to be wrong.
-template <class Network, class Loss, random_generator Generator, executor Executor>
-requires detail::cannot_be_trained<Network, Loss>
-class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typename Network::scalar> {
-  static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
-  static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
-
- public:
-  static constexpr bool is_private = Generator::is_private;
-  template <class Any, class... OfGenerator>
-  dp_sgd(const Executor&, Any&&, Loss, const dp_sgd_options&, const OfGenerator&...) noexcept {}
-  [[nodiscard]] const step_metrics& noted() const noexcept { return nothing_noted; }
-
- private:
-  static constexpr step_metrics nothing_noted{};
-};
-
-template <executor Executor, class Network, class Loss>
-dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator, Executor>;
-template <executor Executor, class Network, class Loss, random_generator Generator>
-dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<Network, Loss, Generator, Executor>;
-
-/// The trainer refers to the network: a temporary one is an error that says so.
-template <executor Executor, class Network, class Loss>
-dp_sgd(const Executor&, const Network&&, Loss, const dp_sgd_options&)
-    -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss,
-              os_keyed_generator, Executor>;
-
-namespace unprotected {
-
-/// Private values of the trainer's last step; all zero unless its options ask for `private_metrics`.
-template <class Network, class Loss, class Generator, class Executor>
-[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer) {
-  return trainer.noted();
-}
-
-}  // namespace unprotected
-}  // namespace pergrad::inline v0_1
-// pergrad/train/private_loop.hpp - a private training loop by hand, as safe as the trainer
-//
-//   while (loop.within_budget()) {
-//     auto step = loop.begin(records);                                    // into the ledger, then the draw
-//     while (step.next()) {                                               // physical batches
-//       const auto g = step.gradients();
-//       pg::evaluate_into(exec, accumulate(step, sum(clip(g, bound))));   // any expression that is clipped to the
-//       bound
-//     }
-//     optimizer.step(exec, net, std::move(step));                         // noise once; or evaluate_into(exec, update,
-//     ...)
-//   }
-//
-// A loop ties sampler, batch, clip bound, noise and ledger into one value. A step is a token: it cannot be copied,
-// every physical batch goes into its sum exactly once, clipped to the bound that the ledger counts, and what consumes
-// it draws the noise. What is left to the program is what costs no privacy: how gradients are clipped, what else is
-// looked at, and what becomes of what was released.
-
-namespace pergrad::inline v0_1 {
-
-template <class Network, class Loss, random_generator Generator, executor Executor>
-class private_loop;
-namespace detail {
-struct checkpoint_access;
-}
-
-/// One step of a `private_loop`: its records, in physical batches, and its sum. Movable, not copyable; a loop has one
-/// at a time, and one that is given up ends with its destructor. The step is in the ledger, whatever becomes of it.
-/// Behind a release or a move, and once the loop is gone, each function throws std::logic_error.
-template <class Loop>
-class private_step {
- public:
-  using network_type = typename Loop::network_type;
-  using loss_type = typename Loop::loss_type;
-  using generator_type = typename Loop::generator_type;
-
-  private_step(private_step&& other) noexcept { take_over(other); }
-  private_step& operator=(private_step&& other) noexcept {
-    if (this != &other) {
-      end();
-      take_over(other);
-    }
-    return *this;
-  }
-  private_step(const private_step&) = delete;
-  private_step& operator=(const private_step&) = delete;
-  ~private_step() { end(); }
-
-  /// Goes on to the next physical batch; false behind the last one. How many there are, and how large, are private
-  /// values. Throws std::logic_error if the batch before is not in the sum yet.
-  [[nodiscard]] bool next() { return loop().next_batch(); }
-  /// The lazy per-sample gradients of this physical batch, with the step's randomness inside layers.
-  [[nodiscard]] auto gradients() { return loop().gradients(); }
-
- private:
-  template <class, class, random_generator, executor>
-  friend class private_loop;
-  template <class Sum, class Net, class Step>
-  friend class detail::chunk_of_step;
-  template <class, class>
-  friend class optimizer_steps;
-  template <executor Executor, class Network, class AnyLoop>
-  friend void evaluate_into(const Executor& executor, released_gradient<Network, AnyLoop::is_private>& update,
-                            private_step<AnyLoop>&& step);
-
-  explicit private_step(Loop& loop) noexcept : loop_{&loop} { loop.under_way_ = this; }
-  void take_over(private_step& other) noexcept {
-    loop_ = std::exchange(other.loop_, nullptr);
-    if (loop_ != nullptr) loop_->under_way_ = this;
-  }
-  void end() noexcept {
-    if (loop_ != nullptr) loop_->under_way_ = nullptr;
-    loop_ = nullptr;
-  }
-  [[nodiscard]] Loop& loop() const {
-    if (loop_ == nullptr) {
-      throw std::logic_error(
-          "pergrad: a private_step was used after it was moved from or released, or without its loop");
-    }
-    return *loop_;
-  }
-  [[nodiscard]] auto& total() const { return loop().total_; }
-  void admit(const auto* samples) const { loop().admit(samples); }
-  void is_in_the_sum() const { loop().state_ = Loop::batch_state::in_the_sum; }
-  [[nodiscard]] expected_batch_size divisor() const { return *loop().options_.divisor; }
-  /// The step's sum with its noise, once. Throws std::logic_error before all of its batches are in the sum.
-  [[nodiscard]] noised_total<network_type, generator_type> consumed() && {
-    Loop& from = loop();
-    if (from.state_ != Loop::batch_state::none_left) {
-      throw std::logic_error("pergrad: private_step: released before next() has said that no batch is left");
-    }
-    end();
-    return {&from.total_, {*from.options_.noise, &from.generator_}};
-  }
-
-  Loop* loop_ = nullptr;
-};
-
-/// A private training loop of one network. Refers to the executor and the network; a step allocates nothing. Options:
-/// as `private_options` says.
-template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
-class private_loop : private detail::private_run {
-  using base = detail::private_run;
-
- public:
-  using network_type = Network;
-  using loss_type = Loss;
-  using generator_type = Generator;
-  using scalar = typename Network::scalar;
-  using input_value = typename Network::input_value;
-  using target = target_of<Loss, scalar>;
-  using step_type = private_step<private_loop>;
-  /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
-  static constexpr bool is_private = Generator::is_private;
-  using base::accountant;
-  using base::epsilon;
-  using base::steps;
-  using base::within_budget;
-
-  /// Throws std::invalid_argument naming an option that is missing or out of range, or a budget that is less than what
-  /// one step costs.
-  private_loop(const Executor& executor, const Network& network, Loss loss, const private_options& chosen,
-               Generator generator = Generator{})
-      : private_loop{detail::settled<scalar>(chosen, is_private), executor, network, loss, std::move(generator)} {}
-  private_loop(const private_loop&) = delete;
-  private_loop& operator=(const private_loop&) = delete;
-  ~private_loop() {
-    if (under_way_ != nullptr) under_way_->loop_ = nullptr;
-  }
-
-  /// Enters a step in the ledger, then draws its records: each with the same probability, independently. Throws
-  /// budget_exhausted if it would exceed the budget, std::invalid_argument for records that do not fit the network or
-  /// the loss, std::logic_error while another step is under way; nothing is changed then. As in `dp_sgd::step`, all
-  /// records are looked at when the loop sees them first, and one that fits no more when it is drawn is left out.
-  [[nodiscard]] step_type begin(const dataset<input_value, target>& records) {
-    if (under_way_ != nullptr) {
-      throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
-    }
-    if (!records_ || !records_->same_view(records)) {
-      records_.reset();
-      detail::require_fit_for_training<Network, Loss>(records);
-      records_ = records;
-    }
-    const std::uint64_t step = spend_and_draw(generator_, records.size());
-    randomness_ = base::inside_layers(generator_, step);
-    total_.clear();
-    detail::total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
-    batch_.reset();
-    state_ = batch_state::in_the_sum;
-    return step_type{*this};
-  }
-
- private:
-  template <class>
-  friend class private_step;
-  friend struct detail::checkpoint_access;
-  enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
-
-  private_loop(const private_options& options, const Executor& executor, const Network& network, Loss loss,
-               Generator generator)
-      : base{options},
-        options_{options},
-        executor_{&executor},
-        network_{&network},
-        loss_{loss},
-        tape_{executor, options.max_batch},
-        total_{executor, *options.capacity},
-        generator_{std::move(generator)} {
-    detail::require_option(options.clip.has_value(), "clip");
-    take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
-  }
-
-  [[nodiscard]] bool next_batch() {
-    if (state_ == batch_state::waiting) {
-      throw std::logic_error("pergrad: private_step: accumulate(step, sum(clip(step.gradients(), bound))) is missing");
-    }
-    const auto drawn = drawn_.next(
-        executor_->pool(),
-        [&](std::uint64_t record) { return detail::fits_the_trainer<Network, Loss>(*records_, record); }, [] {});
-    if (drawn.empty()) {
-      batch_.reset();
-      state_ = batch_state::none_left;
-      return false;
-    }
-    batch_.emplace(*records_, drawn);
-    state_ = batch_state::waiting;
-    return true;
-  }
-  [[nodiscard]] auto gradients() {
-    if (!batch_) throw std::logic_error("pergrad: private_step: next() comes first, and says whether there is a batch");
-    const auto plain = per_sample_gradients(*network_, loss_, *batch_, tape_);
-    if constexpr (Executor::has_random_layers) {
-      return plain.with(randomness_);
-    } else {
-      return plain;
-    }
-  }
-  /// Throws std::logic_error unless these gradients are those of the batch that waits.
-  void admit(const batch<Network, Loss>* samples) {
-    if (!batch_ || samples != &*batch_ || state_ != batch_state::waiting) {
-      throw std::logic_error(
-          "pergrad: private_step: each physical batch goes into the sum once, as step.gradients() gives it");
-    }
-  }
-
-  private_options options_;
-  const Executor* executor_;
-  const Network* network_;
-  [[no_unique_address]] Loss loss_;
-  tape<Network> tape_;
-  bounded_total<Network> total_;
-  layer_randomness randomness_;
-  std::optional<dataset<input_value, target>> records_;
-  std::optional<batch<Network, Loss>> batch_;
-  batch_state state_ = batch_state::none_left;
-  step_type* under_way_ = nullptr;
-  Generator generator_;
-};
-
-template <executor Executor, class Network, class Loss>
-private_loop(const Executor&, const Network&, Loss, const private_options&)
-    -> private_loop<Network, Loss, os_keyed_generator, Executor>;
-
-/// Releases a step into a private gradient: its noise is drawn, and the step is used up. Throws what the generator
-/// throws, and std::logic_error before all of its physical batches are in the sum.
-template <executor Executor, class Network, class Loop>
-void evaluate_into(const Executor& executor, released_gradient<Network, Loop::is_private>& update,
-                   private_step<Loop>&& step) {
-  detail::total_release::into(executor, update, std::move(step).consumed());
-}
-template <executor Executor, class Network, bool IsPrivate, class Loop>
-void evaluate_into(const Executor& /*executor*/, released_gradient<Network, IsPrivate>& /*update*/,
-                   const private_step<Loop>& /*step*/) {
-  static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
-}
-
-}  // namespace pergrad::inline v0_1
-
 namespace pergrad::inline v0_1 {
 
 namespace detail {
@@ -13620,18 +14325,16 @@ struct checkpoint_access {
 
   template <class Trainer>
   static void save(const Trainer& trainer, const std::string& path) {
-    std::visit(
-        [&](auto& optimizer) {
-          save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path);
-        },
-        trainer.trainer_->optimizer_);
+    trainer.trainer_->with_optimizer([&](auto& optimizer) {
+      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path);
+      return true;
+    });
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
-    go_on(trainer.generator_,
-          std::visit(
-              [&](auto& optimizer) { return restore(*trainer.network_, optimizer, trainer.accountant_, path, older); },
-              trainer.trainer_->optimizer_));
+    go_on(trainer.generator_, trainer.trainer_->with_optimizer([&](auto& optimizer) {
+      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older);
+    }));
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
@@ -13654,10 +14357,9 @@ struct checkpoint_access {
 /// Writes a run: the network's parameters and the optimizer's state by name, and what was spent: ledger, plan, and the
 /// order of a Renyi filter. No key is written, and nothing that is private. Memory does not grow with the network. The
 /// file appears whole or not at all, and is on the disk when this returns. Throws std::runtime_error that names the
-/// file and says what failed. Trainers on a device cannot be saved yet.
+/// file and says what failed.
 template <class Network, class Loss, class Generator, class Executor>
-requires(Executor::template trainer<Network, Loss>::can_be_saved) void save_checkpoint(
-    const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
   detail::checkpoint_access::save(trainer, path);
 }
 
@@ -13671,8 +14373,7 @@ requires(Executor::template trainer<Network, Loss>::can_be_saved) void save_chec
 /// Throws std::runtime_error that says what is wrong with the file, or that it is of another network, scalar type,
 /// optimizer or plan; std::logic_error if steps were taken; nothing is changed then.
 template <class Network, class Loss, class Generator, class Executor>
-requires(Executor::template trainer<Network, Loss>::can_be_saved) void load_checkpoint(
-    dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+void load_checkpoint(dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, false);
 }
 
@@ -13713,8 +14414,7 @@ namespace unprotected {
 /// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
 /// damage to its ledger may go unnoticed: the caller vouches for both.
 template <class Network, class Loss, class Generator, class Executor>
-requires(Executor::template trainer<Network, Loss>::can_be_saved) void load_older_checkpoint(
-    dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+void load_older_checkpoint(dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, true);
 }
 
@@ -21239,6 +21939,397 @@ inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row,
 
 // pergrad/host/run/passes.hpp - forward and backward through a worker's workspace, node by node
 
+// pergrad/host/run/team.hpp - a thread of the host as a team: the samples of its tile, a vector of elements at a time
+//
+// The words are those of pergrad/team.hpp.
+
+// pergrad/host/run/channel_groups.hpp - sums over groups of channels and all their pixels, and what is made of each
+// pixel, on images stored channels last
+//
+// A pixel's channels lie side by side, so vectors run over channels and sums over pixels stay in registers, one lane a
+// channel. Groups are made of whole lanes' sums. Channels are taken some groups at a time, few enough to stay in the
+// cache from the first pass over them to the last.
+//
+// Vectors of the last channels may read into the next pixel: what lies there is computed with, but never used.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// As many channels as a vector of doubles has lanes, or the last `count` of an image: what a layer reads of them once,
+/// before it meets their pixels.
+template <class Value>
+struct some_channels {
+  index first;
+  index count;
+  /// f(channel) in the channel's lane.
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD auto per_channel(const Function& f) const noexcept {
+    using element = std::remove_cvref_t<decltype(lane_of(Value{}, 0))>;
+    element lanes[static_cast<std::size_t>(wide_pack_lanes)]{};
+    for (index lane = 0; lane < count; ++lane) lanes[lane] = static_cast<element>(f(first + lane));
+    Value value;
+    __builtin_memcpy(&value, lanes, sizeof value);
+    return value;
+  }
+};
+
+/// Those channels of one pixel of up to three images: two that lie as they are stored, and a dense one.
+template <class Value, bool Whole>
+struct pixel_at {
+  index in_first;
+  index in_second;
+  index in_dense;
+  index count;
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value first(const Scalar* image) const noexcept {
+    return read(image + in_first);
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value second(const Scalar* image) const noexcept {
+    return read(image + in_second);
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value dense(const Scalar* image) const noexcept {
+    return read(image + in_dense);
+  }
+  template <class Scalar>
+  PERGRAD_HD void put_second(Scalar* image, Value value) const noexcept {
+    write(image + in_second, value);
+  }
+  template <class Scalar>
+  PERGRAD_HD void put_dense(Scalar* image, Value value) const noexcept {
+    write(image + in_dense, value);
+  }
+
+ private:
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static Value read(const Scalar* from) noexcept {
+    narrow_pack<Scalar> value;
+    __builtin_memcpy(&value, from, sizeof value);
+    if constexpr (std::is_same_v<Value, narrow_pack<Scalar>>) {
+      return value;
+    } else {
+      return widen(value);
+    }
+  }
+  template <class Scalar>
+  PERGRAD_HD void write(Scalar* to, Value value) const noexcept {
+    if constexpr (Whole) {
+      __builtin_memcpy(to, &value, sizeof value);
+    } else {
+      for (index lane = 0; lane < count; ++lane) to[lane] = lane_of(value, lane);
+    }
+  }
+};
+
+inline constexpr index channels_together = 64;
+
+/// One value a group, as far as they are here.
+template <class Value>
+struct of_groups {
+  Value of[static_cast<std::size_t>(channels_together)]{};
+  const unsigned char* numbers;  ///< of the groups of channels, from `first` on
+  index first;
+  /// That of a channel's group.
+  [[nodiscard]] PERGRAD_HD const Value& operator()(index channel) const noexcept {
+    return of[numbers == nullptr ? 0 : numbers[channel - first]];
+  }
+};
+
+/// Some groups of channels of one sample.
+template <class Scalar>
+class channel_groups {
+ public:
+  channel_groups(index first, index last, index group_size, index channels) noexcept
+      : first_{first}, last_{last}, group_size_{group_size}, channels_{channels} {
+    index inside = 0;
+    index group = 0;
+    for (index c = 0; group_size <= channels_together && c < last - first; ++c) {
+      numbers_[c] = static_cast<unsigned char>(group);
+      if (++inside != group_size) continue;
+      inside = 0;
+      ++group;
+    }
+  }
+
+  /// f(group) of every group here; groups are numbered through the image.
+  template <class Function>
+  [[nodiscard]] auto each(const Function& f) const {
+    auto made = none<std::remove_cvref_t<decltype(f(index{}))>>();
+    const index before = first_ / group_size_;
+    for (index g = 0; g < (last_ - first_) / group_size_; ++g) made.of[g] = f(before + g);
+    return made;
+  }
+  /// to[group] = f(first channel of the group)
+  template <class Function>
+  void keep(Scalar* to, const Function& f) const {
+    for (index c = first_; c < last_; c += group_size_) to[c / group_size_] = f(c);
+  }
+  /// Sums over all pixels, and over the channels of each group of what `g` makes of them. `f(channels)` gives the
+  /// function of a pixel that gives the summands, g(channel, sums) what a channel adds to its group's sums; a channel's
+  /// own are stored where `to` is not null.
+  template <int Sums, class Function, class Result>
+  [[nodiscard]] auto reduce(const layout& a, const layout& b, const values_of<Scalar*, Sums>& to, const Function& f,
+                            const Result& g) const {
+    auto totals = none<std::remove_cvref_t<decltype(g(index{}, values_of<double, Sums>{}))>>();
+    for_each_block([&]<index Width, bool Whole>(std::integral_constant<index, Width> /*width*/,
+                                                std::bool_constant<Whole> /*whole*/, index first, index count) {
+      constexpr auto width = static_cast<std::size_t>(Width);
+      wide_pack sums[width][Sums]{};
+      const auto summand = in_parts<width, wide_pack>(first, count, f);
+      on_host::for_each_stretch(a, b, [&, dense = index{0}](index in_a, index in_b, index values) mutable {
+        wide_pack here[width][Sums];  // in registers, as `sums` would not be
+        std::memcpy(here, sums, sizeof sums);
+        for (index i = first; i < values; i += channels_) {
+          pergrad::detail::for_each_index<width>([&](auto k) {
+            const index at = i + static_cast<index>(k) * wide_pack_lanes;
+            const auto terms = summand[k](pixel_at<wide_pack, Whole>{in_a + at, in_b + at, dense + at, count});
+            for (int s = 0; s < Sums; ++s) here[k][s] += terms[s];
+          });
+        }
+        std::memcpy(sums, here, sizeof sums);
+        dense += values;
+      });
+      for (index lane = 0; lane < count; ++lane) {
+        values_of<double, Sums> of_channel{};
+        for (int s = 0; s < Sums; ++s) {
+          of_channel[s] = lane_of(sums[lane / wide_pack_lanes][s], lane % wide_pack_lanes);
+          if (to[s] != nullptr) to[s][first + lane] = static_cast<Scalar>(of_channel[s]);
+        }
+        const auto share = g(first + lane, of_channel);
+        auto& total = totals.of[group_of(first + lane)];
+        for (int s = 0; s < static_cast<int>(sizeof share / sizeof(double)); ++s) total[s] += share[s];
+      }
+    });
+    return totals;
+  }
+  /// Every pixel; as in `reduce`, f(channels) gives the function that meets it.
+  template <class Function>
+  void map(const layout& a, const layout& b, const Function& f) const {
+    for_each_block([&]<index Width, bool Whole>(std::integral_constant<index, Width> /*width*/,
+                                                std::bool_constant<Whole> /*whole*/, index first, index count) {
+      constexpr auto width = static_cast<std::size_t>(Width);
+      const auto change = in_parts<width, narrow_pack<Scalar>>(first, count, f);
+      on_host::for_each_stretch(a, b, [&, dense = index{0}](index in_a, index in_b, index values) mutable {
+        for (index i = first; i < values; i += channels_) {
+          pergrad::detail::for_each_index<width>([&](auto k) {
+            const index at = i + static_cast<index>(k) * wide_pack_lanes;
+            change[k](pixel_at<narrow_pack<Scalar>, Whole>{in_a + at, in_b + at, dense + at, count});
+          });
+        }
+        dense += values;
+      });
+    });
+  }
+
+ private:
+  template <class Value>
+  [[nodiscard]] of_groups<Value> none() const {
+    return {.numbers = group_size_ <= channels_together ? numbers_ : nullptr, .first = first_};
+  }
+  [[nodiscard]] index group_of(index channel) const noexcept {
+    return group_size_ <= channels_together ? numbers_[channel - first_] : 0;
+  }
+  /// f(channels) for each of `Width` vectors of channels.
+  template <std::size_t Width, class Value, class Function>
+  [[nodiscard]] static auto in_parts(index first, index count, const Function& f) {
+    return [&]<std::size_t... Part>(std::index_sequence<Part...> /*parts*/) {
+      return std::array{f(some_channels<Value>{first + static_cast<index>(Part) * wide_pack_lanes,
+                                               Width == 1 ? count : wide_pack_lanes})...};
+    }
+    (std::make_index_sequence<Width>{});
+  }
+  template <class Function>
+  void for_each_block(const Function& f) const {
+    constexpr index lanes = wide_pack_lanes;
+    index first = first_;
+    for (; first + 2 * lanes <= last_; first += 2 * lanes) {
+      f(std::integral_constant<index, 2>{}, std::true_type{}, first, 2 * lanes);
+    }
+    for (; first + lanes <= last_; first += lanes)
+      f(std::integral_constant<index, 1>{}, std::true_type{}, first, lanes);
+    if (first < last_) f(std::integral_constant<index, 1>{}, std::false_type{}, first, last_ - first);
+  }
+
+  index first_;
+  index last_;
+  index group_size_;
+  index channels_;
+  unsigned char numbers_[static_cast<std::size_t>(channels_together)];
+};
+
+/// f(groups) for some groups at a time: at most `channels_together` channels of them.
+template <class Scalar, class Function>
+void for_some_groups(index channels, index group_size, const Function& f) {
+  const index together = channels_together / group_size;
+  const index step = (together < 1 ? 1 : together) * group_size;
+  for (index first = 0; first < channels; first += step) {
+    f(channel_groups<Scalar>{first, first + step < channels ? first + step : channels, group_size, channels});
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Samples of a tile as one layer sees them. Every function of it may be called for samples 0 .. samples - 1 only.
+/// Its functions are marked for both sides because layers that call them are; only the host does.
+template <class Scalar>
+struct tile_team {
+  using scalar = Scalar;
+
+  index samples = 0;
+  shape in;
+  shape in2;
+  shape out;
+  sample_arrays<const Scalar> x;
+  sample_arrays<const Scalar> x2;
+  sample_arrays<Scalar> y;
+  sample_arrays<const Scalar> dy;
+  sample_arrays<Scalar> dx;
+  sample_arrays<Scalar> dx2;
+  sample_arrays<Scalar> saved;
+  sample_arrays<Scalar> scratch;
+  bool wants_factors = true;  ///< false for a frozen layer: what only its factors would read need not be computed
+  bool wants_dx = false;
+  bool wants_dx2 = false;
+  /// Of layers with `stored_order`: where pixels lie.
+  layout x_layout;
+  layout y_layout;
+  layout dx_layout;
+  layout dy_layout;
+
+  static constexpr bool projected = false;
+
+  const Scalar* parameters = nullptr;
+  const Scalar* panels = nullptr;
+  const index* panel_offsets = nullptr;
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(index offset, index /*rows*/, index columns) const noexcept {
+    return {parameters + offset, columns};
+  }
+  /// Packed as [columns][rows] beforehand.
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t k, index /*offset*/, index rows,
+                                                          index /*columns*/) const noexcept {
+    return {panels + panel_offsets[k], rows};
+  }
+
+  const std::uint32_t* lengths = nullptr;
+  const std::uint32_t* lengths2 = nullptr;
+  [[nodiscard]] PERGRAD_HD index length(index sample) const noexcept {
+    return lengths == nullptr ? static_cast<index>(in.e0) : static_cast<index>(lengths[sample]);
+  }
+  [[nodiscard]] PERGRAD_HD index length2(index sample) const noexcept {
+    return lengths2 == nullptr ? static_cast<index>(in2.e0) : static_cast<index>(lengths2[sample]);
+  }
+  [[nodiscard]] PERGRAD_HD bool lengths_vary() const noexcept { return lengths != nullptr; }
+  [[nodiscard]] PERGRAD_HD bool lengths2_vary() const noexcept { return lengths2 != nullptr; }
+  [[nodiscard]] PERGRAD_HD const std::int32_t* ids(index sample) const noexcept {
+    return static_cast<const std::int32_t*>(static_cast<const void*>(x(sample)));
+  }
+
+  layer_randomness randomness;
+  const std::uint32_t* records = nullptr;
+  std::uint32_t layer_number = 0;
+  PERGRAD_ONLY_HOST_CALLS
+  [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return randomness.is_random(); }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void draw(index sample, index first, index count, const Function& f) const {
+    constexpr index together = 256;
+    std::uint32_t bits[together];
+    for (index done = 0; done < count; done += together) {
+      const index here = count - done < together ? count - done : together;
+      randomness.bits(records[sample], layer_number, static_cast<std::size_t>(first + done),
+                      {bits, static_cast<std::size_t>(here)});
+      for (index i = 0; i < here; ++i) f(done + i, bits[i]);
+    }
+  }
+
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void map(index count, const Function& f) const {
+    for_each_pack<Scalar>(count, [&](index i, const auto& lanes) { f(elements_from<Scalar>(i, lanes)); });
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void map(index rows, index count, const Function& f) const {
+    for (index r = 0; r < rows; ++r) {
+      for_each_pack<Scalar>(count, [&](index i, const auto& lanes) { f(r, elements_from<Scalar>(i, lanes)); });
+    }
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void each(index count, const Function& f) const {
+    for (index i = 0; i < count; ++i) f(i);
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void fill(index count, Scalar* to, Scalar value) const { std::fill_n(to, count, value); }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void copy(index count, const Scalar* from, Scalar* to) const { std::copy_n(from, count, to); }
+
+  PERGRAD_ONLY_HOST_CALLS
+  template <int Sums, class Function>
+  [[nodiscard]] PERGRAD_HD values_of<double, Sums> reduce(index count, const Function& f) const {
+    return reduce_in_double<Sums, Scalar>(count, f);
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD Scalar sum(index count, const Function& f) const {
+    return sum_of_packs<Scalar>(count, f);
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  [[nodiscard]] PERGRAD_HD Scalar largest(index count, const Scalar* from) const { return largest_of(from, count); }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD index count(index count, const Function& f) const {
+    std::int32_t found = 0;
+    for (index i = 0; i < count; ++i) found += f(i) ? 1 : 0;
+    return found;
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void for_each_row(index rows, const Function& f) const {
+    for (index r = 0; r < rows; ++r) f(r, *this);
+  }
+
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void for_each_group(index channels, index group_size, const Function& f) const {
+    for_some_groups<Scalar>(channels, group_size, f);
+  }
+
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void multiply(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                           Scalar* out) const {
+    product(shape_of(sizes, right), left, right.first, out, epilogue::store{});
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void multiply_add(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                               Scalar* out) const {
+    product(shape_of(sizes, right), left, right.first, out, epilogue::add{});
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void multiply_bias(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                                Scalar* out, const Scalar* bias) const {
+    product(shape_of(sizes, right), left, right.first, out, epilogue::store_bias<Scalar>{bias});
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> turned(const matrix_view<Scalar>& from, index rows, index columns,
+                                                      Scalar* to, index step) const {
+    transpose(from.first, from.row, rows, columns, to, step);
+    return {to, step};
+  }
+
+ private:
+  static product_shape shape_of(const product_sizes& sizes, const matrix_view<Scalar>& right) noexcept {
+    return coalesce({{{},
+                      {sizes.outer.count, sizes.outer.left, sizes.outer.out},
+                      {sizes.rows.count, sizes.rows.left, sizes.rows.out}},
+                     {{}, {}, {sizes.depth, sizes.left, right.row}},
+                     sizes.columns});
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/run/tile_values.hpp - the values of a tile in a worker's workspace: how they come in, lie there and go
 // out
 
@@ -21469,108 +22560,6 @@ class tile_values {
 };
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/run/tile_view.hpp - what a tiled layer sees: the samples of a tile, and products over all of them
-//
-// A tiled layer's forward and backward are written against this interface, as templates: they name no executor.
-//   values     x(b), x2(b), y(b), dy(b), dx(b), dx2(b), saved(b), scratch(b): one sample's, in PyTorch's order; samples
-//              lie x.step (y.step, ...) elements apart, so a product may run over samples as over any other axis
-//   weights    parameters, in PyTorch's order; transposed(k), the k-th of the layer's matrices as [columns][rows]
-//   products   multiply, multiply_add, multiply_bias: rows of a strided view times a matrix with contiguous columns
-//   turn       the transpose of a matrix
-//   the rest   ids(b), length(b), random bits
-
-namespace pergrad::inline v0_1 {
-
-namespace on_host {
-
-/// One array a sample, `step` elements from one sample to the next.
-template <class Value>
-struct sample_arrays {
-  Value* first = nullptr;
-  index step = 0;
-  [[nodiscard]] Value* operator()(index sample) const noexcept { return first + sample * step; }
-};
-
-/// Samples of a tile as one layer sees them. Every function of it may be called for samples 0 .. samples - 1 only.
-template <class Scalar>
-struct tile_view {
-  using scalar = Scalar;
-
-  index samples = 0;
-  shape in;
-  shape in2;
-  shape out;
-  sample_arrays<const Scalar> x;
-  sample_arrays<const Scalar> x2;
-  sample_arrays<Scalar> y;
-  sample_arrays<const Scalar> dy;  ///< backward only
-  sample_arrays<Scalar> dx;        ///< backward only; to be written whole, if wants_dx
-  sample_arrays<Scalar> dx2;
-  sample_arrays<Scalar> saved;    ///< lives from forward to the factors
-  sample_arrays<Scalar> scratch;  ///< lives for one call
-  bool wants_factors = true;      ///< false for a frozen layer: what only its factors would read need not be computed
-  bool wants_dx = false;
-  bool wants_dx2 = false;
-  /// Of layers with `stored_order`: where pixels lie.
-  layout x_layout;
-  layout y_layout;
-  layout dx_layout;
-  layout dy_layout;
-
-  /// All parameters of the layer, in PyTorch's order.
-  const Scalar* parameters = nullptr;
-  const Scalar* panels = nullptr;
-  const index* panel_offsets = nullptr;
-  /// Matrix k of the layer's `matrices`, transposed: `[columns][rows]`.
-  [[nodiscard]] const Scalar* transposed(std::size_t k) const noexcept { return panels + panel_offsets[k]; }
-
-  const std::uint32_t* lengths = nullptr;
-  const std::uint32_t* lengths2 = nullptr;
-  /// Positions of the input that are there: its length if lengths vary, else all.
-  [[nodiscard]] index length(index sample) const noexcept {
-    return lengths == nullptr ? static_cast<index>(in.e0) : static_cast<index>(lengths[sample]);
-  }
-  [[nodiscard]] index length2(index sample) const noexcept {
-    return lengths2 == nullptr ? static_cast<index>(in2.e0) : static_cast<index>(lengths2[sample]);
-  }
-  /// Do the samples of the input have lengths of their own?
-  [[nodiscard]] bool lengths_vary() const noexcept { return lengths != nullptr; }
-
-  /// Integer ids of a sample, if the input is ids.
-  [[nodiscard]] const std::int32_t* ids(index sample) const noexcept {
-    return static_cast<const std::int32_t*>(static_cast<const void*>(x(sample)));
-  }
-
-  layer_randomness randomness;
-  const std::uint32_t* records = nullptr;
-  std::uint32_t layer_number = 0;
-  [[nodiscard]] bool is_random() const noexcept { return randomness.is_random(); }
-  /// 32 random bits for each of the elements from `first` on, a multiple of 16, of one sample.
-  void random_bits(index sample, std::size_t first, std::span<std::uint32_t> bits) const noexcept {
-    randomness.bits(records[sample], layer_number, first, bits);
-  }
-
-  /// out = left times right, as `shape` says (product.hpp).
-  static void multiply(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out) noexcept {
-    product(coalesce(shape), left, right, out, epilogue::store{});
-  }
-  /// out += left times right.
-  static void multiply_add(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out) noexcept {
-    product(coalesce(shape), left, right, out, epilogue::add{});
-  }
-  /// out = left times right + bias, one bias a column.
-  static void multiply_bias(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
-                            const Scalar* bias) noexcept {
-    product(coalesce(shape), left, right, out, epilogue::store_bias<Scalar>{bias});
-  }
-  /// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns.
-  static void turn(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step) noexcept {
-    transpose(from, from_step, rows, columns, to, to_step);
-  }
-};
-
-}  // namespace on_host
-}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -21662,44 +22651,44 @@ class passes : public tile_values<Network> {
   using base::weights;
 
   void view(const node_row& row, index begin, index end, bool reads_images, bool backward,
-            tile_view<scalar>& tile) const {
+            tile_team<scalar>& team) const {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
     const bool second = row.in2_shape.size() > 0;
     const auto arrays = [&](place where) { return sample_arrays<scalar>{at(where, begin), where.sample}; };
     const auto constant = [&](place where) { return sample_arrays<const scalar>{at(where, begin), where.sample}; };
-    tile.samples = end - begin;
-    tile.in = row.in_shape;
-    tile.in2 = row.in2_shape;
-    tile.out = row.out_shape;
-    tile.x = constant(row.plain_x);
-    tile.y = arrays(row.plain_y);
-    if (second) tile.x2 = constant(row.plain_x2);
-    tile.saved = arrays(row.saved);
-    tile.scratch = arrays(table.scratch);
+    team.samples = end - begin;
+    team.in = row.in_shape;
+    team.in2 = row.in2_shape;
+    team.out = row.out_shape;
+    team.x = constant(row.plain_x);
+    team.y = arrays(row.plain_y);
+    if (second) team.x2 = constant(row.plain_x2);
+    team.saved = arrays(row.saved);
+    team.scratch = arrays(table.scratch);
     if (backward) {
-      tile.dy = constant(row.plain_dy);
-      tile.wants_factors = row.parameter_count > 0;
-      tile.wants_dx = row.input_gradient;
-      tile.wants_dx2 = row.input2_gradient;
-      if (row.input_gradient) tile.dx = arrays(row.plain_dx);
-      if (row.input2_gradient) tile.dx2 = arrays(row.plain_dx2);
+      team.dy = constant(row.plain_dy);
+      team.wants_factors = row.parameter_count > 0;
+      team.wants_dx = row.input_gradient;
+      team.wants_dx2 = row.input2_gradient;
+      if (row.input_gradient) team.dx = arrays(row.plain_dx);
+      if (row.input2_gradient) team.dx2 = arrays(row.plain_dx2);
     }
     if (reads_images) {
-      tile.x_layout = in.value_layout;
-      tile.y_layout = out.value_layout;
-      tile.dx_layout = row.direct_dx ? in.gradient_layout : lay_out(in.gradient_layout.values, {});
-      tile.dy_layout = out.gradient_layout;
+      team.x_layout = in.value_layout;
+      team.y_layout = out.value_layout;
+      team.dx_layout = row.direct_dx ? in.gradient_layout : lay_out(in.gradient_layout.values, {});
+      team.dy_layout = out.gradient_layout;
     }
-    tile.parameters = weights(row).data();
-    tile.panels = panels_;
-    tile.panel_offsets = row.panel_offsets.data();
+    team.parameters = weights(row).data();
+    team.panels = panels_;
+    team.panel_offsets = row.panel_offsets.data();
     if (varies && row.in_shape.varying_axis() != 0)
-      tile.lengths = lengths(row.staged ? row.staged_from : row.in, begin);
-    if (varies && second && row.in2_shape.varying_axis() != 0) tile.lengths2 = lengths(row.in2, begin);
-    tile.randomness = randomness_;
-    tile.records = base::records(begin);
-    tile.layer_number = static_cast<std::uint32_t>(row.out - 1);
+      team.lengths = lengths(row.staged ? row.staged_from : row.in, begin);
+    if (varies && second && row.in2_shape.varying_axis() != 0) team.lengths2 = lengths(row.in2, begin);
+    team.randomness = randomness_;
+    team.records = base::records(begin);
+    team.layer_number = static_cast<std::uint32_t>(row.out - 1);
   }
 
   void forward_step(std::size_t node, index begin, index end) {
@@ -21737,7 +22726,7 @@ class passes : public tile_values<Network> {
     constexpr node_kind kind = detail::kind_of<Layer>();
     if constexpr (kind == node_kind::tiled) {
       tiled_forward(row, begin, end, detail::reads_images<Layer>,
-                    [](tile_view<scalar>& tile) { Layer::forward(tile); });
+                    [](tile_team<scalar>& team) { Layer::forward(team); });
     } else {
       for (index b = begin; b < end; ++b) {
         if constexpr (kind == node_kind::elementwise) {
@@ -21765,7 +22754,7 @@ class passes : public tile_values<Network> {
     constexpr node_kind kind = detail::kind_of<Layer>();
     if constexpr (kind == node_kind::tiled) {
       tiled_backward(row, begin, end, detail::reads_images<Layer>,
-                     [](tile_view<scalar>& tile) { Layer::backward(tile); });
+                     [](tile_team<scalar>& team) { Layer::backward(team); });
     } else {
       for (index b = begin; b < end; ++b) {
         if constexpr (kind == node_kind::elementwise) {
@@ -21818,7 +22807,7 @@ class passes : public tile_values<Network> {
   static constexpr bool has_branches = any_node([](const node_row& row) { return row.kind == node_kind::branch_sum; });
   static constexpr bool has_adjoint = any_node([](const node_row& row) { return row.map.adjoint; });
 
-  using tile_function = void (*)(tile_view<scalar>&);
+  using tile_function = void (*)(tile_team<scalar>&);
   [[gnu::noinline]] void tiled_forward(const node_row& row, index begin, index end, bool reads_images,
                                        tile_function run) const {
     const slot& in = slot_of(row.in);
@@ -21830,9 +22819,9 @@ class passes : public tile_values<Network> {
         gather_plain(in2.value_layout, at(in2.value, b), at(row.plain_x2, b));
       }
     }
-    tile_view<scalar> tile;
-    view(row, begin, end, reads_images, false, tile);
-    run(tile);
+    tile_team<scalar> team;
+    view(row, begin, end, reads_images, false, team);
+    run(team);
     for (index b = begin; row.copies_out && b < end; ++b) {
       scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), false);
     }
@@ -21844,9 +22833,9 @@ class passes : public tile_values<Network> {
     for (index b = begin; row.copies_out && b < end; ++b) {
       gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b));
     }
-    tile_view<scalar> tile;
-    view(row, begin, end, reads_images, true, tile);
-    run(tile);
+    tile_team<scalar> team;
+    view(row, begin, end, reads_images, true, team);
+    run(team);
     for (index b = begin; b < end; ++b) {
       if (row.input_gradient && !row.direct_dx && reads_images) {
         transfer(lay_out(in.gradient_layout.values, {}), at(row.plain_dx, b), in.gradient_layout, at(in.gradient, b),
@@ -23116,7 +24105,6 @@ class step_by_verbs;
 class host {
  public:
   static constexpr bool is_executor = true;
-  static constexpr bool has_random_layers = true;
 
   /// As many threads as the machine has.
   host() : host{threads{}} {}
@@ -23655,15 +24643,6 @@ struct batch_norm3d : batch_norm1d {};
 // What is left of a batch norm whose statistics are constants: gain = weight / sqrt(variance + eps), shift = bias -
 // mean gain. Per-sample gradients: of gain_c the sum of dy x over the pixels of channel c, of shift_c the sum of dy.
 
-// pergrad/layers/shared/channel_norm.hpp - groups of channels over all their pixels, normalised on images stored
-// channels last
-//
-// A pixel's channels lie side by side, so vectors run over channels and sums over pixels stay in registers, one lane a
-// channel. Groups are made of whole lanes' sums. Channels are taken some groups at a time, few enough to stay in the
-// cache from the first pass over them to the last.
-//
-// Vectors of the last channels may read into the next pixel: what lies there is computed with, but never used.
-
 // pergrad/layers/shared/normalisation.hpp - what the normalising layers share: options, moments, and one row forward
 // and back
 //
@@ -23740,61 +24719,6 @@ void initialise_affine(const Initialiser& initialiser, std::uint64_t first, std:
 
 namespace normalisation {
 
-using on_host::index;
-using on_host::load_narrow;
-using on_host::narrow;
-using on_host::widen;
-using wide = on_host::vector<double>;
-inline constexpr auto wide_lanes = static_cast<index>(on_host::vector_lanes<double>);
-
-template <class Scalar>
-inline void store_narrow(Scalar* to, narrow<Scalar> value) noexcept {
-  std::memcpy(to, &value, sizeof value);
-}
-/// The first `count` lanes; the others are 0.
-template <class Scalar>
-[[nodiscard]] inline narrow<Scalar> load_narrow(const Scalar* from, index count) noexcept {
-  Scalar lanes[on_host::vector_lanes<double>]{};
-  for (index i = 0; i < count; ++i) lanes[i] = from[i];
-  return load_narrow(lanes);
-}
-template <std::size_t First = 0, std::size_t Count = on_host::vector_lanes<double>>
-[[nodiscard]] inline double sum_of_lanes(wide values) noexcept {
-  if constexpr (Count == 1) {
-    return values[First];
-  } else {
-    return sum_of_lanes<First, Count / 2>(values) + sum_of_lanes<First + Count / 2, Count / 2>(values);
-  }
-}
-[[nodiscard]] inline double sum_of_first_lanes(wide values, index count) noexcept {
-  double sum = 0;
-  for (index lane = 0; lane < count; ++lane) sum += values[lane];
-  return sum;
-}
-
-/// Sums over i < count, in double and in an order that depends on `count` only. `f(load)` gives the summands of one
-/// vector of elements; `load(from)` is how it reads them.
-template <std::size_t Sums, class Function>
-[[nodiscard]] inline std::array<double, Sums> reduce(index count, Function&& f) noexcept {
-  wide sums[2][Sums]{};
-  index i = 0;
-  for (; i + 2 * wide_lanes <= count; i += 2 * wide_lanes) {
-    for (index half = 0; half < 2; ++half) {
-      const std::array<wide, Sums> here =
-          f([first = i + half * wide_lanes](const auto* from) { return load_narrow(from + first); });
-      for (std::size_t s = 0; s < Sums; ++s) sums[half][s] += here[s];
-    }
-  }
-  std::array<double, Sums> totals{};
-  for (std::size_t s = 0; s < Sums; ++s) totals[s] = sum_of_lanes(sums[0][s] + sums[1][s]);
-  for (; i < count; i += wide_lanes) {
-    const index rest = count - i < wide_lanes ? count - i : wide_lanes;
-    const std::array<wide, Sums> here = f([&](const auto* from) { return load_narrow(from + i, rest); });
-    for (std::size_t s = 0; s < Sums; ++s) totals[s] += sum_of_first_lanes(here[s], rest);
-  }
-  return totals;
-}
-
 /// How a value becomes xhat: xhat = (x - mean) rate + rest. `rest` is what the mean's rounding to `Scalar` lost, times
 /// the rate.
 template <class Scalar>
@@ -23806,386 +24730,89 @@ struct normaliser {
   constexpr normaliser() noexcept = default;
   /// From the first pass's mean, and mean and mean square of the deviations from it. A variance that overflows makes
   /// the rate 0.
-  normaliser(double first_mean, double deviation, double square, double epsilon) noexcept {
+  PERGRAD_HD normaliser(double first_mean, double deviation, double square, double epsilon) noexcept {
     const double exact_mean = first_mean + deviation;
-    const double variance = std::isinf(square) ? square : square - deviation * deviation;
-    const double exact_rate = 1 / std::sqrt((variance < 0 ? 0.0 : variance) + epsilon);  // a NaN stays a NaN
+    const double variance = square > limits::largest<double> ? square : square - deviation * deviation;
+    // A NaN stays a NaN.
+    const double exact_rate = 1 / rounded::square_root((variance < 0 ? 0.0 : variance) + epsilon);
     mean = static_cast<Scalar>(exact_mean);
     rate = static_cast<Scalar>(exact_rate);
     rest = static_cast<Scalar>((static_cast<double>(mean) - exact_mean) * exact_rate);
   }
 };
 
-/// Of a row of `count` values: centred for a layer norm, not for the root mean square.
-template <bool Centred, class Scalar>
-[[nodiscard]] inline normaliser<Scalar> normaliser_of_row(const Scalar* x, index count, double epsilon) noexcept {
-  const wide share = on_host::splat(1 / static_cast<double>(count));
+/// The formulas, centred for a layer norm, not for the root mean square.
+template <bool Centred>
+struct formula {
+  /// `Of`: one value for all, or one a lane.
+  template <class Value, class Of>
+  [[nodiscard]] PERGRAD_HD static Value forward(Value x, Of mean, Of rate, Of rest) noexcept {
+    return Centred ? (x - mean) * rate + rest : x * rate;
+  }
+  /// dx from g = gain dy, and the means of g and of g xhat.
+  template <class Value, class Of>
+  [[nodiscard]] PERGRAD_HD static Value backward(Value g, Value xhat, Of mean, Of projection, Of rate) noexcept {
+    return (Centred ? g - mean - xhat * projection : g - xhat * projection) * rate;
+  }
+};
+
+/// Of a row of `count` values.
+template <bool Centred, class Team>
+[[nodiscard]] PERGRAD_HD normaliser<typename Team::scalar> normaliser_of_row(const Team& team, std::ptrdiff_t count,
+                                                                             const typename Team::scalar* x,
+                                                                             double epsilon) {
+  const double share = 1 / static_cast<double>(count);
   if constexpr (Centred) {
-    const double mean = reduce<1>(count, [&](const auto& load) { return std::array{widen(load(x)) * share}; })[0];
-    const wide centre = on_host::splat(mean);
-    const auto [deviation, square] = reduce<2>(count, [&](const auto& load) {
-      const wide here = widen(load(x)) - centre;
-      return std::array{here * share, here * share * here};
+    const double mean = team.template reduce<1>(count, [&](const auto& at) { return values(at(x) * share); })[0];
+    const auto sums = team.template reduce<2>(count, [&](const auto& at) {
+      const auto deviation = at(x) - mean;
+      return values(deviation * share, deviation * share * deviation);
     });
-    return {mean, deviation, square, epsilon};
+    return {mean, sums[0], sums[1], epsilon};
   } else {
-    const double square = reduce<1>(count, [&](const auto& load) {
-      const wide value = widen(load(x));
-      return std::array{value * share * value};
-    })[0];
-    return {0, 0, square, epsilon};
+    const auto sums = team.template reduce<1>(count, [&](const auto& at) {
+      const auto value = at(x);
+      return values(value * share * value);
+    });
+    return {0, 0, sums[0], epsilon};
   }
 }
 
 /// xhat and y of a row. `gain` and `shift` may be null: 1 and 0.
-template <bool Centred, class Scalar>
-inline void forward_row(const Scalar* x, index count, const normaliser<Scalar>& by, const Scalar* gain,
-                        const Scalar* shift, Scalar* xhat, Scalar* y) noexcept {
-  const auto run = [&](auto with_gain, auto with_shift) {
-    on_host::for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-      using vector = on_host::vector<Scalar>;
-      vector value = lanes.load(x + i);
-      if constexpr (Centred) {
-        value = (value - on_host::splat(by.mean)) * on_host::splat(by.rate) + on_host::splat(by.rest);
-      } else {
-        value = value * on_host::splat(by.rate);
-      }
-      lanes.store(xhat + i, value);
-      if constexpr (with_gain) value = value * lanes.load(gain + i);
-      if constexpr (with_shift) value = value + lanes.load(shift + i);
-      lanes.store(y + i, value);
-    });
-  };
-  if (gain == nullptr) {
-    run(std::false_type{}, std::false_type{});
-  } else if (shift == nullptr) {
-    run(std::true_type{}, std::false_type{});
-  } else {
-    run(std::true_type{}, std::true_type{});
-  }
+template <bool Centred, class Team>
+PERGRAD_HD void forward_row(const Team& team, std::ptrdiff_t count, const typename Team::scalar* x,
+                            const normaliser<typename Team::scalar>& by, const typename Team::scalar* gain,
+                            const typename Team::scalar* shift, typename Team::scalar* xhat, typename Team::scalar* y) {
+  team.map(count, [&](const auto& at) {
+    auto value = formula<Centred>::forward(at(x), by.mean, by.rate, by.rest);
+    at.put(xhat, value);
+    if (gain != nullptr) value = value * at(gain);
+    if (shift != nullptr) value = value + at(shift);
+    at.put(y, value);
+  });
 }
-
 /// dx of a row. `gain` may be null: 1.
-template <bool Centred, class Scalar>
-inline void backward_row(const Scalar* xhat, Scalar rate, const Scalar* gain, const Scalar* dy, index count,
-                         Scalar* dx) noexcept {
-  const wide share = on_host::splat(1 / static_cast<double>(count));
-  const auto run = [&](auto with_gain) {
-    const auto slope = [&](const auto& load, index i) {
-      if constexpr (with_gain) {
-        return load(dy + i) * load(gain + i);
-      } else {
-        return load(dy + i);
-      }
-    };
-    const auto [mean, projection] = reduce<2>(count, [&](const auto& load) {
-      const wide weighted = widen(slope(load, 0)) * share;
-      return std::array{weighted, weighted * widen(load(xhat))};
-    });
-    const auto mean_here = static_cast<Scalar>(mean);
-    const auto projection_here = static_cast<Scalar>(projection);
-    on_host::for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-      auto value = slope([&](const Scalar* from) { return lanes.load(from); }, i);
-      if constexpr (Centred) value = value - on_host::splat(mean_here);
-      value = value - lanes.load(xhat + i) * on_host::splat(projection_here);
-      lanes.store(dx + i, value * on_host::splat(rate));
-    });
-  };
-  if (gain == nullptr) {
-    run(std::false_type{});
-  } else {
-    run(std::true_type{});
-  }
+template <bool Centred, class Team>
+PERGRAD_HD void backward_row(const Team& team, std::ptrdiff_t count, const typename Team::scalar* xhat,
+                             typename Team::scalar rate, const typename Team::scalar* gain,
+                             const typename Team::scalar* dy, typename Team::scalar* dx) {
+  using scalar = typename Team::scalar;
+  const double share = 1 / static_cast<double>(count);
+  const auto slope = [&](const auto& at) { return gain == nullptr ? at(dy) : at(dy) * at(gain); };
+  const auto sums = team.template reduce<2>(count, [&](const auto& at) {
+    const auto weighted = slope(at) * share;
+    return values(weighted, weighted * at(xhat));
+  });
+  const auto mean = static_cast<scalar>(sums[0]);
+  const auto projection = static_cast<scalar>(sums[1]);
+  team.map(count, [&](const auto& at) {
+    at.put(dx, formula<Centred>::backward(slope(at), at(xhat), mean, projection, rate));
+  });
 }
 
 }  // namespace normalisation
 }  // namespace detail
 }  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1::detail::normalisation {
-
-using on_host::layout;
-
-/// `count` channels from `first` on, in `Width` vectors. Only whole blocks may be stored without care.
-template <index Width, bool Whole>
-struct channel_block {
-  static constexpr index width = Width;
-  index first;
-  index count;
-
-  template <class Scalar>
-  void store(Scalar* to, narrow<Scalar> value) const noexcept {
-    if constexpr (Whole) {
-      store_narrow(to, value);
-    } else {
-      for (index lane = 0; lane < count; ++lane) to[lane] = value[lane];
-    }
-  }
-  /// f(channel) in the channel's lane, for all channels of the block in order.
-  template <class Scalar, class Function>
-  [[nodiscard]] std::array<narrow<Scalar>, static_cast<std::size_t>(Width)> lanes(Function&& f) const noexcept {
-    Scalar values[static_cast<std::size_t>(Width * wide_lanes)]{};
-    for (index lane = 0; lane < count; ++lane) values[lane] = f(first + lane);
-    std::array<narrow<Scalar>, static_cast<std::size_t>(Width)> result;
-    for_each_index<static_cast<std::size_t>(Width)>(
-        [&](auto k) { result[k] = load_narrow(values + static_cast<index>(k) * wide_lanes); });
-    return result;
-  }
-};
-
-template <class Function>
-inline void for_each_block(index first, index last, Function&& f) noexcept {
-  for (; first + 2 * wide_lanes <= last; first += 2 * wide_lanes) f(channel_block<2, true>{first, 2 * wide_lanes});
-  for (; first + wide_lanes <= last; first += wide_lanes) f(channel_block<1, true>{first, wide_lanes});
-  if (first < last) f(channel_block<1, false>{first, last - first});
-}
-
-/// Sums over all pixels, one a channel of the block: `f(first element in a, first element in b)` gives `Sums` vectors
-/// of doubles for one vector of channels of one pixel. Calls `g(channel, sums)` for every channel in order.
-template <std::size_t Sums, class Block, class Function, class Result>
-inline void reduce_pixels(const Block& block, const layout& a, const layout& b, Function&& f, Result&& g) noexcept {
-  constexpr auto width = static_cast<std::size_t>(Block::width);
-  const index channels = a.values.channels;
-  wide sums[width][Sums]{};
-  on_host::for_each_stretch(a, b, [&](index in_a, index in_b, index count) {
-    wide here[width][Sums];  // in registers, as `sums` would not be
-    std::memcpy(here, sums, sizeof sums);
-    for (index i = block.first; i < count; i += channels) {
-      for_each_index<width>([&](auto k) {
-        const index at = i + static_cast<index>(k) * wide_lanes;
-        const std::array<wide, Sums> terms = f(in_a + at, in_b + at, k);
-        for_each_index<Sums>([&](auto s) { here[k][s] += terms[s]; });
-      });
-    }
-    std::memcpy(sums, here, sizeof sums);
-  });
-  for (index lane = 0; lane < block.count; ++lane) {
-    std::array<double, Sums> here{};
-    for (std::size_t s = 0; s < Sums; ++s) here[s] = sums[lane / wide_lanes][s][lane % wide_lanes];
-    g(block.first + lane, here);
-  }
-}
-
-/// Groups of channels, met in order.
-class group_cursor {
- public:
-  explicit group_cursor(index size) noexcept : size_{size} {}
-  /// Number of the next channel's group.
-  [[nodiscard]] index next() noexcept {
-    const index here = group_;
-    if (++inside_ == size_) {
-      inside_ = 0;
-      ++group_;
-    }
-    return here;
-  }
-
- private:
-  index size_;
-  index inside_ = 0;
-  index group_ = 0;
-};
-
-inline constexpr index channels_together = 64;
-/// Calls f(first channel, one past the last) for some groups at a time: at most `channels_together` of them.
-template <class Function>
-inline void for_some_groups(index channels, index group_size, Function&& f) noexcept {
-  const index step = std::max<index>(1, channels_together / group_size) * group_size;
-  for (index first = 0; first < channels; first += step) f(first, std::min(first + step, channels));
-}
-
-/// xhat, dense, and y of one sample, and one rate a group. `gain` and `shift` may be null.
-template <class Scalar>
-inline void forward_image(const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y, index group_size,
-                          double epsilon, const Scalar* gain, const Scalar* shift, Scalar* xhat,
-                          Scalar* rates) noexcept {
-  const index channels = x_layout.values.channels;
-  const index pixels = x_layout.values.size() / channels;
-  const wide share = on_host::splat(1 / static_cast<double>(group_size * pixels));
-  for_some_groups(channels, group_size, [&](index first, index last) {
-    double mean[channels_together]{};
-    double deviation[channels_together]{};
-    double square[channels_together]{};
-    normaliser<Scalar> by[channels_together];
-    group_cursor group{group_size};
-    for_each_block(first, last, [&](const auto& block) {
-      reduce_pixels<1>(
-          block, x_layout, x_layout,
-          [&](index i, index, auto) { return std::array{widen(load_narrow(x + i)) * share}; },
-          [&](index, const auto& sums) { mean[group.next()] += sums[0]; });
-    });
-    group = group_cursor{group_size};
-    group_cursor group_of_sums{group_size};
-    for_each_block(first, last, [&](const auto& block) {
-      const auto centre = block.template lanes<double>([&](index) { return mean[group.next()]; });
-      reduce_pixels<2>(
-          block, x_layout, x_layout,
-          [&](index i, index, auto k) {
-            const wide here = widen(load_narrow(x + i)) - centre[k];
-            return std::array{here * share, here * share * here};
-          },
-          [&](index, const auto& sums) {
-            const index number = group_of_sums.next();
-            deviation[number] += sums[0];
-            square[number] += sums[1];
-          });
-    });
-    for (index g = 0; g < (last - first) / group_size; ++g) {
-      by[g] = {mean[g], deviation[g], square[g], epsilon};
-      rates[first / group_size + g] = by[g].rate;
-    }
-    group = group_cursor{group_size};
-    for_each_block(first, last, [&](const auto& block) {
-      constexpr auto width = static_cast<std::size_t>(std::remove_cvref_t<decltype(block)>::width);
-      group_cursor again = group;
-      group_cursor once_more = group;
-      const auto means = block.template lanes<Scalar>([&](index) { return by[group.next()].mean; });
-      const auto rate = block.template lanes<Scalar>([&](index) { return by[again.next()].rate; });
-      const auto rest = block.template lanes<Scalar>([&](index) { return by[once_more.next()].rest; });
-      const auto gains = block.template lanes<Scalar>([&](index c) { return gain == nullptr ? Scalar{1} : gain[c]; });
-      const auto shifts =
-          block.template lanes<Scalar>([&](index c) { return shift == nullptr ? Scalar{0} : shift[c]; });
-      Scalar* dense = xhat;
-      on_host::for_each_stretch(x_layout, y_layout, [&](index from, index to, index count) {
-        for (index i = block.first; i < count; i += channels) {
-          for_each_index<width>([&](auto k) {
-            const index here = i + static_cast<index>(k) * wide_lanes;
-            const narrow<Scalar> value = (load_narrow(x + from + here) - means[k]) * rate[k] + rest[k];
-            block.store(dense + here, value);
-            block.store(y + to + here, narrow<Scalar>{value * gains[k] + shifts[k]});
-          });
-        }
-        dense += count;
-      });
-    });
-  });
-}
-
-/// dx of one sample, unless it is null, and what the gains and shifts receive, unless `gain` is null.
-template <class Scalar>
-inline void backward_image(const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx,
-                           index group_size, const Scalar* gain, const Scalar* xhat, const Scalar* rates,
-                           Scalar* gain_sums, Scalar* shift_sums) noexcept {
-  const index channels = dy_layout.values.channels;
-  const index pixels = dy_layout.values.size() / channels;
-  const layout dense_layout = on_host::lay_out(dy_layout.values, {});
-  const double share = 1 / static_cast<double>(group_size * pixels);
-  for_some_groups(channels, group_size, [&](index first, index last) {
-    double mean[channels_together]{};
-    double projection[channels_together]{};
-    group_cursor group{group_size};
-    for_each_block(first, last, [&](const auto& block) {
-      reduce_pixels<2>(
-          block, dy_layout, dense_layout,
-          [&](index i, index j, auto) {
-            const wide slope = widen(load_narrow(dy + i));
-            return std::array{slope, slope * widen(load_narrow(xhat + j))};
-          },
-          [&](index c, const auto& sums) {
-            const index number = group.next();
-            const double weight = share * (gain == nullptr ? 1 : static_cast<double>(gain[c]));
-            mean[number] += weight * sums[0];
-            projection[number] += weight * sums[1];
-            if (gain == nullptr) return;
-            gain_sums[c] = static_cast<Scalar>(sums[1]);
-            shift_sums[c] = static_cast<Scalar>(sums[0]);
-          });
-    });
-    if (dx == nullptr) return;
-    group = group_cursor{group_size};
-    for_each_block(first, last, [&](const auto& block) {
-      constexpr auto width = static_cast<std::size_t>(std::remove_cvref_t<decltype(block)>::width);
-      group_cursor again = group;
-      group_cursor once_more = group;
-      const Scalar* rate = rates + first / group_size;
-      const auto slope = block.template lanes<Scalar>(
-          [&](index c) { return rate[group.next()] * (gain == nullptr ? Scalar{1} : gain[c]); });
-      const auto offset = block.template lanes<Scalar>([&](index) {
-        const index number = again.next();
-        return rate[number] * static_cast<Scalar>(mean[number]);
-      });
-      const auto along = block.template lanes<Scalar>([&](index) {
-        const index number = once_more.next();
-        return rate[number] * static_cast<Scalar>(projection[number]);
-      });
-      const Scalar* dense = xhat;
-      on_host::for_each_stretch(dy_layout, dx_layout, [&](index from, index to, index count) {
-        for (index i = block.first; i < count; i += channels) {
-          for_each_index<width>([&](auto k) {
-            const index here = i + static_cast<index>(k) * wide_lanes;
-            block.store(dx + to + here, narrow<Scalar>{load_narrow(dy + from + here) * slope[k] - offset[k] -
-                                                       load_narrow(dense + here) * along[k]});
-          });
-        }
-        dense += count;
-      });
-    });
-  });
-}
-
-/// The same of a sample with one pixel: its groups are rows.
-template <class Scalar>
-inline void forward_pixel(const Scalar* x, Scalar* y, index channels, index group_size, double epsilon,
-                          const Scalar* gain, const Scalar* shift, Scalar* xhat, Scalar* rates) noexcept {
-  for (index first = 0; first < channels; first += group_size) {
-    const auto by = normaliser_of_row<true>(x + first, group_size, epsilon);
-    *rates++ = by.rate;
-    forward_row<true>(x + first, group_size, by, gain == nullptr ? nullptr : gain + first,
-                      shift == nullptr ? nullptr : shift + first, xhat + first, y + first);
-  }
-}
-template <class Scalar>
-inline void backward_pixel(const Scalar* dy, Scalar* dx, index channels, index group_size, const Scalar* gain,
-                           const Scalar* xhat, const Scalar* rates, Scalar* gain_sums, Scalar* shift_sums) noexcept {
-  for (index first = 0; dx != nullptr && first < channels; first += group_size) {
-    backward_row<true>(xhat + first, *rates++, gain == nullptr ? nullptr : gain + first, dy + first, group_size,
-                       dx + first);
-  }
-  if (gain == nullptr) return;
-  on_host::for_each_vector<Scalar>(channels, [&](index i, const auto& lanes) {
-    lanes.store(shift_sums + i, lanes.load(dy + i));
-    lanes.store(gain_sums + i, lanes.load(dy + i) * lanes.load(xhat + i));
-  });
-}
-
-/// y = gain_c x + shift_c; `shift` may be null.
-template <class Scalar>
-inline void scale_image(const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y, const Scalar* gain,
-                        const Scalar* shift) noexcept {
-  const index channels = x_layout.values.channels;
-  for_each_block(0, channels, [&](const auto& block) {
-    constexpr auto width = static_cast<std::size_t>(std::remove_cvref_t<decltype(block)>::width);
-    const auto gains = block.template lanes<Scalar>([&](index c) { return gain[c]; });
-    const auto shifts = block.template lanes<Scalar>([&](index c) { return shift == nullptr ? Scalar{0} : shift[c]; });
-    on_host::for_each_stretch(x_layout, y_layout, [&](index from, index to, index count) {
-      for (index i = block.first; i < count; i += channels) {
-        for_each_index<width>([&](auto k) {
-          const index here = i + static_cast<index>(k) * wide_lanes;
-          block.store(y + to + here, narrow<Scalar>{load_narrow(x + from + here) * gains[k] + shifts[k]});
-        });
-      }
-    });
-  });
-}
-/// Over all pixels, a channel's sum of dy x and its sum of dy.
-template <class Scalar>
-inline void sum_image(const layout& dy_layout, const Scalar* dy, const layout& x_layout, const Scalar* x,
-                      Scalar* products, Scalar* sums) noexcept {
-  for_each_block(0, dy_layout.values.channels, [&](const auto& block) {
-    reduce_pixels<2>(
-        block, dy_layout, x_layout,
-        [&](index i, index j, auto) {
-          const wide slope = widen(load_narrow(dy + i));
-          return std::array{slope, slope * widen(load_narrow(x + j))};
-        },
-        [&](index c, const auto& total) {
-          sums[c] = static_cast<Scalar>(total[0]);
-          products[c] = static_cast<Scalar>(total[1]);
-        });
-  });
-}
-
-}  // namespace pergrad::inline v0_1::detail::normalisation
 
 namespace pergrad::inline v0_1 {
 
@@ -24195,6 +24822,7 @@ namespace pergrad::inline v0_1 {
 struct channel_affine {
   static constexpr const char* name = "channel_affine";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool stored_order = true;
   static constexpr bool channels_first = true;
 
@@ -24216,25 +24844,54 @@ struct channel_affine {
     detail::initialise_affine(initialiser, first, in.e0, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      detail::normalisation::scale_image(tile.x_layout, tile.x(b), tile.y_layout, tile.y(b), tile.parameters,
-                                         tile.parameters + tile.in.e0);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const auto channels = static_cast<std::ptrdiff_t>(team.in.e0);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      scale(team, team.x_layout, team.x(b), team.y_layout, team.y(b), team.parameters + channels);
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      if (tile.wants_factors) {
-        detail::normalisation::sum_image(tile.dy_layout, tile.dy(b), tile.x_layout, tile.x(b), tile.saved(b),
-                                         tile.saved(b) + tile.in.e0);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto channels = static_cast<std::ptrdiff_t>(team.in.e0);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* x = team.x(b);
+      const scalar* dy = team.dy(b);
+      scalar* saved = team.saved(b);
+      if (team.wants_factors) {
+        team.for_each_group(channels, 1, [&](const auto& groups) {
+          static_cast<void>(groups.template reduce<2>(
+              team.dy_layout, team.x_layout, {{saved, saved + channels}},
+              [&](const auto& /*channels*/) {
+                return [=](const auto& at) {
+                  const auto slope = at.first(dy);
+                  return values(slope * at.second(x), slope);
+                };
+              },
+              [](std::ptrdiff_t /*channel*/, const auto& sums) { return sums; }));
+        });
       }
-      if (!tile.wants_dx) continue;
-      detail::normalisation::scale_image(tile.dy_layout, tile.dy(b), tile.dx_layout, tile.dx(b), tile.parameters,
-                                         static_cast<const scalar*>(nullptr));
+      if (team.wants_dx) {
+        scale(team, team.dy_layout, dy, team.dx_layout, team.dx(b), static_cast<const scalar*>(nullptr));
+      }
     }
+  }
+
+ private:
+  /// to = gain_c from + shift_c; `shift` may be null.
+  template <class Team, class Layout>
+  PERGRAD_HD static void scale(const Team& team, const Layout& from_layout, const typename Team::scalar* from,
+                               const Layout& to_layout, typename Team::scalar* to, const typename Team::scalar* shift) {
+    using scalar = typename Team::scalar;
+    const scalar* gain = team.parameters;
+    team.for_each_group(static_cast<std::ptrdiff_t>(team.in.e0), 1, [&](const auto& groups) {
+      groups.map(from_layout, to_layout, [&](const auto& here) {
+        const auto gains = here.per_channel([&](std::ptrdiff_t c) { return gain[c]; });
+        const auto shifts = here.per_channel([&](std::ptrdiff_t c) { return shift == nullptr ? scalar{0} : shift[c]; });
+        return [=](const auto& at) { at.put_second(to, at.first(from) * gains + shifts); };
+      });
+    });
   }
 };
 
@@ -24252,7 +24909,7 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 /// A convolution along `Axes` axes of an input {channels, ...}.
-template <std::size_t Axes, std::size_t Channels, extent GivenKernel, class... Options>
+template <std::size_t Axes, std::size_t OutChannels, extent GivenKernel, class... Options>
 struct convolution {
   static constexpr window_options options = gather<window_options, Options...>().on(Axes);
   static constexpr extent kernel = on_axes(GivenKernel, Axes, 1);
@@ -24260,7 +24917,7 @@ struct convolution {
   static constexpr bool channels_first = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
-    return image_shape(Channels, output_size(in), Axes);
+    return image_shape(OutChannels, output_size(in), Axes);
   }
   /// Windows of a sequence that is shorter than the others: behind its end lie zeros, as behind any sequence's.
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept
@@ -24268,7 +24925,7 @@ struct convolution {
     return window_count(length, kernel.height, options.stride.height, options.padding.height, options.dilation.height);
   }
   [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
-    return map_between(in.e0, image_size(in), Channels, output_size(in));
+    return map_between(in.e0, image_size(in), OutChannels, output_size(in));
   }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
     if (options.output_padding_given) return mistake::option_not_offered;
@@ -24293,11 +24950,11 @@ struct convolution {
   [[nodiscard]] static constexpr mistake check_options(shape in) noexcept {
     if (options.unknown_given || !fits_axes(GivenKernel, Axes)) return mistake::option_not_offered;
     if (in.rank() != Axes + 1) return wrong_rank(Axes);
-    if (Channels == 0 || has_zero(kernel) || has_zero(options.stride) || has_zero(options.dilation) ||
+    if (OutChannels == 0 || has_zero(kernel) || has_zero(options.stride) || has_zero(options.dilation) ||
         options.groups == 0) {
       return mistake::zero_is_no_size;
     }
-    const bool divide = in.e0 % options.groups == 0 && Channels % options.groups == 0;
+    const bool divide = in.e0 % options.groups == 0 && OutChannels % options.groups == 0;
     return divide ? mistake::none : mistake::groups_do_not_divide;
   }
 
@@ -24314,23 +24971,23 @@ struct convolution {
 
 }  // namespace detail
 
-/// `conv1d<Channels, Kernel, Options...>` on `{channels, positions}`; put `transpose` before it if the sequence is
+/// `conv1d<OutChannels, Kernel, Options...>` on `{channels, positions}`; put `transpose` before it if the sequence is
 /// (positions, features). Options in any order: `stride<>`, `padding<>`, `dilation<>`, `groups<>`, `no_bias`. PyTorch:
-/// `nn.Conv1d` with zero padding; parameters: weight `[Channels, channels / groups, Kernel]`, then bias.
-template <std::size_t Channels, std::size_t Kernel, class... Options>
-struct conv1d : detail::convolution<1, Channels, extent{Kernel}, Options...> {
+/// `nn.Conv1d` with zero padding; parameters: weight `[OutChannels, channels / groups, Kernel]`, then bias.
+template <std::size_t OutChannels, std::size_t Kernel, class... Options>
+struct conv1d : detail::convolution<1, OutChannels, extent{Kernel}, Options...> {
   static constexpr const char* name = "conv1d";
 };
 /// The same on `{channels, height, width}`. Kernel: one number, or `extent{height, width}`. PyTorch: `nn.Conv2d`;
-/// weight `[Channels, channels / groups, height, width]`.
-template <std::size_t Channels, extent Kernel, class... Options>
-struct conv2d : detail::convolution<2, Channels, Kernel, Options...> {
+/// weight `[OutChannels, channels / groups, height, width]`.
+template <std::size_t OutChannels, extent Kernel, class... Options>
+struct conv2d : detail::convolution<2, OutChannels, Kernel, Options...> {
   static constexpr const char* name = "conv2d";
 };
 /// The same on `{channels, depth, height, width}`. Kernel: one number, or `extent{depth, height, width}`. PyTorch:
-/// `nn.Conv3d`; weight `[Channels, channels / groups, depth, height, width]`.
-template <std::size_t Channels, extent Kernel, class... Options>
-struct conv3d : detail::convolution<3, Channels, Kernel, Options...> {
+/// `nn.Conv3d`; weight `[OutChannels, channels / groups, depth, height, width]`.
+template <std::size_t OutChannels, extent Kernel, class... Options>
+struct conv3d : detail::convolution<3, OutChannels, Kernel, Options...> {
   static constexpr const char* name = "conv3d";
 };
 
@@ -24346,22 +25003,23 @@ struct conv3d : detail::convolution<3, Channels, Kernel, Options...> {
 
 namespace pergrad::inline v0_1 {
 
-/// `conv_transpose2d<Channels, Kernel, Options...>` on `{channels, height, width}`; its output is (size - 1) stride - 2
-/// padding + dilation (kernel - 1) + output_padding + 1 high and wide. Options in any order: `stride<>`, `padding<>`,
-/// `output_padding<>` (smaller than the stride or the dilation), `dilation<>`, `groups<>`, `no_bias`. PyTorch:
-/// `nn.ConvTranspose2d`; parameters: weight `[channels, Channels / groups, height, width]`, then bias `[Channels]`.
-template <std::size_t Channels, extent Kernel, class... Options>
-struct conv_transpose2d : detail::convolution<2, Channels, Kernel, Options...> {
-  using frame = detail::convolution<2, Channels, Kernel, Options...>;
+/// `conv_transpose2d<OutChannels, Kernel, Options...>` on `{channels, height, width}`; its output is (size - 1) stride
+/// - 2 padding + dilation (kernel - 1) + output_padding + 1 high and wide. Options in any order: `stride<>`,
+/// `padding<>`, `output_padding<>` (smaller than the stride or the dilation), `dilation<>`, `groups<>`, `no_bias`.
+/// PyTorch: `nn.ConvTranspose2d`; parameters: weight `[channels, OutChannels / groups, height, width]`, then bias
+/// `[OutChannels]`.
+template <std::size_t OutChannels, extent Kernel, class... Options>
+struct conv_transpose2d : detail::convolution<2, OutChannels, Kernel, Options...> {
+  using frame = detail::convolution<2, OutChannels, Kernel, Options...>;
   static constexpr const char* name = "conv_transpose2d";
   using frame::kernel;
   using frame::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
-    return detail::image_shape(Channels, output_size(in), 2);
+    return detail::image_shape(OutChannels, output_size(in), 2);
   }
   [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
-    affine_map map = frame::map_between(Channels, output_size(in), in.e0, detail::image_size(in));
+    affine_map map = frame::map_between(OutChannels, output_size(in), in.e0, detail::image_size(in));
     map.adjoint = true;
     return map;
   }
@@ -24418,6 +25076,67 @@ struct conv_transpose2d : detail::convolution<2, Channels, Kernel, Options...> {
 // pergrad/layers/shared/attention_layout.hpp - options of attention layers, where their values and parameters lie,
 // first values
 
+// pergrad/layers/shared/probability.hpp - the probability with which a layer drops a value, as a template argument
+
+namespace pergrad::inline v0_1 {
+
+/// Written as a number: `dropout<0.1>`. Kept as the simplest fraction that is this number in its type, as messages and
+/// files show it. Numbers outside of [0, 1) are an error of the layer that gets them.
+struct probability {
+  std::intmax_t numerator = 0;
+  std::intmax_t denominator = 1;
+
+  // Implicit, so that a template argument is a number.
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  template <std::floating_point Real>
+  constexpr probability(Real value) noexcept {
+    const double size = static_cast<double>(value < 0 ? -value : value);
+    if (!(size < 1)) {
+      numerator = size < 0x1p53 ? static_cast<std::intmax_t>(value) : 1;
+      return;
+    }
+    // Continued fractions: no other is nearer with a denominator that is as small.
+    constexpr std::intmax_t most = std::intmax_t{1} << 53U;
+    fraction before{0, 1};
+    fraction last{1, 0};
+    for (double rest = size; rest < 0x1p53;) {
+      const auto whole = static_cast<std::intmax_t>(rest);
+      if (last.denominator != 0 && whole > (most - before.denominator) / last.denominator) break;
+      const fraction next{whole * last.numerator + before.numerator, whole * last.denominator + before.denominator};
+      before = last;
+      last = next;
+      const double left = rest - static_cast<double>(whole);
+      const double found = static_cast<double>(last.numerator) / static_cast<double>(last.denominator);
+      if (left == 0 || static_cast<double>(static_cast<Real>(found)) == size) break;
+      rest = 1 / left;
+    }
+    numerator = value < 0 ? -last.numerator : last.numerator;
+    denominator = last.denominator;
+  }
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  constexpr probability(int value) noexcept : probability{static_cast<double>(value)} {}
+
+  /// Whether it is in [0, 1).
+  [[nodiscard]] constexpr bool holds() const noexcept { return numerator >= 0 && numerator < denominator; }
+  /// 2^32 p: what has this probability is that 32 random bits are below. Precondition: holds().
+  [[nodiscard]] constexpr std::uint32_t threshold() const noexcept {
+    return static_cast<std::uint32_t>(0x1p32L * static_cast<long double>(numerator) /
+                                      static_cast<long double>(denominator));
+  }
+  /// 1 / (1 - p), by which what is kept is multiplied.
+  [[nodiscard]] constexpr long double scale() const noexcept {
+    return static_cast<long double>(denominator) / static_cast<long double>(denominator - numerator);
+  }
+
+ private:
+  struct fraction {
+    std::intmax_t numerator;
+    std::intmax_t denominator;
+  };
+};
+
+}  // namespace pergrad::inline v0_1
+
 namespace pergrad::inline v0_1 {
 
 /// Option of attention layers: position t sees the positions up to t only. PyTorch: `attn_mask` of the upper triangle.
@@ -24425,9 +25144,8 @@ struct causal {};
 /// Option of attention layers: one more key and value, learned, that every query sees. PyTorch: `add_bias_kv=True`;
 /// parameters bias_k and bias_v.
 struct kv_bias {};
-/// Option of attention layers: `attention_dropout<std::ratio<1, 10>>` drops probabilities, in training only. PyTorch:
-/// `dropout=0.1`.
-template <class Probability>
+/// Option of attention layers: `attention_dropout<0.1>` drops probabilities, in training only. PyTorch: `dropout=0.1`.
+template <probability Probability>
 struct attention_dropout {};
 
 namespace detail {
@@ -24445,17 +25163,14 @@ struct attention_options {
 constexpr void apply(attention_options& options, no_bias) noexcept { options.bias = false; }
 constexpr void apply(attention_options& options, pergrad::causal) noexcept { options.causal = true; }
 constexpr void apply(attention_options& options, pergrad::kv_bias) noexcept { options.kv_bias = true; }
-template <std::intmax_t Numerator, std::intmax_t Denominator>
-constexpr void apply(attention_options& options, attention_dropout<std::ratio<Numerator, Denominator>>) noexcept {
-  using probability = std::ratio<Numerator, Denominator>;
-  if (probability::num < 0 || probability::num >= probability::den) {
+template <probability Probability>
+constexpr void apply(attention_options& options, attention_dropout<Probability>) noexcept {
+  if (!Probability.holds()) {
     options.unknown_given = true;
     return;
   }
-  const auto numerator = static_cast<long double>(probability::num);
-  const auto denominator = static_cast<long double>(probability::den);
-  options.threshold = static_cast<std::uint32_t>(0x1p32L * numerator / denominator);
-  options.kept = static_cast<double>(denominator / (denominator - numerator));
+  options.threshold = Probability.threshold();
+  options.kept = static_cast<double>(Probability.scale());
 }
 
 /// Where everything of an attention layer lies: elements from the beginning of a sample's saved values, of its scratch,
@@ -24496,20 +25211,31 @@ struct attention_layout {
   std::size_t parameter_count = 0;
 
   /// Keys that query i sees, of `keys` that are there.
-  [[nodiscard]] constexpr std::ptrdiff_t seen(std::ptrdiff_t i, std::ptrdiff_t keys) const noexcept {
-    return causal ? std::min(keys, i + 1 + extra) : keys;
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t seen(std::ptrdiff_t i, std::ptrdiff_t keys) const noexcept {
+    return causal && i + 1 + extra < keys ? i + 1 + extra : keys;
   }
   /// First query that sees key k.
-  [[nodiscard]] constexpr std::ptrdiff_t first_to_see(std::ptrdiff_t k) const noexcept {
-    return causal ? std::max<std::ptrdiff_t>(0, k - extra) : 0;
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t first_to_see(std::ptrdiff_t k) const noexcept {
+    return causal && k > extra ? k - extra : 0;
   }
   /// Queries (and keys) that share a product: few where later ones see more.
-  [[nodiscard]] constexpr std::ptrdiff_t together() const noexcept { return causal ? 32 : queries + positions + 1; }
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t together() const noexcept {
+    return causal ? 32 : queries + positions + 1;
+  }
+  /// As many of them from `first` on, of `count`.
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t at_once(std::ptrdiff_t first, std::ptrdiff_t count) const noexcept {
+    return count - first < together() ? count - first : together();
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Scalar scale() const noexcept {
+    return static_cast<Scalar>(1 / rounded::square_root(static_cast<double>(width)));
+  }
 };
 
 /// `own`: attention of a sequence to itself; `memory` is then the same shape as `in`.
-[[nodiscard]] constexpr attention_layout lay_out_attention(shape in, shape memory, std::size_t heads, bool own,
-                                                           const attention_options& options) noexcept {
+[[nodiscard]] PERGRAD_HD constexpr attention_layout lay_out_attention(shape in, shape memory, std::size_t heads,
+                                                                      bool own,
+                                                                      const attention_options& options) noexcept {
   constexpr auto whole_lines = [](std::ptrdiff_t count) { return (count + 15) / 16 * 16; };
   attention_layout at;
   at.queries = static_cast<std::ptrdiff_t>(in.e0);
@@ -24554,6 +25280,7 @@ struct attention_layout {
 template <std::size_t Heads, class... Options>
 struct attention_layer {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr attention_options options = gather<attention_options, Options...>();
 
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
@@ -24633,97 +25360,72 @@ void initialise_attention(const attention_layout& at, bool has_bias, const Initi
 namespace pergrad::inline v0_1::detail {
 
 /// The first `count` of `step` scores, times `scale`, become probabilities; the others zero.
-template <class Scalar>
-void softmax_row(Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar scale) noexcept {
-  using vector = on_host::vector<Scalar>;
-  constexpr auto lanes = static_cast<std::ptrdiff_t>(on_host::vector_lanes<Scalar>);
-  if (count == 0) {
-    std::fill(row, row + step, Scalar{0});
-    return;
+template <class Team, class Scalar>
+PERGRAD_HD void softmax_row(const Team& team, Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar scale) {
+  if (count > 0) {
+    const Scalar largest = team.largest(count, row);
+    const Scalar sum = team.sum(count, [&](const auto& at) {
+      const auto power = math::exp_or_zero((at(row) - largest) * scale);
+      at.put(row, power);
+      return power;
+    });
+    const Scalar share = Scalar{1} / sum;
+    team.map(count, [&](const auto& at) { at.put(row, at(row) * share); });
   }
-  const std::ptrdiff_t whole = count / lanes * lanes;
-  const std::ptrdiff_t padded = (count + lanes - 1) / lanes * lanes;
-  std::fill(row + count, row + padded, std::numeric_limits<Scalar>::lowest());
-  vector most = on_host::splat(std::numeric_limits<Scalar>::lowest());
-  for (std::ptrdiff_t k = 0; k < padded; k += lanes) {
-    const vector scores = on_host::load(row + k);
-    most = most < scores ? scores : most;
-  }
-  const Scalar largest = on_host::largest_of<Scalar>(most);
-  vector sums{};
-  for (std::ptrdiff_t k = 0; k < padded; k += lanes) {
-    const vector power =
-        on_host::in_packs<Scalar>((on_host::load(row + k) - on_host::splat(largest)) * on_host::splat(scale),
-                                  [](auto exponent) { return math::exp_or_zero(exponent); });
-    on_host::store(row + k, power);
-    if (k < whole) sums += power;
-  }
-  Scalar sum = on_host::sum_of<Scalar>(sums);
-  for (std::ptrdiff_t k = whole; k < count; ++k) sum += row[k];
-  const vector share = on_host::splat(Scalar{1} / sum);
-  for (std::ptrdiff_t k = 0; k < padded; k += lanes) on_host::store(row + k, on_host::load(row + k) * share);
-  std::fill(row + count, row + step, Scalar{0});
+  team.fill(step - count, row + count, Scalar{0});
 }
 
 /// Draws the mask of `count` probabilities: leaves it in their signs, and them as they are used in `dropped`. `element`
 /// numbers the first among all of the layer's.
-template <class Tile, class Scalar>
-void drop_probabilities(const Tile& tile, std::ptrdiff_t sample, std::ptrdiff_t element, const attention_layout& at,
-                        Scalar* probabilities, std::ptrdiff_t count, Scalar* dropped) {
-  constexpr std::ptrdiff_t together = 256;
-  std::uint32_t bits[together];
+template <class Team, class Scalar>
+PERGRAD_HD void drop_probabilities(const Team& team, std::ptrdiff_t sample, std::ptrdiff_t element,
+                                   const attention_layout& at, Scalar* probabilities, std::ptrdiff_t count,
+                                   Scalar* dropped) {
   const Scalar shares[2] = {static_cast<Scalar>(at.kept), 0};  // looked up: a branch would be guessed wrongly
-  constexpr Scalar signs[2] = {1, -1};
-  for (std::ptrdiff_t first = 0; first < count; first += together) {
-    const std::ptrdiff_t here = std::min(together, count - first);
-    tile.random_bits(sample, static_cast<std::size_t>(element + first), {bits, static_cast<std::size_t>(here)});
-    for (std::ptrdiff_t k = 0; k < here; ++k) {
-      const Scalar probability = probabilities[first + k];
-      const std::size_t drops = bits[k] < at.threshold ? 1 : 0;
-      probabilities[first + k] = probability * signs[drops];
-      dropped[first + k] = probability * shares[drops];
-    }
-  }
+  const std::uint32_t threshold = at.threshold;
+  team.draw(sample, element, count, [&](std::ptrdiff_t k, std::uint32_t bits) {
+    constexpr Scalar signs[2] = {1, -1};
+    const Scalar probability = probabilities[k];
+    const std::size_t drops = bits < threshold ? 1 : 0;
+    probabilities[k] = probability * signs[drops];
+    dropped[k] = probability * shares[drops];
+  });
 }
 
 /// Turns the gradient of one row of (dropped) probabilities into that of its scores.
-template <class Scalar>
-void softmax_row_backward(const Scalar* row, Scalar* gradient, std::ptrdiff_t count, std::ptrdiff_t step,
-                          Scalar scale) noexcept {
-  using vector = on_host::vector<Scalar>;
-  vector sums{};
-  on_host::for_each_vector<Scalar>(
-      count, [&](std::ptrdiff_t k, const auto& lanes) { sums += lanes.load(row + k) * lanes.load(gradient + k); });
-  const Scalar sum = on_host::sum_of<Scalar>(sums);
-  on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
-    lanes.store(gradient + k,
-                lanes.load(row + k) * ((lanes.load(gradient + k) - on_host::splat(sum)) * on_host::splat(scale)));
-  });
-  std::fill(gradient + count, gradient + step, Scalar{0});
+template <class Team, class Scalar>
+PERGRAD_HD void softmax_row_backward(const Team& team, const Scalar* row, Scalar* gradient, std::ptrdiff_t count,
+                                     std::ptrdiff_t step, Scalar scale) {
+  const Scalar sum = team.sum(count, [&](const auto& at) { return at(row) * at(gradient); });
+  team.map(count, [&](const auto& at) { at.put(gradient, at(row) * ((at(gradient) - sum) * scale)); });
+  team.fill(step - count, gradient + count, Scalar{0});
 }
 /// The same behind dropout: first makes |P| of the signed row, the dropped row, and the gradient of P.
-template <class Scalar>
-void undrop_row(Scalar* row, Scalar* gradient, Scalar* dropped, std::ptrdiff_t count, std::ptrdiff_t step,
-                Scalar kept) noexcept {
-  using pack = on_host::pack<Scalar>;
-  on_host::for_each_pack<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
-    const pack signed_row = lanes.load(row + k);
-    const pack share = math::select(signed_row < pack{}, pack{}, math::splat<pack>(kept));
-    lanes.store(dropped + k, signed_row * share);
-    lanes.store(gradient + k, lanes.load(gradient + k) * share);
-    lanes.store(row + k, math::abs(signed_row));
+template <class Team, class Scalar>
+PERGRAD_HD void undrop_row(const Team& team, Scalar* row, Scalar* gradient, Scalar* dropped, std::ptrdiff_t count,
+                           std::ptrdiff_t step, Scalar kept) {
+  team.map(count, [&](const auto& at) {
+    const auto signed_row = at(row);
+    const auto share = math::select(signed_row < at.zero(), at.zero(), at.zero() + kept);
+    at.put(dropped, signed_row * share);
+    at.put(gradient, at(gradient) * share);
+    at.put(row, math::abs(signed_row));
   });
-  std::fill(dropped + count, dropped + step, Scalar{0});
+  team.fill(step - count, dropped + count, Scalar{0});
 }
 
-/// out [rows][out_row] = left times right [depth][right_row].
-template <class Tile, class Scalar>
-void multiply_matrices(std::ptrdiff_t rows, std::ptrdiff_t depth, std::ptrdiff_t columns, const Scalar* left,
-                       std::ptrdiff_t left_row, std::ptrdiff_t left_step, const Scalar* right, std::ptrdiff_t right_row,
-                       Scalar* out, std::ptrdiff_t out_row) noexcept {
-  Tile::multiply({{{}, {}, {rows, left_row, out_row}}, {{}, {}, {depth, left_step, right_row}}, columns}, left, right,
-                 out);
-}
+/// How many positions of one of a layer's inputs are there.
+template <class Team>
+struct lengths_of {
+  const Team& team;
+  bool second;
+  bool vary;
+  PERGRAD_HD explicit lengths_of(const Team& of, bool of_second = false)
+      : team{of}, second{of_second}, vary{second ? of.lengths2_vary() : of.lengths_vary()} {}
+  [[nodiscard]] PERGRAD_HD std::ptrdiff_t operator()(std::ptrdiff_t b) const {
+    return second ? team.length2(b) : team.length(b);
+  }
+};
 
 /// Rows of `width` values, one a position; from sample to sample they are `step` apart.
 template <class Scalar>
@@ -24734,81 +25436,83 @@ struct position_rows {
 };
 
 /// out = left times `right` [left.width][out.width], plus `bias` unless it is null, for every position. Samples of
-/// varying length stop at their length; `lengths`: null if all samples have all `positions`.
-template <class Tile>
-void multiply_positions(const Tile& tile, const std::uint32_t* lengths, std::ptrdiff_t positions,
-                        position_rows<const typename Tile::scalar> left, const typename Tile::scalar* right,
-                        const typename Tile::scalar* bias, position_rows<typename Tile::scalar> out) {
-  const std::ptrdiff_t groups = lengths == nullptr ? 1 : tile.samples;
+/// varying length stop at their length: `length(b)`, if they have any.
+template <class Team>
+PERGRAD_HD void multiply_positions(const Team& team, const lengths_of<Team>& lengths, std::ptrdiff_t positions,
+                                   position_rows<const typename Team::scalar> left,
+                                   const matrix_view<typename Team::scalar>& right, const typename Team::scalar* bias,
+                                   position_rows<typename Team::scalar> out) {
+  const std::ptrdiff_t groups = lengths.vary ? team.samples : 1;
   for (std::ptrdiff_t b = 0; b < groups; ++b) {
-    const std::ptrdiff_t samples = lengths == nullptr ? tile.samples : 1;
-    const std::ptrdiff_t rows = lengths == nullptr ? positions : static_cast<std::ptrdiff_t>(lengths[b]);
-    const auto multiply = [&](auto product, auto... more) {
-      product({{{}, {samples, left.step, out.step}, {rows, left.width, out.width}},
-               {{}, {}, {left.width, 1, out.width}},
-               out.width},
-              left.first + b * left.step, right, out.first + b * out.step, more...);
-    };
+    const std::ptrdiff_t samples = lengths.vary ? 1 : team.samples;
+    const std::ptrdiff_t rows = lengths.vary ? lengths(b) : positions;
+    const product_sizes sizes{.outer = {samples, left.step, out.step},
+                              .rows = {rows, left.width, out.width},
+                              .depth = left.width,
+                              .columns = out.width};
     if (bias != nullptr) {
-      multiply(&Tile::multiply_bias, bias);
+      team.multiply_bias(sizes, left.first + b * left.step, right, out.first + b * out.step, bias);
     } else {
-      multiply(&Tile::multiply);
+      team.multiply(sizes, left.first + b * left.step, right, out.first + b * out.step);
     }
   }
 }
 
 /// From a sample's projections to its context; `queries` and `keys` of them are there. Positions beyond get zeros.
-template <class Tile>
-void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
-            std::ptrdiff_t keys) {
-  using scalar = typename Tile::scalar;
-  scalar* const saved = tile.saved(sample);
-  scalar* const turned = tile.scratch(0) + at.turned;  // the first sample's, which stays in the nearest cache
-  scalar* const dropped = tile.scratch(0) + at.dropped;
-  const bool drops = at.threshold != 0 && tile.is_random();
-  const auto scale = static_cast<scalar>(1 / std::sqrt(static_cast<double>(at.width)));
+template <class Team>
+PERGRAD_HD void attend(const Team& team, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
+                       std::ptrdiff_t keys) {
+  using scalar = typename Team::scalar;
+  scalar* const saved = team.saved(sample);
+  scalar* const turned = team.scratch(0) + at.turned;  // the first sample's, which stays in the nearest cache
+  scalar* const dropped = team.scratch(0) + at.dropped;
+  const bool drops = at.threshold != 0 && team.is_random();
+  const scalar scale = at.template scale<scalar>();
   const std::ptrdiff_t step = at.score_step;
   for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
     const std::ptrdiff_t column = head * at.width;
     const scalar* query = saved + at.query + column;
     scalar* scores = saved + at.probabilities + head * at.head_scores;
-    Tile::turn(saved + at.key + column, at.memory_step, keys, at.width, turned, step);
+    const auto key_columns = team.turned({saved + at.key + column, at.memory_step}, keys, at.width, turned, step);
+    const matrix_view<scalar> value{saved + at.value + column, at.memory_step};
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
-      const std::ptrdiff_t last = std::min(queries, first + at.together());
-      const std::ptrdiff_t seen = at.seen(last - 1, keys);
-      multiply_matrices<Tile, scalar>(last - first, at.width, seen, query + first * at.query_step, at.query_step, 1,
-                                      turned, step, scores + first * step, step);
-      for (std::ptrdiff_t i = first; i < last; ++i) softmax_row(scores + i * step, at.seen(i, keys), step, scale);
+      const std::ptrdiff_t here = at.at_once(first, queries);
+      const std::ptrdiff_t seen = at.seen(first + here - 1, keys);
+      team.multiply({.rows = {here, at.query_step, step}, .depth = at.width, .columns = seen},
+                    query + first * at.query_step, key_columns, scores + first * step);
+      team.for_each_row(here, [&](std::ptrdiff_t i, const auto& row) {
+        softmax_row(row, scores + (first + i) * step, at.seen(first + i, keys), step, scale);
+      });
       const std::ptrdiff_t element = head * at.head_scores;
       if (drops && 2 * seen > step) {  // whole rows at once, where little of them is unused
-        drop_probabilities(tile, sample, element + first * step, at, scores + first * step, (last - first) * step,
+        drop_probabilities(team, sample, element + first * step, at, scores + first * step, here * step,
                            dropped + first * step);
       }
-      for (std::ptrdiff_t i = first; drops && 2 * seen <= step && i < last; ++i) {
-        drop_probabilities(tile, sample, element + i * step, at, scores + i * step, seen, dropped + i * step);
+      for (std::ptrdiff_t i = first; drops && 2 * seen <= step && i < first + here; ++i) {
+        drop_probabilities(team, sample, element + i * step, at, scores + i * step, seen, dropped + i * step);
       }
-      multiply_matrices<Tile, scalar>(last - first, seen, at.width, (drops ? dropped : scores) + first * step, step, 1,
-                                      saved + at.value + column, at.memory_step,
-                                      saved + at.context + first * at.features + column, at.features);
+      team.multiply({.rows = {here, step, at.features}, .depth = seen, .columns = at.width},
+                    (drops ? dropped : scores) + first * step, value,
+                    saved + at.context + first * at.features + column);
     }
   }
-  std::fill(saved + at.context + queries * at.features, saved + at.context + at.queries * at.features, scalar{0});
+  team.fill((at.queries - queries) * at.features, saved + at.context + queries * at.features, scalar{0});
 }
 
 /// Replaces a sample's projections by their gradients; that of its context lies in its scratch. Positions beyond those
 /// that are there get zeros.
-template <class Tile>
-void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
-                     std::ptrdiff_t keys) {
-  using scalar = typename Tile::scalar;
-  scalar* const saved = tile.saved(sample);
-  const scalar* const context_gradient = tile.scratch(sample);
-  scalar* const turned = tile.scratch(0) + at.turned;
-  scalar* const gradients = tile.scratch(0) + at.score_gradients;
-  scalar* const query_gradients = tile.scratch(0) + at.query_gradients;
-  scalar* const dropped = tile.scratch(0) + at.dropped;
-  const bool drops = at.threshold != 0 && tile.is_random();
-  const auto scale = static_cast<scalar>(1 / std::sqrt(static_cast<double>(at.width)));
+template <class Team>
+PERGRAD_HD void attend_backward(const Team& team, const attention_layout& at, std::ptrdiff_t sample,
+                                std::ptrdiff_t queries, std::ptrdiff_t keys) {
+  using scalar = typename Team::scalar;
+  scalar* const saved = team.saved(sample);
+  const scalar* const context_gradient = team.scratch(sample);
+  scalar* const turned = team.scratch(0) + at.turned;
+  scalar* const gradients = team.scratch(0) + at.score_gradients;
+  scalar* const query_gradients = team.scratch(0) + at.query_gradients;
+  scalar* const dropped = team.scratch(0) + at.dropped;
+  const bool drops = at.threshold != 0 && team.is_random();
+  const scalar scale = at.template scale<scalar>();
   const std::ptrdiff_t step = at.score_step;
   for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
     const std::ptrdiff_t column = head * at.width;
@@ -24816,98 +25520,101 @@ void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_
     scalar* key = saved + at.key + column;
     scalar* value = saved + at.value + column;
     scalar* scores = saved + at.probabilities + head * at.head_scores;
-    Tile::turn(value, at.memory_step, keys, at.width, turned, step);
+    const auto value_columns = team.turned({value, at.memory_step}, keys, at.width, turned, step);
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
-      const std::ptrdiff_t last = std::min(queries, first + at.together());
-      const std::ptrdiff_t seen = at.seen(last - 1, keys);
-      multiply_matrices<Tile, scalar>(last - first, at.width, seen, context_gradient + first * at.features + column,
-                                      at.features, 1, turned, step, gradients + first * step, step);
-      for (std::ptrdiff_t i = first; i < last; ++i) {
-        scalar* row = scores + i * step;
-        scalar* gradient = gradients + i * step;
-        if (drops) undrop_row(row, gradient, dropped + i * step, seen, step, static_cast<scalar>(at.kept));
-        softmax_row_backward(row, gradient, at.seen(i, keys), step, scale);
-      }
-      multiply_matrices<Tile, scalar>(last - first, seen, at.width, gradients + first * step, step, 1, key,
-                                      at.memory_step, query_gradients + first * at.width, at.width);
+      const std::ptrdiff_t here = at.at_once(first, queries);
+      const std::ptrdiff_t seen = at.seen(first + here - 1, keys);
+      team.multiply({.rows = {here, at.features, step}, .depth = at.width, .columns = seen},
+                    context_gradient + first * at.features + column, value_columns, gradients + first * step);
+      team.for_each_row(here, [&](std::ptrdiff_t r, const auto& row) {
+        const std::ptrdiff_t i = first + r;
+        if (drops) {
+          undrop_row(row, scores + i * step, gradients + i * step, dropped + i * step, seen, step,
+                     static_cast<scalar>(at.kept));
+        }
+        softmax_row_backward(row, scores + i * step, gradients + i * step, at.seen(i, keys), step, scale);
+      });
+      team.multiply({.rows = {here, step, at.width}, .depth = seen, .columns = at.width}, gradients + first * step,
+                    {key, at.memory_step}, query_gradients + first * at.width);
     }
     for (std::ptrdiff_t first = 0; first < keys; first += at.together()) {
-      const std::ptrdiff_t last = std::min(keys, first + at.together());
-      const std::ptrdiff_t from = std::min(queries, at.first_to_see(first));
-      multiply_matrices<Tile, scalar>(last - first, queries - from, at.width, gradients + from * step + first, 1, step,
-                                      query + from * at.query_step, at.query_step, key + first * at.memory_step,
-                                      at.memory_step);
-      multiply_matrices<Tile, scalar>(
-          last - first, queries - from, at.width, (drops ? dropped : scores) + from * step + first, 1, step,
-          context_gradient + from * at.features + column, at.features, value + first * at.memory_step, at.memory_step);
+      const std::ptrdiff_t here = at.at_once(first, keys);
+      const std::ptrdiff_t seen_from = at.first_to_see(first);
+      const std::ptrdiff_t from = queries < seen_from ? queries : seen_from;
+      const product_sizes sizes{
+          .rows = {here, 1, at.memory_step}, .depth = queries - from, .left = step, .columns = at.width};
+      team.multiply(sizes, gradients + from * step + first, {query + from * at.query_step, at.query_step},
+                    key + first * at.memory_step);
+      team.multiply(sizes, (drops ? dropped : scores) + from * step + first,
+                    {context_gradient + from * at.features + column, at.features}, value + first * at.memory_step);
     }
-    for (std::ptrdiff_t i = 0; i < queries; ++i) {
-      const scalar* from = query_gradients + i * at.width;
-      scalar* to = query + i * at.query_step;
-      on_host::for_each_vector<scalar>(
-          at.width, [&](std::ptrdiff_t k, const auto& lanes) { lanes.store(to + k, lanes.load(from + k)); });
-    }
+    team.map(queries, at.width, [&](std::ptrdiff_t i, const auto& here) {
+      here.put(query + i * at.query_step, here(query_gradients + i * at.width));
+    });
   }
   for (std::ptrdiff_t i = queries; i < at.queries; ++i) {
-    std::fill_n(saved + at.query + i * at.query_step, at.features, scalar{0});
+    team.fill(at.features, saved + at.query + i * at.query_step, scalar{0});
   }
   for (std::ptrdiff_t k = keys; k < at.positions + at.extra; ++k) {
-    std::fill_n(saved + at.key + k * at.memory_step, 2 * at.features, scalar{0});
+    team.fill(2 * at.features, saved + at.key + k * at.memory_step, scalar{0});
   }
 }
 
 /// Puts the learned key and value in front of a sample's own.
-template <class Tile>
-void set_learned_key(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample) {
-  if (at.extra != 0) std::copy_n(tile.parameters + at.learned_key, 2 * at.features, tile.saved(sample) + at.key);
+template <class Team>
+PERGRAD_HD void set_learned_key(const Team& team, const attention_layout& at, std::ptrdiff_t sample) {
+  if (at.extra != 0) team.copy(2 * at.features, team.parameters + at.learned_key, team.saved(sample) + at.key);
 }
 
 /// Zeros behind every sample's length.
-template <class Arrays>
-void clear_beyond(const Arrays& values, std::ptrdiff_t samples, const std::uint32_t* lengths, std::ptrdiff_t positions,
-                  std::ptrdiff_t features) {
-  for (std::ptrdiff_t b = 0; lengths != nullptr && b < samples; ++b) {
-    auto* first = values(b);
-    std::fill(first + static_cast<std::ptrdiff_t>(lengths[b]) * features, first + positions * features, 0);
+template <class Team, class Arrays>
+PERGRAD_HD void clear_beyond(const Team& team, const Arrays& values, const lengths_of<Team>& lengths,
+                             std::ptrdiff_t positions, std::ptrdiff_t features) {
+  for (std::ptrdiff_t b = 0; lengths.vary && b < team.samples; ++b) {
+    const std::ptrdiff_t length = lengths(b);
+    team.fill((positions - length) * features, values(b) + length * features, 0);
   }
 }
 
 /// Queries, keys and values: rows of an input times a matrix are rows of the saved values, one behind the other.
 struct projected_rows {
-  const std::uint32_t* lengths = nullptr;
+  bool second = false;  ///< of the second input
   std::ptrdiff_t positions = 0;
   std::ptrdiff_t features = 0;  ///< of a row of the input
   std::ptrdiff_t first = 0;     ///< saved: the first row
   std::ptrdiff_t width = 0;     ///< of a row there
 };
 /// `turned` is W^T; `bias` may be null.
-template <class Tile, class Inputs>
-void project(const Tile& tile, const projected_rows& of, const Inputs& x, const typename Tile::scalar* turned,
-             const typename Tile::scalar* bias) {
-  multiply_positions(tile, of.lengths, of.positions, {x.first, x.step, of.features}, turned, bias,
-                     {tile.saved.first + of.first, tile.saved.step, of.width});
+template <class Team, class Inputs>
+PERGRAD_HD void project(const Team& team, const projected_rows& of, const Inputs& x,
+                        const matrix_view<typename Team::scalar>& turned, const typename Team::scalar* bias) {
+  multiply_positions(team, lengths_of{team, of.second}, of.positions, {x.first, x.step, of.features}, turned, bias,
+                     {team.saved.first + of.first, team.saved.step, of.width});
 }
 /// From the projections' gradients, which have taken their place.
-template <class Tile, class Gradients>
-void project_backward(const Tile& tile, const projected_rows& of, const typename Tile::scalar* weights,
-                      const Gradients& dx) {
-  multiply_positions(tile, of.lengths, of.positions, {tile.saved.first + of.first, tile.saved.step, of.width}, weights,
-                     nullptr, {dx.first, dx.step, of.features});
-  clear_beyond(dx, tile.samples, of.lengths, of.positions, of.features);
+template <class Team, class Gradients>
+PERGRAD_HD void project_backward(const Team& team, const projected_rows& of,
+                                 const matrix_view<typename Team::scalar>& weights, const Gradients& dx) {
+  multiply_positions(team, lengths_of{team, of.second}, of.positions,
+                     {team.saved.first + of.first, team.saved.step, of.width}, weights, nullptr,
+                     {dx.first, dx.step, of.features});
+  clear_beyond(team, dx, lengths_of{team, of.second}, of.positions, of.features);
 }
 
 /// y = C W^T + b, position by position; `turned` is W^T.
-template <class Tile>
-void project_context(const Tile& tile, const attention_layout& at, const typename Tile::scalar* turned, bool has_bias) {
-  multiply_positions(tile, tile.lengths, at.queries, {tile.saved.first + at.context, tile.saved.step, at.features},
-                     turned, has_bias ? tile.parameters + at.out_bias : nullptr,
-                     {tile.y.first, tile.y.step, at.features});
+template <class Team>
+PERGRAD_HD void project_context(const Team& team, const attention_layout& at,
+                                const matrix_view<typename Team::scalar>& turned, bool has_bias) {
+  multiply_positions(team, lengths_of{team}, at.queries, {team.saved.first + at.context, team.saved.step, at.features},
+                     turned, has_bias ? team.parameters + at.out_bias : nullptr,
+                     {team.y.first, team.y.step, at.features});
 }
 /// dC = dY W, into the scratch of every sample.
-template <class Tile>
-void project_context_backward(const Tile& tile, const attention_layout& at) {
-  multiply_positions(tile, tile.lengths, at.queries, {tile.dy.first, tile.dy.step, at.features},
-                     tile.parameters + at.out_weight, nullptr, {tile.scratch.first, tile.scratch.step, at.features});
+template <class Team>
+PERGRAD_HD void project_context_backward(const Team& team, const attention_layout& at) {
+  multiply_positions(team, lengths_of{team}, at.queries, {team.dy.first, team.dy.step, at.features},
+                     team.matrix(at.out_weight, at.features, at.features), nullptr,
+                     {team.scratch.first, team.scratch.step, at.features});
 }
 
 }  // namespace pergrad::inline v0_1::detail
@@ -24971,49 +25678,82 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
     if (options.bias) list[count++] = elementwise_sum(in.e0, features, backprop);
     return list;
   }
+  [[nodiscard]] static constexpr std::array<position_projection, 3> projections(shape in, shape second) noexcept {
+    const attention_layout at = lay_out(in, second);
+    const std::size_t features = in.e1;
+    const auto place = [](std::ptrdiff_t offset) { return static_cast<std::size_t>(offset); };
+    const operand query{source::saved, place(at.query), features};
+    const operand keys{source::saved, place(at.key + at.extra * at.memory_step), 2 * features};
+    const std::size_t none = position_projection{}.bias;
+    return {position_projection{.positions = in.e0,
+                                .weights = {0, features, features},
+                                .x = {source::activation, 0, features},
+                                .y = query,
+                                .delta = query,
+                                .bias = has_bias ? place(at.bias) : none},
+            position_projection{.positions = second.e0,
+                                .weights = {features * features, 2 * features, second.e1},
+                                .x = {source::second_activation, 0, second.e1},
+                                .y = keys,
+                                .delta = keys,
+                                .bias = has_bias ? place(at.bias) + features : none},
+            position_projection{.positions = in.e0,
+                                .weights = {place(at.out_weight), features, features},
+                                .x = {source::saved, place(at.context), features},
+                                .y = {source::output, 0, features},
+                                .delta = {source::backprop, 0, features},
+                                .bias = has_bias ? place(at.out_bias) : none}};
+  }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, shape second, const Initialiser& initialiser, std::uint64_t first,
                          std::span<Scalar> parameters) {
     initialise_attention(lay_out(in, second), options.bias, initialiser, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const attention_layout at = lay_out(tile.in, tile.in2);
-    const scalar* bias = options.bias ? tile.parameters + at.bias : nullptr;
-    project(tile, of_queries(tile, at), tile.x, tile.transposed(0), bias);
-    project(tile, of_memory(tile, at), tile.x2, tile.transposed(1), bias == nullptr ? nullptr : bias + at.features);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      set_learned_key(tile, at, b);
-      attend(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const attention_layout at = lay_out(team.in, team.in2);
+    const scalar* bias = has_bias ? team.parameters + at.bias : nullptr;
+    if (!team.projected) {
+      project(team, of_queries(at), team.x, team.transposed(0, 0, at.features, at.features), bias);
+      project(team, of_memory(at), team.x2,
+              team.transposed(1, at.features * at.features, 2 * at.features, at.memory_features),
+              bias == nullptr ? nullptr : bias + at.features);
     }
-    project_context(tile, at, tile.transposed(2), options.bias);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      set_learned_key(team, at, b);
+      attend(team, at, b, team.length(b), team.length2(b) + at.extra);
+    }
+    if (!team.projected)
+      project_context(team, at, team.transposed(2, at.out_weight, at.features, at.features), has_bias);
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const attention_layout at = lay_out(tile.in, tile.in2);
-    project_context_backward(tile, at);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      attend_backward(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    const attention_layout at = lay_out(team.in, team.in2);
+    if (!team.projected) project_context_backward(team, at);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      attend_backward(team, at, b, team.length(b), team.length2(b) + at.extra);
     }
-    if (tile.wants_dx) project_backward(tile, of_queries(tile, at), tile.parameters, tile.dx);
-    if (tile.wants_dx2) {
-      project_backward(tile, of_memory(tile, at), tile.parameters + at.features * at.features, tile.dx2);
+    if (team.projected) return;
+    if (team.wants_dx) project_backward(team, of_queries(at), team.matrix(0, at.features, at.features), team.dx);
+    if (team.wants_dx2) {
+      project_backward(team, of_memory(at), team.matrix(at.features * at.features, 2 * at.features, at.memory_features),
+                       team.dx2);
     }
   }
 
  private:
-  [[nodiscard]] static constexpr attention_layout lay_out(shape in, shape second) noexcept {
-    return lay_out_attention(in, second, Heads, false, options);
+  static constexpr bool has_bias = options.bias;
+  [[nodiscard]] PERGRAD_HD static constexpr attention_layout lay_out(shape in, shape second) noexcept {
+    constexpr attention_options chosen = options;
+    return lay_out_attention(in, second, Heads, false, chosen);
   }
-  template <class Tile>
-  [[nodiscard]] static projected_rows of_queries(const Tile& tile, const attention_layout& at) noexcept {
-    return {tile.lengths, at.queries, at.features, at.query, at.query_step};
+  [[nodiscard]] PERGRAD_HD static projected_rows of_queries(const attention_layout& at) noexcept {
+    return {false, at.queries, at.features, at.query, at.query_step};
   }
-  template <class Tile>
-  [[nodiscard]] static projected_rows of_memory(const Tile& tile, const attention_layout& at) noexcept {
-    return {tile.lengths2, at.positions, at.memory_features, at.key + at.extra * at.memory_step, at.memory_step};
+  [[nodiscard]] PERGRAD_HD static projected_rows of_memory(const attention_layout& at) noexcept {
+    return {true, at.positions, at.memory_features, at.key + at.extra * at.memory_step, at.memory_step};
   }
 };
 
@@ -25022,7 +25762,7 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
 /// `cross_attention<Heads, queries<Layers...>, memory<Layers...>, Options...>` on `{positions, features}`: both
 /// branches start from the same input; the output is `{positions of queries, features of queries}`. Heads must divide
 /// the features of the queries. Options in any order: `causal` (query t sees the memory up to t), `no_bias`, `kv_bias`,
-/// `attention_dropout<std::ratio<1, 10>>`.
+/// `attention_dropout<0.1>`.
 /// PyTorch: `nn.MultiheadAttention(features, Heads, kdim=m, vdim=m, batch_first=True)(x, memory, memory)` with m the
 /// memory's features; parameters: those of the branches, then in_proj_weight `[3 features, features]` or, if m differs,
 /// q_proj_weight `[features, features]`, k_proj_weight and v_proj_weight `[features, m]`; in_proj_bias; bias_k and
@@ -25056,66 +25796,58 @@ struct cross_attention<Heads, queries<OfQueries...>, memory<OfMemory...>, Option
 
 namespace pergrad::inline v0_1 {
 
-/// `dropout<std::ratio<1, 10>>` on any shape. PyTorch: `nn.Dropout(0.1)`. Random only under `with_randomness` and in
-/// `dp_sgd`; elsewhere, as in evaluation, it changes nothing.
-template <class Probability>
+/// `dropout<0.1>` on any shape. PyTorch: `nn.Dropout(0.1)`. Random only under `with_randomness` and in `dp_sgd`;
+/// elsewhere, as in evaluation, it changes nothing.
+template <probability Probability>
 struct dropout {
   static constexpr const char* name = "dropout";
   static constexpr bool on_tiles = true;
-  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Probability::num, Probability::den}; }
+  static constexpr bool on_device = true;
+  [[nodiscard]] static constexpr auto settings() noexcept {
+    return std::array{Probability.numerator, Probability.denominator};
+  }
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size(); }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
-    if constexpr (detail::is_ratio<Probability>) {
-      if (Probability::num >= 0 && Probability::num < Probability::den) return detail::mistake::none;
-    }
-    return detail::mistake::option_not_offered;
+    return Probability.holds() ? detail::mistake::none : detail::mistake::no_probability;
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const std::size_t count = tile.in.size();
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const scalar* x = tile.x(b);
-      scalar* y = tile.y(b);
-      scalar* mask = tile.saved(b);
-      draw_mask(tile, b, count, mask);
-      for (std::size_t i = 0; i < count; ++i) y[i] = x[i] * mask[i];
+  static constexpr std::uint32_t threshold = Probability.threshold();  ///< an element is kept if its bits are not below
+  static constexpr auto share = static_cast<double>(Probability.scale());  ///< what it is then multiplied by
+
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto count = static_cast<std::ptrdiff_t>(team.in.size());
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* x = team.x(b);
+      scalar* y = team.y(b);
+      scalar* mask = team.saved(b);
+      draw_mask(team, b, count, mask);
+      team.map(count, [&](const auto& at) { at.put(y, at(x) * at(mask)); });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const std::size_t count = tile.in.size();
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const auto* dy = tile.dy(b);
-      const auto* mask = tile.saved(b);
-      auto* dx = tile.dx(b);
-      for (std::size_t i = 0; i < count; ++i) dx[i] = dy[i] * mask[i];
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto count = static_cast<std::ptrdiff_t>(team.in.size());
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      const scalar* dy = team.dy(b);
+      const scalar* mask = team.saved(b);
+      scalar* dx = team.dx(b);
+      team.map(count, [&](const auto& at) { at.put(dx, at(dy) * at(mask)); });
     }
   }
 
   /// What each of a sample's first `count` elements is multiplied by: 0 or 1 / (1 - p), or 1 where nothing is random.
-  template <class Tile, class Scalar>
-  static void draw_mask(const Tile& tile, std::ptrdiff_t sample, std::size_t count, Scalar* mask) {
-    // 2^32 p: an element is kept if its 32 bits are not below.
-    constexpr auto threshold = static_cast<std::uint32_t>(0x1p32L * static_cast<long double>(Probability::num) /
-                                                          static_cast<long double>(Probability::den));
-    constexpr auto kept = static_cast<Scalar>(static_cast<long double>(Probability::den) /
-                                              static_cast<long double>(Probability::den - Probability::num));
-    if (!tile.is_random()) {
-      for (std::size_t i = 0; i < count; ++i) mask[i] = 1;
-      return;
-    }
-    constexpr std::size_t together = 256;
-    std::uint32_t bits[together];
-    for (std::size_t first = 0; first < count; first += together) {
-      const std::size_t here = count - first < together ? count - first : together;
-      tile.random_bits(sample, first, {bits, here});
-      for (std::size_t i = 0; i < here; ++i) mask[first + i] = bits[i] < threshold ? Scalar{0} : kept;
-    }
+  template <class Team, class Scalar>
+  PERGRAD_HD static void draw_mask(const Team& team, std::ptrdiff_t sample, std::ptrdiff_t count, Scalar* mask) {
+    constexpr auto kept = static_cast<Scalar>(share);
+    if (!team.is_random()) return team.fill(count, mask, Scalar{1});
+    team.draw(sample, 0, count,
+              [&](std::ptrdiff_t i, std::uint32_t bits) { mask[i] = bits < threshold ? Scalar{0} : kept; });
   }
 };
 
@@ -25155,6 +25887,7 @@ constexpr void apply(table_options& options, bag_sum) noexcept { options.sum = t
 template <std::size_t Dim, class... Options>
 struct table_layer {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool takes_ids = true;
   static constexpr table_options options = gather<table_options, Options...>();
 
@@ -25194,22 +25927,20 @@ struct embedding : detail::table_layer<Dim, Options...> {
         row_sum(in.e0, in.ids, Dim, {.from = source::backprop, .position_stride = Dim}, options.padding));
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto positions = static_cast<std::ptrdiff_t>(tile.in.e0);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
     constexpr auto width = static_cast<std::ptrdiff_t>(Dim);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::int32_t* ids = tile.ids(b);
-      scalar* y = tile.y(b);
-      for (std::ptrdiff_t t = 0; t < positions; ++t) {
-        std::memcpy(y + t * width, tile.parameters + ids[t] * width, Dim * sizeof(scalar));
-      }
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::int32_t* ids = team.ids(b);
+      const auto* table = team.parameters;
+      auto* y = team.y(b);
+      team.map(static_cast<std::ptrdiff_t>(team.in.e0), width,
+               [=](std::ptrdiff_t t, const auto& at) { at.put(y + t * width, at(table + ids[t] * width)); });
     }
   }
   /// Nothing to do: ids have no gradient, and the table's is derived from its factors.
-  template <class Tile>
-  static void backward(const Tile& /*tile*/) {}
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& /*team*/) {}
 };
 
 }  // namespace pergrad::inline v0_1
@@ -25240,63 +25971,63 @@ struct embedding_bag : detail::table_layer<Dim, Options...> {
     return list_factors(row_sum(in.e0, in.ids, Dim, {.from = source::saved}, options.padding));
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::int32_t* ids = tile.ids(b);
-      const std::ptrdiff_t length = tile.length(b);
-      scalar* y = tile.y(b);
-      add_up<0>(tile.parameters, ids, length, y);
-      const auto divisor = static_cast<scalar>(divisor_of(ids, length));
-      for (std::size_t i = 0; i < Dim; ++i) y[i] /= divisor;
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    constexpr auto width = static_cast<std::ptrdiff_t>(Dim);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::int32_t* ids = team.ids(b);
+      const std::ptrdiff_t length = team.length(b);
+      const auto divisor = divisor_of(team, ids, length);
+      const scalar* table = team.parameters;
+      scalar* y = team.y(b);
+      team.map(width, [&](const auto& at) {
+        // Chains of their own for every fourth position, to hide the latency of additions.
+        auto first = at.zero();
+        auto second = at.zero();
+        auto third = at.zero();
+        auto fourth = at.zero();
+        const auto add = [&](auto& sum, std::int32_t id) {
+          if (!is_padding(id)) sum += at(table + id * width);
+        };
+        std::ptrdiff_t t = 0;
+        for (; t + 4 <= length; t += 4) {
+          add(first, ids[t]);
+          add(second, ids[t + 1]);
+          add(third, ids[t + 2]);
+          add(fourth, ids[t + 3]);
+        }
+        for (; t < length; ++t) add(first, ids[t]);
+        at.put(y, ((first + second) + (third + fourth)) / divisor);
+      });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const scalar* dy = tile.dy(b);
-      scalar* delta = tile.saved(b);
-      const auto divisor = static_cast<scalar>(divisor_of(tile.ids(b), tile.length(b)));
-      for (std::size_t i = 0; i < Dim; ++i) delta[i] = dy[i] / divisor;
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* dy = team.dy(b);
+      scalar* delta = team.saved(b);
+      const auto divisor = divisor_of(team, team.ids(b), team.length(b));
+      team.map(static_cast<std::ptrdiff_t>(Dim), [&](const auto& at) { at.put(delta, at(dy) / divisor); });
     }
   }
 
  private:
-  [[nodiscard]] static constexpr bool is_padding(std::int32_t id) noexcept {
-    return static_cast<std::size_t>(id) == options.padding;
+  [[nodiscard]] PERGRAD_HD static constexpr bool is_padding(std::int32_t id) noexcept {
+    constexpr std::size_t padding = options.padding;
+    return static_cast<std::size_t>(id) == padding;
   }
   /// n of a mean, at least 1; 1 for a sum.
-  [[nodiscard]] static std::ptrdiff_t divisor_of(const std::int32_t* ids, std::ptrdiff_t length) noexcept {
-    if (options.sum) return 1;
-    std::int32_t count = 0;
-    for (std::ptrdiff_t t = 0; t < length; ++t) count += is_padding(ids[t]) ? 0 : 1;
-    return count == 0 ? 1 : count;
-  }
-
-  /// Columns from `First` on of the sum of rows, a block at a time: its sums stay in registers, in chains of their own
-  /// for every fourth position.
-  template <std::size_t First, class Scalar>
-  static void add_up(const Scalar* table, const std::int32_t* ids, std::ptrdiff_t length, Scalar* y) noexcept {
-    constexpr std::size_t left = Dim - First;
-    constexpr std::size_t block = left >= 32 ? 32 : left >= 16 ? 16 : left;
-    constexpr std::ptrdiff_t chains = 4;
-    Scalar sums[chains][block] = {};
-    const auto add = [&](Scalar(&sum)[block], std::int32_t id) {
-      if (is_padding(id)) return;
-      const Scalar* row = table + id * static_cast<std::ptrdiff_t>(Dim) + First;
-      for (std::size_t i = 0; i < block; ++i) sum[i] += row[i];
-    };
-    const std::ptrdiff_t whole = length / chains * chains;
-    for (std::ptrdiff_t t = 0; t < whole; t += chains) {
-      for (std::ptrdiff_t c = 0; c < chains; ++c) add(sums[c], ids[t + c]);
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static typename Team::scalar divisor_of(const Team& team, const std::int32_t* ids,
+                                                                   std::ptrdiff_t length) {
+    if constexpr (options.sum) {
+      return 1;
+    } else {
+      const std::ptrdiff_t count = team.count(length, [&](std::ptrdiff_t t) { return !is_padding(ids[t]); });
+      return static_cast<typename Team::scalar>(count == 0 ? 1 : count);
     }
-    for (std::ptrdiff_t t = whole; t < length; ++t) add(sums[0], ids[t]);
-    for (std::size_t i = 0; i < block; ++i) {
-      y[First + i] = (sums[0][i] + sums[1][i]) + (sums[2][i] + sums[3][i]);
-    }
-    if constexpr (left > block) add_up<First + block>(table, ids, length, y);
   }
 };
 
@@ -25317,6 +26048,7 @@ namespace detail {
 template <std::size_t Groups, class... Options>
 struct grouped_norm {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool stored_order = true;
   static constexpr bool channels_first = true;
   static constexpr norm_options options = gather<norm_options, Options...>();
@@ -25353,50 +26085,138 @@ struct grouped_norm {
     initialise_affine(initialiser, first, in.e0, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto channels = static_cast<std::ptrdiff_t>(tile.in.e0);
-    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
-    const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(tile.in));
-    const scalar* gain = options.affine ? tile.parameters : nullptr;
-    const scalar* shift = options.affine ? tile.parameters + channels : nullptr;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      scalar* xhat = tile.saved(b);
-      if (size > channels) {
-        normalisation::forward_image(tile.x_layout, tile.x(b), tile.y_layout, tile.y(b), group_size, options.epsilon,
-                                     gain, shift, xhat, xhat + size);
-      } else {
-        normalisation::forward_pixel(tile.x(b) + tile.x_layout.start, tile.y(b) + tile.y_layout.start, channels,
-                                     group_size, options.epsilon, gain, shift, xhat, xhat + size);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto channels = static_cast<std::ptrdiff_t>(team.in.e0);
+    const auto size = static_cast<std::ptrdiff_t>(team.in.size());
+    const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(team.in));
+    const double share = 1 / static_cast<double>(group_size * (size / channels));
+    const scalar* gain = affine ? team.parameters : nullptr;
+    const scalar* shift = affine ? team.parameters + channels : nullptr;
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* x = team.x(b);
+      scalar* y = team.y(b);
+      scalar* xhat = team.saved(b);
+      scalar* rates = xhat + size;
+      if (size == channels) {  // one pixel: groups are rows
+        x += team.x_layout.start;
+        y += team.y_layout.start;
+        team.for_each_row(channels / group_size, [&](std::ptrdiff_t r, const auto& row) {
+          const std::ptrdiff_t first = r * group_size;
+          const auto by = normalisation::normaliser_of_row<true>(row, group_size, x + first, epsilon());
+          row.fill(1, rates + r, by.rate);
+          normalisation::forward_row<true>(row, group_size, x + first, by, affine ? gain + first : nullptr,
+                                           affine ? shift + first : nullptr, xhat + first, y + first);
+        });
+        continue;
       }
+      const auto add_up = [](std::ptrdiff_t /*channel*/, const auto& sums) { return sums; };
+      team.for_each_group(channels, group_size, [&](const auto& groups) {
+        const auto mean = groups.template reduce<1>(
+            team.x_layout, team.x_layout, {},
+            [&](const auto& /*channels*/) { return [=](const auto& at) { return values(at.first(x) * share); }; },
+            add_up);
+        const auto sums = groups.template reduce<2>(
+            team.x_layout, team.x_layout, {},
+            [&](const auto& here) {
+              const auto centre = here.per_channel([&](std::ptrdiff_t c) { return mean(c)[0]; });
+              return [=](const auto& at) {
+                const auto deviation = at.first(x) - centre;
+                return values(deviation * share, deviation * share * deviation);
+              };
+            },
+            add_up);
+        const auto by = groups.each([&](std::ptrdiff_t group) {
+          const std::ptrdiff_t c = group * group_size;
+          return normalisation::normaliser<scalar>{mean(c)[0], sums(c)[0], sums(c)[1], epsilon()};
+        });
+        groups.keep(rates, [&](std::ptrdiff_t c) { return by(c).rate; });
+        groups.map(team.x_layout, team.y_layout, [&](const auto& here) {
+          const auto centre = here.per_channel([&](std::ptrdiff_t c) { return by(c).mean; });
+          const auto rate = here.per_channel([&](std::ptrdiff_t c) { return by(c).rate; });
+          const auto rest = here.per_channel([&](std::ptrdiff_t c) { return by(c).rest; });
+          const auto gains = here.per_channel([&](std::ptrdiff_t c) { return affine ? gain[c] : scalar{1}; });
+          const auto shifts = here.per_channel([&](std::ptrdiff_t c) { return affine ? shift[c] : scalar{0}; });
+          return [=](const auto& at) {
+            const auto value = normalisation::formula<true>::forward(at.first(x), centre, rate, rest);
+            at.put_dense(xhat, value);
+            at.put_second(y, value * gains + shifts);
+          };
+        });
+      });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto channels = static_cast<std::ptrdiff_t>(tile.in.e0);
-    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
-    const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(tile.in));
-    const scalar* gain = options.affine ? tile.parameters : nullptr;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const scalar* xhat = tile.saved(b);
-      scalar* gain_sums = tile.saved(b) + size + channels / group_size;
-      scalar* shift_sums = gain_sums + channels;
-      scalar* dx = tile.wants_dx ? tile.dx(b) : nullptr;
-      if (size > channels) {
-        normalisation::backward_image(tile.dy_layout, tile.dy(b), tile.dx_layout, dx, group_size, gain, xhat,
-                                      xhat + size, gain_sums, shift_sums);
-      } else {
-        normalisation::backward_pixel(tile.dy(b) + tile.dy_layout.start,
-                                      dx == nullptr ? nullptr : dx + tile.dx_layout.start, channels, group_size, gain,
-                                      xhat, xhat + size, gain_sums, shift_sums);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto channels = static_cast<std::ptrdiff_t>(team.in.e0);
+    const auto size = static_cast<std::ptrdiff_t>(team.in.size());
+    const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(team.in));
+    const double share = 1 / static_cast<double>(group_size * (size / channels));
+    const scalar* gain = affine ? team.parameters : nullptr;
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* dy = team.dy(b);
+      scalar* dx = team.wants_dx ? team.dx(b) : nullptr;
+      const scalar* xhat = team.saved(b);
+      const scalar* rates = xhat + size;
+      scalar* gain_sums = affine ? team.saved(b) + size + channels / group_size : nullptr;
+      scalar* shift_sums = affine ? gain_sums + channels : nullptr;
+      if (size == channels) {
+        dy += team.dy_layout.start;
+        if (dx != nullptr) {
+          dx += team.dx_layout.start;
+          team.for_each_row(channels / group_size, [&](std::ptrdiff_t r, const auto& row) {
+            const std::ptrdiff_t first = r * group_size;
+            normalisation::backward_row<true>(row, group_size, xhat + first, rates[r], affine ? gain + first : nullptr,
+                                              dy + first, dx + first);
+          });
+        }
+        if constexpr (affine) {
+          team.map(channels, [&](const auto& at) {
+            at.put(shift_sums, at(dy));
+            at.put(gain_sums, at(dy) * at(xhat));
+          });
+        }
+        continue;
       }
+      team.for_each_group(channels, group_size, [&](const auto& groups) {
+        const auto sums = groups.template reduce<2>(
+            team.dy_layout, team.dy_layout, {{shift_sums, gain_sums}},
+            [&](const auto& /*channels*/) {
+              return [=](const auto& at) {
+                const auto slope = at.first(dy);
+                return values(slope, slope * at.dense(xhat));
+              };
+            },
+            [&](std::ptrdiff_t c, const auto& of_channel) {
+              const double weight = affine ? share * static_cast<double>(gain[c]) : share;
+              return values(weight * of_channel[0], weight * of_channel[1]);
+            });
+        if (dx == nullptr) return;
+        groups.map(team.dy_layout, team.dx_layout, [&](const auto& here) {
+          const auto rate = here.per_channel([&](std::ptrdiff_t c) { return rates[c / group_size]; });
+          const auto slope = here.per_channel([&](std::ptrdiff_t c) { return affine ? gain[c] : scalar{1}; });
+          const auto mean = here.per_channel([&](std::ptrdiff_t c) { return static_cast<scalar>(sums(c)[0]); });
+          const auto projection = here.per_channel([&](std::ptrdiff_t c) { return static_cast<scalar>(sums(c)[1]); });
+          return [=](const auto& at) {
+            at.put_second(dx, normalisation::formula<true>::backward(at.first(dy) * slope, at.dense(xhat), mean,
+                                                                     projection, rate));
+          };
+        });
+      });
     }
   }
 
  private:
-  [[nodiscard]] static constexpr std::size_t group_count(shape in) noexcept { return Groups == 0 ? in.e0 : Groups; }
+  static constexpr bool affine = options.affine;
+  [[nodiscard]] PERGRAD_HD static constexpr double epsilon() noexcept {
+    constexpr double chosen = options.epsilon;
+    return chosen;
+  }
+  [[nodiscard]] PERGRAD_HD static constexpr std::size_t group_count(shape in) noexcept {
+    return Groups == 0 ? in.e0 : Groups;
+  }
 };
 
 template <std::size_t Rank, class... Options>
@@ -25474,6 +26294,7 @@ namespace pergrad::inline v0_1 {
 struct mean_over_positions {
   static constexpr const char* name = "mean_over_positions";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool knows_lengths = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e1}; }
@@ -25481,37 +26302,37 @@ struct mean_over_positions {
     return in.rank() == 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t length = tile.length(b);
-      const auto divisor = on_host::splat(static_cast<scalar>(std::max<std::ptrdiff_t>(1, length)));
-      const scalar* x = tile.x(b);
-      scalar* y = tile.y(b);
-      on_host::for_each_vector<scalar>(features, [&](std::ptrdiff_t i, const auto& lanes) {
-        auto sum = on_host::splat(scalar{0});
-        for (std::ptrdiff_t t = 0; t < length; ++t) sum += lanes.load(x + t * features + i);
-        lanes.store(y + i, sum / divisor);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::ptrdiff_t length = team.length(b);
+      const auto divisor = static_cast<scalar>(length < 1 ? 1 : length);
+      const scalar* x = team.x(b);
+      scalar* y = team.y(b);
+      team.map(features, [&](const auto& at) {
+        auto sum = at.zero();
+        for (std::ptrdiff_t t = 0; t < length; ++t) sum += at(x + t * features);
+        at.put(y, sum / divisor);
       });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto positions = static_cast<std::ptrdiff_t>(tile.in.e0);
-    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const std::ptrdiff_t length = tile.length(b);
-      const auto divisor = on_host::splat(static_cast<scalar>(std::max<std::ptrdiff_t>(1, length)));
-      const scalar* dy = tile.dy(b);
-      scalar* dx = tile.dx(b);
-      on_host::for_each_vector<scalar>(features, [&](std::ptrdiff_t i, const auto& lanes) {
-        const on_host::vector<scalar> share = lanes.load(dy + i) / divisor;
-        for (std::ptrdiff_t t = 0; t < length; ++t) lanes.store(dx + t * features + i, share);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto positions = static_cast<std::ptrdiff_t>(team.in.e0);
+    const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      const std::ptrdiff_t length = team.length(b);
+      const auto divisor = static_cast<scalar>(length < 1 ? 1 : length);
+      const scalar* dy = team.dy(b);
+      scalar* dx = team.dx(b);
+      team.map(features, [&](const auto& at) {
+        const auto share = at(dy) / divisor;
+        for (std::ptrdiff_t t = 0; t < length; ++t) at.put(dx + t * features, share);
       });
-      std::fill(dx + length * features, dx + positions * features, scalar{0});
+      team.fill((positions - length) * features, dx + length * features, scalar{0});
     }
   }
 };
@@ -25531,40 +26352,45 @@ namespace detail {
 template <bool ByPosition>
 struct concatenation {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool joins_positions = true;
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const rows_of rows{tile.in, tile.in2};
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      for (std::ptrdiff_t r = 0; r < rows.count; ++r) {
-        std::copy_n(tile.x(b) + r * rows.first, rows.first, tile.y(b) + r * rows.both());
-        std::copy_n(tile.x2(b) + r * rows.second, rows.second, tile.y(b) + r * rows.both() + rows.first);
-      }
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const rows_of rows{team.in, team.in2};
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      copy_rows(team, rows.count, rows.first, team.x(b), rows.first, team.y(b), rows.both());
+      copy_rows(team, rows.count, rows.second, team.x2(b), rows.second, team.y(b) + rows.first, rows.both());
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const rows_of rows{tile.in, tile.in2};
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      for (std::ptrdiff_t r = 0; r < rows.count; ++r) {
-        const auto* dy = tile.dy(b) + r * rows.both();
-        if (tile.wants_dx) std::copy_n(dy, rows.first, tile.dx(b) + r * rows.first);
-        if (tile.wants_dx2) std::copy_n(dy + rows.first, rows.second, tile.dx2(b) + r * rows.second);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    const rows_of rows{team.in, team.in2};
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      if (team.wants_dx) copy_rows(team, rows.count, rows.first, team.dy(b), rows.both(), team.dx(b), rows.first);
+      if (team.wants_dx2) {
+        copy_rows(team, rows.count, rows.second, team.dy(b) + rows.first, rows.both(), team.dx2(b), rows.second);
       }
     }
   }
 
  private:
+  template <class Team>
+  PERGRAD_HD static void copy_rows(const Team& team, std::ptrdiff_t rows, std::ptrdiff_t width,
+                                   const typename Team::scalar* from, std::ptrdiff_t from_step,
+                                   typename Team::scalar* to, std::ptrdiff_t to_step) {
+    team.map(rows, width,
+             [&](std::ptrdiff_t r, const auto& at) { at.put(to + r * to_step, at(from + r * from_step)); });
+  }
   struct rows_of {
-    constexpr rows_of(shape in, shape in2) noexcept
+    PERGRAD_HD constexpr rows_of(shape in, shape in2) noexcept
         : count{ByPosition && in.rank() == 2 ? static_cast<std::ptrdiff_t>(in.e0) : 1},
           first{static_cast<std::ptrdiff_t>(in.size()) / count},
           second{static_cast<std::ptrdiff_t>(in2.size()) / count} {}
     std::ptrdiff_t count;
     std::ptrdiff_t first;
     std::ptrdiff_t second;
-    [[nodiscard]] constexpr std::ptrdiff_t both() const noexcept { return first + second; }
+    [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t both() const noexcept { return first + second; }
   };
 };
 
@@ -25691,6 +26517,24 @@ struct gate_block {
   std::size_t count = 1;
 };
 
+// Constants of a cell, as numbers that device code may read.
+template <class Cell>
+inline constexpr std::size_t gate_block_count = Cell::input_blocks.size();
+template <class Cell, std::size_t Index>
+inline constexpr gate_block gate_block_at = Cell::input_blocks[Index];
+
+/// f(in_area, in_weight, count) for the blocks of a cell's gates that the input meets.
+template <class Cell, class Function>
+PERGRAD_HD void for_each_gate_block(const Function& f) {
+  const auto call = [&]<std::size_t... Index>(std::index_sequence<Index...> /*blocks*/) {
+    (f(static_cast<std::ptrdiff_t>(gate_block_at<Cell, Index>.in_area),
+       static_cast<std::ptrdiff_t>(gate_block_at<Cell, Index>.in_weight),
+       static_cast<std::ptrdiff_t>(gate_block_at<Cell, Index>.count)),
+     ...);
+  };
+  call(std::make_index_sequence<gate_block_count<Cell>>{});
+}
+
 /// What a cell's step sees of one sample at one position. `c`, `tanh_c` of cells with two states only.
 template <class Scalar>
 struct cell_step {
@@ -25712,8 +26556,9 @@ struct usual_cell {
   static constexpr std::size_t first_recurrent = 0;  ///< of a record's gates, which meets the state
   static constexpr bool may_be_relu = false;
   /// What a record still needs before the state is added to it.
-  template <class Tile, class Scalar>
-  static void prepare(const Tile& /*tile*/, std::size_t /*hidden*/, Scalar* /*first_record*/, const Scalar* /*bias*/) {}
+  template <class Team, class Scalar>
+  PERGRAD_HD static void prepare(const Team& /*team*/, std::ptrdiff_t /*hidden*/, Scalar* /*first_record*/,
+                                 const Scalar* /*bias*/) {}
 };
 
 /// One direction of one layer. `Cell` says what its elements compute; `Last`: only the last state is put out; `Given`:
@@ -25724,6 +26569,7 @@ struct recurrent_core {
   [[nodiscard]] static constexpr auto settings() noexcept requires requires { Cell::setting; }
   { return std::array{Cell::setting}; }
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool knows_lengths = true;
   static constexpr std::size_t samples_together = 8;
 
@@ -25753,6 +26599,20 @@ struct recurrent_core {
   }
   [[nodiscard]] static constexpr std::array<matrix, 2> matrices(shape in) noexcept {
     return {matrix{0, gates, in.e1}, matrix{gates * in.e1, gates, Hidden}};
+  }
+  /// What meets the input, without its biases.
+  [[nodiscard]] static constexpr auto projections(shape in) noexcept {
+    std::array<position_projection, Cell::input_blocks.size()> list{};
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const gate_block& gate = Cell::input_blocks[i];
+      const operand record{source::saved, gate.in_area * Hidden, area};
+      list[i] = {.positions = in.e0,
+                 .weights = {gate.in_weight * Hidden * in.e1, gate.count * Hidden, in.e1},
+                 .x = {source::activation, 0, in.e1},
+                 .y = record,
+                 .delta = record};
+    }
+    return list;
   }
   /// Records, states before and after every position, and for cells with two states c and tanh c.
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept {
@@ -25793,105 +26653,126 @@ struct recurrent_core {
     }
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const extents at{tile};
-    scalar* bias = tile.scratch(0);
-    gather_biases(tile.parameters + number(gates) * (at.features + number(Hidden)), bias);
-    for (index b = 0; b < tile.samples; ++b) start(tile, at, b);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const extents at{team};
+    const matrix_view<scalar> input_weights = team.transposed(0, 0, number(gates), at.features);
+    const matrix_view<scalar> recurrent_weights =
+        team.transposed(1, number(gates) * at.features, number(gates), number(Hidden));
+    scalar* bias = team.scratch(0);
+    gather_biases(team, team.parameters + number(gates) * (at.features + number(Hidden)), bias);
+    for (index b = 0; b < team.samples; ++b) start(team, at, b);
     for_each_stretch(at.longest, Reversed, [&](index first, index count) {
-      for (const gate_block& gate : Cell::input_blocks) {
-        const index offset = number(gate.in_area * Hidden);
-        tile.multiply_bias({{{}, {tile.samples, tile.x.step, tile.saved.step}, {count, at.features, number(area)}},
-                            {{}, {}, {at.features, 1, number(gates)}},
-                            number(gate.count * Hidden)},
-                           tile.x(0) + first * at.features, tile.transposed(0) + number(gate.in_weight * Hidden),
-                           tile.saved(0) + first * number(area) + offset, bias + offset);
-      }
+      for_each_gate_block<Cell>([&](index in_area, index in_weight, index gate_count) {
+        const index offset = in_area * number(Hidden);
+        if (team.projected) {
+          auto* record = first_record(team, first) + offset;
+          return team.map(count, gate_count * number(Hidden), [&](index p, const auto& here) {
+            auto* row = record + p * number(area);
+            here.put(row, here(row) + here(bias + offset));
+          });
+        }
+        team.multiply_bias({.outer = {team.samples, team.x.step, team.saved.step},
+                            .rows = {count, at.features, number(area)},
+                            .depth = at.features,
+                            .columns = gate_count * number(Hidden)},
+                           team.x(0) + first * at.features, input_weights.from(0, in_weight * number(Hidden)),
+                           team.saved(0) + first * number(area) + offset, bias + offset);
+      });
       for_each_position(first, count, Reversed, [&](index p) {
-        Cell::prepare(tile, Hidden, first_record(tile, p), bias);
-        tile.multiply_add({{{}, {}, {tile.samples, tile.saved.step, tile.saved.step}},
-                           {{}, {}, {number(Hidden), 1, number(gates)}},
-                           number(gates)},
-                          tile.saved(0) + at.states + before(p) * number(Hidden), tile.transposed(1),
-                          first_record(tile, p) + number(first_recurrent));
-        for (index b = 0; b < tile.samples; ++b) {
-          if (p < tile.length(b)) {
-            Cell::template forward<scalar>(Hidden, step_of(tile, at, b, p));
+        Cell::prepare(team, number(Hidden), first_record(team, p), bias);
+        team.multiply_add({.rows = {team.samples, team.saved.step, team.saved.step},
+                           .depth = number(Hidden),
+                           .columns = number(gates)},
+                          team.saved(0) + at.states + before(p) * number(Hidden), recurrent_weights,
+                          first_record(team, p) + number(first_recurrent));
+        for (index b = 0; b < team.samples; ++b) {
+          if (p < team.length(b)) {
+            const auto step = step_of(team, at, b, p);
+            team.map(number(Hidden), [&](const auto& here) { Cell::forward_at(here, number(Hidden), step); });
           } else {
-            end(tile, at, b, p);
+            end(team, at, b, p);
           }
         }
       });
     });
-    for (index b = 0; Last && b < tile.samples; ++b) {
-      const scalar* last = tile.saved(b) + at.states + (Reversed ? 0 : tile.length(b)) * number(Hidden);
-      std::copy_n(last, Hidden, tile.y(b));
+    for (index b = 0; Last && b < team.samples; ++b) {
+      const scalar* last = team.saved(b) + at.states + (Reversed ? 0 : team.length(b)) * number(Hidden);
+      team.copy(number(Hidden), last, team.y(b));
     }
   }
 
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const extents at{tile};
-    for (index b = 0; b < tile.samples; ++b) {
-      std::fill_n(tile.scratch(b), state, scalar{0});
-      if (Last) std::copy_n(tile.dy(b), Hidden, tile.scratch(b));
-      if (tile.wants_dx) {
-        std::fill(tile.dx(b) + at.longest * at.features, tile.dx(b) + at.positions * at.features, scalar{0});
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const extents at{team};
+    const matrix_view<scalar> input_weights = team.matrix(0, number(gates), at.features);
+    const matrix_view<scalar> recurrent_weights =
+        team.matrix(number(gates) * at.features, number(gates), number(Hidden));
+    for (index b = 0; b < team.samples; ++b) {
+      team.fill(number(state), team.scratch(b), scalar{0});
+      if (Last) team.copy(number(Hidden), team.dy(b), team.scratch(b));
+      if (team.wants_dx) {
+        team.fill((at.positions - at.longest) * at.features, team.dx(b) + at.longest * at.features, scalar{0});
       }
     }
-    const scalar* input_weights = tile.parameters;
-    const scalar* recurrent_weights = tile.parameters + number(gates) * at.features;
     const index first_position = Reversed ? at.longest - 1 : 0;
     for_each_stretch(at.longest, !Reversed, [&](index first, index count) {
       for_each_position(first, count, !Reversed, [&](index p) {
-        for (index b = 0; b < tile.samples; ++b) {
-          if (p < tile.length(b)) Cell::template backward<scalar>(Hidden, step_of(tile, at, b, p));
+        for (index b = 0; b < team.samples; ++b) {
+          if (p >= team.length(b)) continue;
+          const auto step = step_of(team, at, b, p);
+          team.map(number(Hidden), [&](const auto& here) { Cell::backward_at(here, number(Hidden), step); });
         }
-        if (p == first_position && !tile.wants_dx2) return;
-        tile.multiply_add({{{}, {}, {tile.samples, tile.saved.step, tile.scratch.step}},
-                           {{}, {}, {number(gates), 1, number(Hidden)}},
-                           number(Hidden)},
-                          first_record(tile, p) + number(first_recurrent), recurrent_weights, tile.scratch(0));
+        if (p == first_position && !team.wants_dx2) return;
+        team.multiply_add({.rows = {team.samples, team.saved.step, team.scratch.step},
+                           .depth = number(gates),
+                           .columns = number(Hidden)},
+                          first_record(team, p) + number(first_recurrent), recurrent_weights, team.scratch(0));
       });
       bool add = false;
-      for (const gate_block& gate : Cell::input_blocks) {
-        if (!tile.wants_dx) break;
-        const scalar* delta = first_record(tile, first) + number(gate.in_area * Hidden);
-        const scalar* weights = input_weights + number(gate.in_weight * Hidden) * at.features;
-        scalar* dx = tile.dx(0) + first * at.features;
-        const auto multiply = add ? &Tile::multiply_add : &Tile::multiply;
-        multiply({{{}, {tile.samples, tile.saved.step, tile.dx.step}, {count, number(area), at.features}},
-                  {{}, {}, {number(gate.count * Hidden), 1, at.features}},
-                  at.features},
-                 delta, weights, dx);
+      for_each_gate_block<Cell>([&](index in_area, index in_weight, index gate_count) {
+        if (!team.wants_dx || team.projected) return;
+        const product_sizes sizes{.outer = {team.samples, team.saved.step, team.dx.step},
+                                  .rows = {count, number(area), at.features},
+                                  .depth = gate_count * number(Hidden),
+                                  .columns = at.features};
+        const scalar* delta = first_record(team, first) + in_area * number(Hidden);
+        const matrix_view<scalar> weights = input_weights.from(in_weight * number(Hidden), 0);
+        scalar* dx = team.dx(0) + first * at.features;
+        if (add) {
+          team.multiply_add(sizes, delta, weights, dx);
+        } else {
+          team.multiply(sizes, delta, weights, dx);
+        }
         add = true;
-      }
+      });
     });
-    for (index b = 0; tile.wants_dx2 && b < tile.samples; ++b) std::copy_n(tile.scratch(b), state, tile.dx2(b));
+    for (index b = 0; team.wants_dx2 && b < team.samples; ++b) team.copy(number(state), team.scratch(b), team.dx2(b));
   }
 
  private:
   using index = std::ptrdiff_t;
-  [[nodiscard]] static constexpr index number(std::size_t count) noexcept { return static_cast<index>(count); }
+  [[nodiscard]] PERGRAD_HD static constexpr index number(std::size_t count) noexcept {
+    return static_cast<index>(count);
+  }
   [[nodiscard]] static constexpr shape output_of(shape in) noexcept {
     return Last ? shape{Hidden} : shape{in.e0, Hidden};
   }
-  [[nodiscard]] static constexpr index before(index p) noexcept { return Reversed ? p + 1 : p; }
-  [[nodiscard]] static constexpr index after(index p) noexcept { return Reversed ? p : p + 1; }
+  [[nodiscard]] PERGRAD_HD static constexpr index before(index p) noexcept { return Reversed ? p + 1 : p; }
+  [[nodiscard]] PERGRAD_HD static constexpr index after(index p) noexcept { return Reversed ? p : p + 1; }
 
   /// Sizes that the tile's samples share, and where arrays of `saved` begin.
   struct extents {
-    template <class Tile>
-    explicit extents(const Tile& tile)
-        : positions{number(tile.in.e0)},
-          features{number(tile.in.e1)},
+    template <class Team>
+    PERGRAD_HD explicit extents(const Team& team)
+        : positions{number(team.in.e0)},
+          features{number(team.in.e1)},
           states{positions * number(area)},
           cells{states + (positions + 1) * number(Hidden)},
           tanh_cells{cells + (positions + 1) * number(Hidden)} {
-      for (index b = 0; b < tile.samples; ++b) longest = std::max(longest, tile.length(b));
+      for (index b = 0; b < team.samples; ++b) longest = longest < team.length(b) ? team.length(b) : longest;
     }
     index positions;
     index features;
@@ -25901,16 +26782,16 @@ struct recurrent_core {
     index longest = 0;  ///< positions of the longest sample
   };
 
-  template <class Tile>
-  [[nodiscard]] static auto* first_record(const Tile& tile, index p) {
-    return tile.saved(0) + p * number(area);
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static auto* first_record(const Team& team, index p) {
+    return team.saved(0) + p * number(area);
   }
-  template <class Tile>
-  [[nodiscard]] static auto step_of(const Tile& tile, const extents& at, index b, index p) {
-    using scalar = typename Tile::scalar;
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static auto step_of(const Team& team, const extents& at, index b, index p) {
+    using scalar = typename Team::scalar;
     constexpr index width = number(Hidden);
     constexpr bool two = Cell::states > 1;
-    scalar* saved = tile.saved(b);
+    scalar* saved = team.saved(b);
     scalar* h = saved + at.states;
     scalar* c = two ? saved + at.cells : nullptr;
     return cell_step<scalar>{saved + p * number(area),
@@ -25919,66 +26800,68 @@ struct recurrent_core {
                              two ? c + before(p) * width : nullptr,
                              two ? c + after(p) * width : nullptr,
                              two ? saved + at.tanh_cells + p * width : nullptr,
-                             Last ? nullptr : tile.y(b) + p * width,
-                             Last || tile.dy.first == nullptr ? nullptr : tile.dy(b) + p * width,
-                             tile.scratch(b),
-                             two ? tile.scratch(b) + width : nullptr};
+                             Last ? nullptr : team.y(b) + p * width,
+                             Last || team.dy.first == nullptr ? nullptr : team.dy(b) + p * width,
+                             team.scratch(b),
+                             two ? team.scratch(b) + width : nullptr};
   }
 
   /// Calls f(first, count) for stretches of positions whose records stay in the cache between two products.
   template <class Function>
-  static void for_each_stretch(index positions, bool descending, Function&& f) {
+  PERGRAD_HD static void for_each_stretch(index positions, bool descending, Function&& f) {
     constexpr index together = 16;
     const index stretches = (positions + together - 1) / together;
     for (index k = 0; k < stretches; ++k) {
       const index first = (descending ? stretches - 1 - k : k) * together;
-      f(first, std::min(together, positions - first));
+      f(first, positions - first < together ? positions - first : together);
     }
   }
   template <class Function>
-  static void for_each_position(index first, index count, bool descending, Function&& f) {
+  PERGRAD_HD static void for_each_position(index first, index count, bool descending, Function&& f) {
     for (index k = 0; k < count; ++k) f(descending ? first + count - 1 - k : first + k);
   }
 
   /// What a record starts from: biases, where the two of PyTorch's meet in one sum added up.
-  template <class Scalar>
-  static void gather_biases(const Scalar* biases, Scalar* bias) {
-    std::fill_n(bias, area, Scalar{0});
-    for (const gate_block& gate : Cell::input_blocks) {
-      if (Biases > 0) {
-        std::copy_n(biases + gate.in_weight * Hidden, gate.count * Hidden, bias + gate.in_area * Hidden);
-      }
-    }
-    for (std::size_t i = 0; Biases > 1 && i < gates; ++i) bias[first_recurrent + i] += biases[gates + i];
+  template <class Team, class Scalar>
+  PERGRAD_HD static void gather_biases(const Team& team, const Scalar* biases, Scalar* bias) {
+    constexpr index hidden = number(Hidden);
+    team.fill(number(area), bias, Scalar{0});
+    for_each_gate_block<Cell>([&](index in_area, index in_weight, index gate_count) {
+      if (Biases > 0) team.copy(gate_count * hidden, biases + in_weight * hidden, bias + in_area * hidden);
+    });
+    if (Biases <= 1) return;
+    Scalar* met = bias + number(first_recurrent);
+    const Scalar* second = biases + number(gates);
+    team.map(number(gates), [&](const auto& at) { at.put(met, at(met) + at(second)); });
   }
 
   /// The initial state, and zeros where no position is: factors read all rows.
-  template <class Tile>
-  static void start(const Tile& tile, const extents& at, index b) {
-    using scalar = typename Tile::scalar;
+  template <class Team>
+  PERGRAD_HD static void start(const Team& team, const extents& at, index b) {
+    using scalar = typename Team::scalar;
     constexpr index width = number(Hidden);
-    scalar* saved = tile.saved(b);
-    std::fill(saved + at.longest * number(area), saved + at.states, scalar{0});
+    scalar* saved = team.saved(b);
+    team.fill((at.positions - at.longest) * number(area), saved + at.longest * number(area), scalar{0});
     scalar* h = saved + at.states;
-    std::fill(h + at.longest * width, h + (at.positions + 1) * width, scalar{0});
-    const index row = Reversed ? tile.length(b) : 0;
-    if (Reversed) std::fill(h + row * width, h + at.longest * width, scalar{0});
-    for (std::size_t part = 0; part < Cell::states; ++part) {
+    team.fill((at.positions + 1 - at.longest) * width, h + at.longest * width, scalar{0});
+    const index row = Reversed ? team.length(b) : 0;
+    if (Reversed) team.fill((at.longest - row) * width, h + row * width, scalar{0});
+    for (index part = 0; part < number(Cell::states); ++part) {
       scalar* to = saved + (part == 0 ? at.states : at.cells) + row * width;
       if constexpr (Given) {
-        std::copy_n(tile.x2(b) + number(part) * width, width, to);
+        team.copy(width, team.x2(b) + part * width, to);
       } else {
-        std::fill_n(to, width, scalar{0});
+        team.fill(width, to, scalar{0});
       }
     }
   }
   /// A position beyond the sample's length.
-  template <class Tile>
-  static void end(const Tile& tile, const extents& at, index b, index p) {
-    using scalar = typename Tile::scalar;
-    scalar* saved = tile.saved(b);
-    std::fill_n(saved + p * number(area), area, scalar{0});
-    if (!Reversed) std::fill_n(saved + at.states + (p + 1) * number(Hidden), Hidden, scalar{0});
+  template <class Team>
+  PERGRAD_HD static void end(const Team& team, const extents& at, index b, index p) {
+    using scalar = typename Team::scalar;
+    scalar* saved = team.saved(b);
+    team.fill(number(area), saved + p * number(area), scalar{0});
+    if (!Reversed) team.fill(number(Hidden), saved + at.states + (p + 1) * number(Hidden), scalar{0});
   }
 };
 
@@ -26033,50 +26916,60 @@ struct gru_cell : usual_cell {
   static constexpr std::array<gate_block, 2> input_blocks{{{1, 0, 2}, {0, 2, 1}}};
 
   /// q_n starts from its bias.
-  template <class Tile, class Scalar>
-  static void prepare(const Tile& tile, std::size_t hidden, Scalar* first_record, const Scalar* bias) {
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      std::copy_n(bias + 3 * hidden, hidden, first_record + b * tile.saved.step + 3 * hidden);
+  template <class Team, class Scalar>
+  PERGRAD_HD static void prepare(const Team& team, std::ptrdiff_t hidden, Scalar* first_record, const Scalar* bias) {
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      team.copy(hidden, bias + 3 * hidden, first_record + b * team.saved.step + 3 * hidden);
     }
   }
 
-  template <class Scalar>
-  static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
-    const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      Scalar* area_k = at.area + k;
-      const value reset = math::sigmoid(value{lanes.load(area_k + width)});
-      const value update = math::sigmoid(value{lanes.load(area_k + 2 * width)});
-      const value candidate = math::tanh(value{lanes.load(area_k) + reset * lanes.load(area_k + 3 * width)});
-      const value h = (1 - update) * candidate + update * lanes.load(at.h_before + k);
-      lanes.store(area_k, candidate);
-      lanes.store(area_k + width, reset);
-      lanes.store(area_k + 2 * width, update);
-      lanes.store(at.h + k, h);
-      if (at.y != nullptr) lanes.store(at.y + k, h);
-    });
+  template <class Value>
+  struct values {
+    Value candidate, reset, update, h;
+  };
+  /// From the pre-activations and the state before.
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static values<Value> forward(Value candidate, Value reset, Value update, Value from_state,
+                                                        Value h_before) noexcept {
+    reset = math::sigmoid(reset);
+    update = math::sigmoid(update);
+    candidate = math::tanh(Value{candidate + reset * from_state});
+    return {candidate, reset, update, (1 - update) * candidate + update * h_before};
+  }
+  template <class Value>
+  struct gradients {
+    Value candidate, reset, update, from_state, h_before;
+  };
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static gradients<Value> backward(Value candidate, Value reset, Value update,
+                                                            Value from_state, Value h_before, Value dh) noexcept {
+    const Value dn = dh * (1 - update) * (1 - candidate * candidate);
+    return {dn, dn * from_state * reset * (1 - reset), dh * (h_before - candidate) * update * (1 - update), dn * reset,
+            dh * update};
   }
 
-  template <class Scalar>
-  static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
-    const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      Scalar* area_k = at.area + k;
-      const value candidate = lanes.load(area_k);
-      const value reset = lanes.load(area_k + width);
-      const value update = lanes.load(area_k + 2 * width);
-      const value from_state = lanes.load(area_k + 3 * width);
-      value dh = lanes.load(at.dh + k);
-      if (at.dy != nullptr) dh += lanes.load(at.dy + k);
-      const value dn = dh * (1 - update) * (1 - candidate * candidate);
-      lanes.store(area_k, dn);
-      lanes.store(area_k + width, dn * from_state * reset * (1 - reset));
-      lanes.store(area_k + 2 * width, dh * (lanes.load(at.h_before + k) - candidate) * update * (1 - update));
-      lanes.store(area_k + 3 * width, dn * reset);
-      lanes.store(at.dh + k, dh * update);
-    });
+  template <class At, class Scalar>
+  PERGRAD_HD static void forward_at(const At& at, std::ptrdiff_t width, const cell_step<Scalar>& of) {
+    Scalar* area = of.area;
+    const auto now = forward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.h_before));
+    at.put(area, now.candidate);
+    at.put(area + width, now.reset);
+    at.put(area + 2 * width, now.update);
+    at.put(of.h, now.h);
+    if (of.y != nullptr) at.put(of.y, now.h);
+  }
+  template <class At, class Scalar>
+  PERGRAD_HD static void backward_at(const At& at, std::ptrdiff_t width, const cell_step<Scalar>& of) {
+    Scalar* area = of.area;
+    auto dh = at(of.dh);
+    if (of.dy != nullptr) dh = dh + at(of.dy);
+    const auto now =
+        backward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.h_before), dh);
+    at.put(area, now.candidate);
+    at.put(area + width, now.reset);
+    at.put(area + 2 * width, now.update);
+    at.put(area + 3 * width, now.from_state);
+    at.put(of.dh, now.h_before);
   }
 };
 
@@ -26106,7 +26999,9 @@ namespace detail {
 template <bool Centred, class... Options>
 struct row_norm {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr norm_options options = gather<norm_options, Options...>();
+  static constexpr bool affine = options.affine;
   static constexpr bool shifts = Centred && options.affine && options.bias;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
@@ -26148,55 +27043,59 @@ struct row_norm {
     initialise_affine(initialiser, first, row_size(in), parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto size = static_cast<std::ptrdiff_t>(row_size(tile.in));
-    const auto count = static_cast<std::ptrdiff_t>(row_count(tile.in));
-    const scalar* gain = options.affine ? tile.parameters : nullptr;
-    const scalar* shift = shifts ? tile.parameters + size : nullptr;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const scalar* x = tile.x(b);
-      scalar* y = tile.y(b);
-      scalar* xhat = tile.saved(b);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto size = static_cast<std::ptrdiff_t>(row_size(team.in));
+    const auto count = static_cast<std::ptrdiff_t>(row_count(team.in));
+    const scalar* gain = affine ? team.parameters : nullptr;
+    const scalar* shift = shifts ? team.parameters + size : nullptr;
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* x = team.x(b);
+      scalar* y = team.y(b);
+      scalar* xhat = team.saved(b);
       scalar* rates = xhat + size * count;
-      for (std::ptrdiff_t r = 0; r < count; ++r) {
-        const auto by = normalisation::normaliser_of_row<Centred>(x + r * size, size, epsilon<scalar>());
-        rates[r] = by.rate;
-        normalisation::forward_row<Centred>(x + r * size, size, by, gain, shift, xhat + r * size, y + r * size);
-      }
+      team.for_each_row(count, [&](std::ptrdiff_t r, const auto& row) {
+        const auto by = normalisation::normaliser_of_row<Centred>(row, size, x + r * size, epsilon<scalar>());
+        row.fill(1, rates + r, by.rate);
+        normalisation::forward_row<Centred>(row, size, x + r * size, by, gain, shift, xhat + r * size, y + r * size);
+      });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto size = static_cast<std::ptrdiff_t>(row_size(tile.in));
-    const auto count = static_cast<std::ptrdiff_t>(row_count(tile.in));
-    const scalar* gain = options.affine ? tile.parameters : nullptr;
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const scalar* xhat = tile.saved(b);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto size = static_cast<std::ptrdiff_t>(row_size(team.in));
+    const auto count = static_cast<std::ptrdiff_t>(row_count(team.in));
+    const scalar* gain = affine ? team.parameters : nullptr;
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      const scalar* xhat = team.saved(b);
       const scalar* rates = xhat + size * count;
-      const scalar* dy = tile.dy(b);
-      scalar* dx = tile.dx(b);
-      for (std::ptrdiff_t r = 0; r < count; ++r) {
-        normalisation::backward_row<Centred>(xhat + r * size, rates[r], gain, dy + r * size, size, dx + r * size);
-      }
+      const scalar* dy = team.dy(b);
+      scalar* dx = team.dx(b);
+      team.for_each_row(count, [&](std::ptrdiff_t r, const auto& row) {
+        normalisation::backward_row<Centred>(row, size, xhat + r * size, rates[r], gain, dy + r * size, dx + r * size);
+      });
     }
   }
 
  private:
   /// PyTorch: 1e-5 for a layer norm; for the root mean square what 1 is away from the next larger number.
   template <class Scalar>
-  [[nodiscard]] static constexpr double epsilon() noexcept {
-    return Centred || options.epsilon_given ? options.epsilon
-                                            : static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+  [[nodiscard]] PERGRAD_HD static constexpr double epsilon() noexcept {
+    constexpr double chosen =
+        Centred || options.epsilon_given ? options.epsilon : static_cast<double>(limits::epsilon<Scalar>);
+    return chosen;
   }
-  [[nodiscard]] static constexpr std::size_t row_size(shape in) noexcept {
+  [[nodiscard]] PERGRAD_HD static constexpr std::size_t row_size(shape in) noexcept {
+    constexpr std::size_t axes = options.axes;
     std::size_t size = 1;
-    for (std::size_t axis = in.rank() - options.axes; axis < in.rank(); ++axis) size *= in[axis];
+    for (std::size_t axis = in.rank() - axes; axis < in.rank(); ++axis) size *= in[axis];
     return size;
   }
-  [[nodiscard]] static constexpr std::size_t row_count(shape in) noexcept { return in.size() / row_size(in); }
+  [[nodiscard]] PERGRAD_HD static constexpr std::size_t row_count(shape in) noexcept {
+    return in.size() / row_size(in);
+  }
 };
 
 }  // namespace detail
@@ -26227,21 +27126,21 @@ struct rms_norm : detail::row_norm<false, Options...> {
 
 namespace pergrad::inline v0_1 {
 
-/// `linear<Outputs>` on `{features}`, or position by position on `{positions, features}`. Option: `no_bias`.
-/// PyTorch: `nn.Linear`; parameters: weight `[Outputs, features]`, then bias.
-template <std::size_t Outputs, class... Options>
+/// `linear<OutFeatures>` on `{features}`, or position by position on `{positions, features}`. Option: `no_bias`.
+/// PyTorch: `nn.Linear`; parameters: weight `[OutFeatures, features]`, then bias.
+template <std::size_t OutFeatures, class... Options>
 struct linear {
   static constexpr const char* name = "linear";
   static constexpr detail::window_options options = detail::gather<detail::window_options, Options...>();
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
-    return in.rank() == 1 ? shape{Outputs} : shape{in.e0, Outputs};
+    return in.rank() == 1 ? shape{OutFeatures} : shape{in.e0, OutFeatures};
   }
   [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
     const std::size_t positions = in.rank() == 1 ? 1 : in.e0;
     return {.in_channels = in.rank() == 1 ? in.e0 : in.e1,
             .in_size = {positions, 1},
-            .out_channels = Outputs,
+            .out_channels = OutFeatures,
             .out_size = {positions, 1},
             .bias = options.bias};
   }
@@ -26249,7 +27148,7 @@ struct linear {
     constexpr bool only_bias = !options.stride_given && options.padding == extent{0} && options.dilation == extent{1} &&
                                options.groups == 1 && !options.output_padding_given && !options.unknown_given;
     if (!only_bias) return detail::mistake::option_not_offered;
-    if (Outputs == 0) return detail::mistake::zero_is_no_size;
+    if (OutFeatures == 0) return detail::mistake::zero_is_no_size;
     return in.rank() > 2 ? detail::mistake::needs_features : detail::mistake::none;
   }
 };
@@ -26359,51 +27258,62 @@ struct lstm_cell : usual_cell {
   static constexpr std::size_t states = 2;
   static constexpr std::array<gate_block, 1> input_blocks{{{0, 0, 4}}};
 
-  template <class Scalar>
-  static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
-    const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      Scalar* area_k = at.area + k;
-      const value in = math::sigmoid(value{lanes.load(area_k)});
-      const value forget = math::sigmoid(value{lanes.load(area_k + width)});
-      const value candidate = math::tanh(value{lanes.load(area_k + 2 * width)});
-      const value out = math::sigmoid(value{lanes.load(area_k + 3 * width)});
-      const value cell = forget * lanes.load(at.c_before + k) + in * candidate;
-      const value squashed = math::tanh(cell);
-      const value h = out * squashed;
-      lanes.store(area_k, in);
-      lanes.store(area_k + width, forget);
-      lanes.store(area_k + 2 * width, candidate);
-      lanes.store(area_k + 3 * width, out);
-      lanes.store(at.c + k, cell);
-      lanes.store(at.tanh_c + k, squashed);
-      lanes.store(at.h + k, h);
-      if (at.y != nullptr) lanes.store(at.y + k, h);
-    });
+  template <class Value>
+  struct values {
+    Value in, forget, candidate, out, cell, squashed, h;
+  };
+  /// From the pre-activations of the gates and the cell before.
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static values<Value> forward(Value in, Value forget, Value candidate, Value out,
+                                                        Value cell_before) noexcept {
+    in = math::sigmoid(in);
+    forget = math::sigmoid(forget);
+    candidate = math::tanh(candidate);
+    out = math::sigmoid(out);
+    const Value cell = forget * cell_before + in * candidate;
+    const Value squashed = math::tanh(cell);
+    return {in, forget, candidate, out, cell, squashed, out * squashed};
+  }
+  template <class Value>
+  struct gradients {
+    Value in, forget, candidate, out, cell_before;
+  };
+  /// From what the gates were, the cell before, and dh and dc; of h before the product with W_hh says it.
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static gradients<Value> backward(Value in, Value forget, Value candidate, Value out,
+                                                            Value squashed, Value cell_before, Value dh,
+                                                            Value dc) noexcept {
+    dc = dc + dh * out * (1 - squashed * squashed);
+    return {dc * candidate * in * (1 - in), dc * cell_before * forget * (1 - forget),
+            dc * in * (1 - candidate * candidate), dh * squashed * out * (1 - out), dc * forget};
   }
 
-  template <class Scalar>
-  static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
-    const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      Scalar* area_k = at.area + k;
-      const value in = lanes.load(area_k);
-      const value forget = lanes.load(area_k + width);
-      const value candidate = lanes.load(area_k + 2 * width);
-      const value out = lanes.load(area_k + 3 * width);
-      const value squashed = lanes.load(at.tanh_c + k);
-      value dh = lanes.load(at.dh + k);
-      if (at.dy != nullptr) dh += lanes.load(at.dy + k);
-      const value dc = lanes.load(at.dc + k) + dh * out * (1 - squashed * squashed);
-      lanes.store(area_k, dc * candidate * in * (1 - in));
-      lanes.store(area_k + width, dc * lanes.load(at.c_before + k) * forget * (1 - forget));
-      lanes.store(area_k + 2 * width, dc * in * (1 - candidate * candidate));
-      lanes.store(area_k + 3 * width, dh * squashed * out * (1 - out));
-      lanes.store(at.dc + k, dc * forget);
-      lanes.store(at.dh + k, value{});
-    });
+  template <class At, class Scalar>
+  PERGRAD_HD static void forward_at(const At& at, std::ptrdiff_t width, const cell_step<Scalar>& of) {
+    Scalar* area = of.area;
+    const auto now = forward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.c_before));
+    at.put(area, now.in);
+    at.put(area + width, now.forget);
+    at.put(area + 2 * width, now.candidate);
+    at.put(area + 3 * width, now.out);
+    at.put(of.c, now.cell);
+    at.put(of.tanh_c, now.squashed);
+    at.put(of.h, now.h);
+    if (of.y != nullptr) at.put(of.y, now.h);
+  }
+  template <class At, class Scalar>
+  PERGRAD_HD static void backward_at(const At& at, std::ptrdiff_t width, const cell_step<Scalar>& of) {
+    Scalar* area = of.area;
+    auto dh = at(of.dh);
+    if (of.dy != nullptr) dh = dh + at(of.dy);
+    const auto now = backward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.tanh_c),
+                              at(of.c_before), dh, at(of.dc));
+    at.put(area, now.in);
+    at.put(area + width, now.forget);
+    at.put(area + 2 * width, now.candidate);
+    at.put(area + 3 * width, now.out);
+    at.put(of.dc, now.cell_before);
+    at.put(of.dh, at.zero());
   }
 };
 
@@ -26432,7 +27342,7 @@ struct lstm : detail::recurrent<detail::lstm_cell, Hidden, Options...> {};
 namespace pergrad::inline v0_1 {
 
 /// `multihead_attention<Heads, Options...>` on `{positions, features}`, of any length each; keeps the shape. Heads must
-/// divide the features. Options in any order: `causal`, `no_bias`, `kv_bias`, `attention_dropout<std::ratio<1, 10>>`.
+/// divide the features. Options in any order: `causal`, `no_bias`, `kv_bias`, `attention_dropout<0.1>`.
 /// PyTorch: `nn.MultiheadAttention(features, Heads, batch_first=True)` with x as query, key and value; parameters:
 /// in_proj_weight `[3 features, features]`, in_proj_bias, bias_k and bias_v with `kv_bias`, out_proj.weight
 /// `[features, features]`, out_proj.bias. Positions beyond a sample's length are not seen by any other.
@@ -26467,42 +27377,125 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
     if (options.bias) list[count++] = elementwise_sum(in.e0, features, backprop);
     return list;
   }
+  [[nodiscard]] static constexpr std::array<position_projection, 2> projections(shape in) noexcept {
+    const detail::attention_layout at = lay_out(in);
+    const std::size_t features = in.e1;
+    const auto place = [](std::ptrdiff_t offset) { return static_cast<std::size_t>(offset); };
+    const operand projected{source::saved, place(at.query), 3 * features};
+    const std::size_t none = position_projection{}.bias;
+    return {position_projection{.positions = in.e0,
+                                .weights = {0, 3 * features, features},
+                                .x = {source::activation, 0, features},
+                                .y = projected,
+                                .delta = projected,
+                                .bias = has_bias ? place(at.bias) : none},
+            position_projection{.positions = in.e0,
+                                .weights = {place(at.out_weight), features, features},
+                                .x = {source::saved, place(at.context), features},
+                                .y = {source::output, 0, features},
+                                .delta = {source::backprop, 0, features},
+                                .bias = has_bias ? place(at.out_bias) : none}};
+  }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
     detail::initialise_attention(lay_out(in), options.bias, initialiser, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const detail::attention_layout at = lay_out(tile.in);
-    detail::project(tile, inputs(tile, at), tile.x, tile.transposed(0),
-                    options.bias ? tile.parameters + at.bias : nullptr);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      detail::set_learned_key(tile, at, b);
-      detail::attend(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const detail::attention_layout at = lay_out(team.in);
+    if (!team.projected)
+      detail::project(team, inputs(at), team.x, team.transposed(0, 0, 3 * at.features, at.features),
+                      has_bias ? team.parameters + at.bias : nullptr);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      detail::set_learned_key(team, at, b);
+      detail::attend(team, at, b, team.length(b), team.length(b) + at.extra);
     }
-    detail::project_context(tile, at, tile.transposed(1), options.bias);
+    if (!team.projected)
+      detail::project_context(team, at, team.transposed(1, at.out_weight, at.features, at.features), has_bias);
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const detail::attention_layout at = lay_out(tile.in);
-    detail::project_context_backward(tile, at);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      detail::attend_backward(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    const detail::attention_layout at = lay_out(team.in);
+    if (!team.projected) detail::project_context_backward(team, at);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      detail::attend_backward(team, at, b, team.length(b), team.length(b) + at.extra);
     }
-    if (tile.wants_dx) detail::project_backward(tile, inputs(tile, at), tile.parameters, tile.dx);
+    if (team.wants_dx && !team.projected)
+      detail::project_backward(team, inputs(at), team.matrix(0, 3 * at.features, at.features), team.dx);
   }
 
  private:
-  [[nodiscard]] static constexpr detail::attention_layout lay_out(shape in) noexcept {
-    return detail::lay_out_attention(in, in, Heads, true, options);
+  static constexpr bool has_bias = options.bias;
+  [[nodiscard]] PERGRAD_HD static constexpr detail::attention_layout lay_out(shape in) noexcept {
+    constexpr detail::attention_options chosen = options;
+    return detail::lay_out_attention(in, in, Heads, true, chosen);
   }
   /// Of queries, keys and values at once.
-  template <class Tile>
-  [[nodiscard]] static detail::projected_rows inputs(const Tile& tile, const detail::attention_layout& at) noexcept {
-    return {tile.lengths, at.queries, at.features, at.query, at.query_step};
+  [[nodiscard]] PERGRAD_HD static detail::projected_rows inputs(const detail::attention_layout& at) noexcept {
+    return {false, at.queries, at.features, at.query, at.query_step};
   }
 };
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/not_offered.hpp - names of PyTorch's layers that are not here: a network with one says what to take
+//
+// They stand in a namespace of their own: a layer of the same name hides its stand-in.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// Keeps its place in a network until the network's examination, which says `What`.
+template <mistake What>
+struct layer_not_offered {
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
+  [[nodiscard]] static constexpr mistake check(shape /*in*/) noexcept { return What; }
+};
+
+}  // namespace detail
+
+namespace not_offered {
+
+// clang-format off
+struct softmax : detail::layer_not_offered<detail::mistake::softmax_is_in_the_loss> {};
+struct log_softmax : softmax {};
+struct softmax2d : softmax {};
+struct softmin : softmax {};
+
+struct relu6 : detail::layer_not_offered<detail::mistake::activation_not_offered> {};
+struct hardtanh : relu6 {};
+struct hardswish : relu6 {};
+struct hardsigmoid : relu6 {};
+struct log_sigmoid : relu6 {};
+struct mish : relu6 {};
+struct prelu : relu6 {};
+struct selu : relu6 {};
+struct celu : relu6 {};
+struct softsign : relu6 {};
+struct tanhshrink : relu6 {};
+struct glu : relu6 {};
+
+struct dropout1d : detail::layer_not_offered<detail::mistake::layer_of_pytorch_not_offered> {};
+struct dropout2d : dropout1d {};
+struct dropout3d : dropout1d {};
+struct alpha_dropout : dropout1d {};
+struct adaptive_max_pool1d : dropout1d {};
+struct adaptive_max_pool2d : dropout1d {};
+struct adaptive_max_pool3d : dropout1d {};
+struct local_response_norm : dropout1d {};
+struct identity : dropout1d {};
+struct pixel_shuffle : dropout1d {};
+struct zero_pad2d : dropout1d {};
+struct unflatten : dropout1d {};
+
+struct sync_batch_norm : detail::layer_not_offered<detail::mistake::mixes_samples> {};
+struct lazy_batch_norm2d : sync_batch_norm {};
+// clang-format on
+
+}  // namespace not_offered
+// Not a declaration of them here: behind a name of the library's own, they are not found.
+using namespace not_offered;  // NOLINT(google-build-using-namespace)
 
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/pools.hpp - the maximum or the mean of each window of a sequence, an image or a volume
@@ -26730,6 +27723,7 @@ namespace detail {
 /// On `{positions, features}`; keeps the shape and hands the gradient on as it is.
 struct added_table {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
@@ -26738,21 +27732,18 @@ struct added_table {
   }
 
   /// y = x + table, of the input's shape.
-  template <class Tile>
-  static void add(const Tile& tile, const typename Tile::scalar* table) {
-    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const auto* x = tile.x(b);
-      auto* y = tile.y(b);
-      on_host::for_each_vector<typename Tile::scalar>(size, [&](std::ptrdiff_t i, const auto& lanes) {
-        lanes.store(y + i, lanes.load(x + i) + lanes.load(table + i));
-      });
+  template <class Team>
+  PERGRAD_HD static void add(const Team& team, const typename Team::scalar* table) {
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const auto* x = team.x(b);
+      auto* y = team.y(b);
+      team.map(static_cast<std::ptrdiff_t>(team.in.size()), [&](const auto& at) { at.put(y, at(x) + at(table)); });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      std::copy_n(tile.dy(b), tile.in.size(), tile.dx(b));
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.dy(b), team.dx(b));
     }
   }
 };
@@ -26774,9 +27765,9 @@ struct learned_positions : detail::added_table {
     detail::initialise_rows(initialiser, {features, features}, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    add(tile, tile.parameters);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    add(team, team.parameters);
   }
 };
 
@@ -26785,46 +27776,64 @@ struct sinusoidal_positions : detail::added_table {
   static constexpr const char* name = "sinusoidal_positions";
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return in.size(); }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    auto* table = tile.scratch(0);
-    fill(tile.in.e0, tile.in.e1, table);
-    add(tile, table);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    auto* table = team.scratch(0);
+    fill(team, static_cast<std::ptrdiff_t>(team.in.e0), static_cast<std::ptrdiff_t>(team.in.e1), table);
+    add(team, table);
   }
 
  private:
   /// The table is made for every tile, in double: from one position to the next, (cos, sin) turns by the angle w_k.
   /// Errors of the turning add up to about t units in the last place of a double, which is less than what a float holds
   /// for t up to 10^8.
-  template <class Scalar>
-  static void fill(std::size_t positions, std::size_t features, Scalar* table) {
-    constexpr std::size_t together = 8;  // frequencies side by side, to hide the latency of their chains
-    for (std::size_t first = 0; first < features; first += 2 * together) {
+  template <class Team>
+  PERGRAD_HD static void fill(const Team& team, std::ptrdiff_t positions, std::ptrdiff_t features,
+                              typename Team::scalar* table) {
+    constexpr int together = 4;  // frequencies side by side, to hide the latency of their chains
+    team.each((features + 2 * together - 1) / (2 * together), [&](std::ptrdiff_t group) {
+      const std::ptrdiff_t first = group * 2 * together;
       double sine[together];
       double cosine[together];
       double turn_sine[together];
       double turn_cosine[together];
-      for (std::size_t k = 0; k < together; ++k) {
-        const double exponent = -static_cast<double>(first + 2 * k) / static_cast<double>(features);
-        const double frequency = std::pow(10000.0, exponent);
+      for (int k = 0; k < together; ++k) {
         sine[k] = 0;
         cosine[k] = 1;
-        turn_sine[k] = std::sin(frequency);
-        turn_cosine[k] = std::cos(frequency);
+        turn_by(frequency(first + 2 * k, features), turn_sine[k], turn_cosine[k]);
       }
-      const std::size_t here = features - first < 2 * together ? features - first : 2 * together;
-      for (std::size_t t = 0; t < positions; ++t) {
-        Scalar* row = table + t * features + first;
-        for (std::size_t i = 0; i < here; ++i) {
-          row[i] = static_cast<Scalar>(i % 2 == 0 ? sine[i / 2] : cosine[i / 2]);
-        }
-        for (std::size_t k = 0; k < together; ++k) {
+      for (std::ptrdiff_t t = 0; t < positions; ++t) {
+        auto* row = table + t * features + first;
+        for (int k = 0; k < together; ++k) {
+          if (first + 2 * k < features) row[2 * k] = static_cast<typename Team::scalar>(sine[k]);
+          if (first + 2 * k + 1 < features) row[2 * k + 1] = static_cast<typename Team::scalar>(cosine[k]);
           const double before = sine[k];
           sine[k] = before * turn_cosine[k] + cosine[k] * turn_sine[k];
           cosine[k] = cosine[k] * turn_cosine[k] - before * turn_sine[k];
         }
       }
+    });
+  }
+  /// 10000^(-column / features), with the logarithm in two parts.
+  [[nodiscard]] PERGRAD_HD static double frequency(std::ptrdiff_t column, std::ptrdiff_t features) noexcept {
+    constexpr double log_of_base = 0x1.26bb1bbb55516p+3;
+    constexpr double rest_of_log = -0x1.f48ad494ea3e9p-51;
+    const double share = -static_cast<double>(column) / static_cast<double>(features);
+    const double power = share * log_of_base;
+    const double low = rounded::fma(share, log_of_base, -power) + share * rest_of_log;
+    return math::exp(power) * (1 + low);
+  }
+  /// sin w and cos w for 0 <= w <= 1, by their series.
+  PERGRAD_HD static void turn_by(double w, double& sine, double& cosine) noexcept {
+    const double square = w * w;
+    double of_sine = 1;
+    double of_cosine = 1;
+    for (int n = 10; n > 0; --n) {
+      of_sine = 1 - square / (2 * n * (2 * n + 1)) * of_sine;
+      of_cosine = 1 - square / (2 * n * (2 * n - 1)) * of_cosine;
     }
+    sine = w * of_sine;
+    cosine = of_cosine;
   }
 };
 
@@ -26841,19 +27850,27 @@ struct flatten {
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.size()}; }
 };
 
+namespace detail {
+
+/// `Output` names the shape, for messages.
+template <class Output>
+struct reshape_to {
+  static constexpr const char* name = "reshape";
+  static constexpr bool is_reshape = true;
+  [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return Output::value; }
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    // Numbers become no ids, and nobody knows the lengths of what is cut anew.
+    if (Output::value.ids != 0 || Output::value.varying_axis() != 0) return mistake::option_not_offered;
+    return Output::value.size() == in.size() ? mistake::none : mistake::reshape_changes_size;
+  }
+};
+
+}  // namespace detail
+
 /// `reshape<shape{...}>` of as many values as the input has, in PyTorch's order. PyTorch: `nn.Unflatten`,
 /// `x.reshape(...)`. An executor copies only where the next layer needs another order in memory.
 template <shape Output>
-struct reshape {
-  static constexpr const char* name = "reshape";
-  static constexpr bool is_reshape = true;
-  [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return Output; }
-  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    // Numbers become no ids, and nobody knows the lengths of what is cut anew.
-    if (Output.ids != 0 || Output.varying_axis() != 0) return detail::mistake::option_not_offered;
-    return Output.size() == in.size() ? detail::mistake::none : detail::mistake::reshape_changes_size;
-  }
-};
+using reshape = detail::reshape_to<detail::shape_name<Output>>;
 
 /// y[j, i] = x[i, j]. Between layers that take (positions, features) and those that take (channels, positions), such as
 /// `conv1d`. No value moves: both are the same sequence in memory. PyTorch: `x.transpose(1, 2)`.
@@ -26892,28 +27909,27 @@ struct rnn_cell : usual_cell {
   static constexpr std::array<gate_block, 1> input_blocks{{{0, 0, 1}}};
   static constexpr bool may_be_relu = true;
 
-  template <class Scalar>
-  static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
-    on_host::for_each_pack<Scalar>(static_cast<std::ptrdiff_t>(hidden), [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      const value sum = lanes.load(at.area + k);
-      const value h = Relu ? math::max(sum, value{}) : math::tanh(sum);
-      lanes.store(at.h + k, h);
-      if (at.y != nullptr) lanes.store(at.y + k, h);
-    });
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value forward(Value sum) noexcept {
+    return Relu ? math::max(sum, Value{}) : math::tanh(sum);
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value backward(Value h, Value dh) noexcept {
+    return dh * (Relu ? math::select(h > Value{}, math::splat<Value>(1), Value{}) : 1 - h * h);
   }
 
-  template <class Scalar>
-  static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
-    on_host::for_each_pack<Scalar>(static_cast<std::ptrdiff_t>(hidden), [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      const value h = lanes.load(at.h + k);
-      value dh = lanes.load(at.dh + k);
-      if (at.dy != nullptr) dh += lanes.load(at.dy + k);
-      const value slope = Relu ? math::select(h > value{}, math::splat<value>(1), value{}) : 1 - h * h;
-      lanes.store(at.area + k, dh * slope);
-      lanes.store(at.dh + k, value{});
-    });
+  template <class At, class Scalar>
+  PERGRAD_HD static void forward_at(const At& at, std::ptrdiff_t /*width*/, const cell_step<Scalar>& of) {
+    const auto h = forward(at(of.area));
+    at.put(of.h, h);
+    if (of.y != nullptr) at.put(of.y, h);
+  }
+  template <class At, class Scalar>
+  PERGRAD_HD static void backward_at(const At& at, std::ptrdiff_t /*width*/, const cell_step<Scalar>& of) {
+    auto dh = at(of.dh);
+    if (of.dy != nullptr) dh = dh + at(of.dy);
+    at.put(of.area, backward(at(of.h), dh));
+    at.put(of.dh, at.zero());
   }
 };
 
@@ -26941,7 +27957,7 @@ namespace pergrad::inline v0_1 {
 
 /// `scaled_dot_product_attention<Heads, Options...>` from `{positions, 3 features}`, queries, keys and values side by
 /// side, to `{positions, features}`, of any length each. Three times the heads must divide the width of the input.
-/// Options in any order: `causal`, `attention_dropout<std::ratio<1, 10>>`. No parameters. PyTorch:
+/// Options in any order: `causal`, `attention_dropout<0.1>`. No parameters. PyTorch:
 /// `torch.nn.functional.scaled_dot_product_attention` for every head. Positions beyond a sample's length are not seen
 /// by any other.
 template <std::size_t Heads, class... Options>
@@ -26959,30 +27975,31 @@ struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...>
     return in.e1 % (3 * Heads) != 0 ? detail::mistake::heads_do_not_divide : detail::mistake::none;
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const detail::attention_layout at = lay_out(tile.in);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      std::copy_n(tile.x(b), tile.in.size(), tile.saved(b) + at.query);
-      detail::attend(tile, at, b, tile.length(b), tile.length(b));
-      std::copy_n(tile.saved(b) + at.context, tile.out.size(), tile.y(b));
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const detail::attention_layout at = lay_out(team.in);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.x(b), team.saved(b) + at.query);
+      detail::attend(team, at, b, team.length(b), team.length(b));
+      team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.saved(b) + at.context, team.y(b));
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    if (!tile.wants_dx) return;
-    const detail::attention_layout at = lay_out(tile.in);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      std::copy_n(tile.dy(b), tile.out.size(), tile.scratch(b));
-      detail::attend_backward(tile, at, b, tile.length(b), tile.length(b));
-      std::copy_n(tile.saved(b) + at.query, tile.in.size(), tile.dx(b));
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    if (!team.wants_dx) return;
+    const detail::attention_layout at = lay_out(team.in);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.dy(b), team.scratch(b));
+      detail::attend_backward(team, at, b, team.length(b), team.length(b));
+      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.saved(b) + at.query, team.dx(b));
     }
   }
 
  private:
-  [[nodiscard]] static constexpr detail::attention_layout lay_out(shape in) noexcept {
+  [[nodiscard]] PERGRAD_HD static constexpr detail::attention_layout lay_out(shape in) noexcept {
+    constexpr detail::attention_options chosen = options;
     const shape of_one{in.e0, in.e1 / 3};
-    return detail::lay_out_attention(of_one, of_one, Heads, true, options);
+    return detail::lay_out_attention(of_one, of_one, Heads, true, chosen);
   }
 };
 
@@ -26998,6 +28015,7 @@ namespace pergrad::inline v0_1 {
 struct sequence_bias {
   static constexpr const char* name = "sequence_bias";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0 + 1, in.e1}; }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept {
@@ -27018,28 +28036,24 @@ struct sequence_bias {
     detail::initialise_rows(initialiser, {features, features}, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t end = tile.length(b) * features;
-      auto* y = tile.y(b);
-      std::copy_n(tile.x(b), end, y);
-      std::copy_n(tile.parameters, features, y + end);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::ptrdiff_t end = team.length(b) * features;
+      team.copy(end, team.x(b), team.y(b));
+      team.copy(features, team.parameters, team.y(b) + end);
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t end = tile.length(b) * features;
-      const auto* dy = tile.dy(b);
-      std::copy_n(dy + end, features, tile.saved(b));
-      if (!tile.wants_dx) continue;
-      auto* dx = tile.dx(b);
-      std::copy_n(dy, end, dx);
-      std::fill(dx + end, dx + static_cast<std::ptrdiff_t>(tile.in.size()), scalar{0});
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::ptrdiff_t end = team.length(b) * features;
+      team.copy(features, team.dy(b) + end, team.saved(b));
+      if (!team.wants_dx) continue;
+      team.copy(end, team.dy(b), team.dx(b));
+      team.fill(static_cast<std::ptrdiff_t>(team.in.size()) - end, team.dx(b) + end, 0);
     }
   }
 };
@@ -27056,28 +28070,30 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-/// Copies the output's size of values from `Layer::begin_of(tile, sample)` on; a negative one stands for zeros.
+/// Copies the output's size of values from `Layer::begin_of(team, sample)` on; a negative one stands for zeros.
 template <class Layer>
 struct part_of_input {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t begin = Layer::begin_of(tile, b);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const auto count = static_cast<std::ptrdiff_t>(team.out.size());
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::ptrdiff_t begin = Layer::begin_of(team, b);
       if (begin < 0) {
-        std::fill_n(tile.y(b), tile.out.size(), 0);
+        team.fill(count, team.y(b), 0);
       } else {
-        std::copy_n(tile.x(b) + begin, tile.out.size(), tile.y(b));
+        team.copy(count, team.x(b) + begin, team.y(b));
       }
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const std::ptrdiff_t begin = Layer::begin_of(tile, b);
-      std::fill_n(tile.dx(b), tile.in.size(), 0);
-      if (begin >= 0) std::copy_n(tile.dy(b), tile.out.size(), tile.dx(b) + begin);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      const std::ptrdiff_t begin = Layer::begin_of(team, b);
+      team.fill(static_cast<std::ptrdiff_t>(team.in.size()), team.dx(b), 0);
+      if (begin >= 0) team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.dy(b), team.dx(b) + begin);
     }
   }
 };
@@ -27096,7 +28112,7 @@ struct slice : detail::part_of_input<slice<First, Count>> {
     if (in.rank() != 1) return detail::mistake::needs_features;
     return First + Count <= in.e0 ? detail::mistake::none : detail::mistake::rejects_input;
   }
-  [[nodiscard]] static std::ptrdiff_t begin_of(const auto& /*tile*/, std::ptrdiff_t /*sample*/) noexcept {
+  [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& /*team*/, std::ptrdiff_t /*sample*/) noexcept {
     return static_cast<std::ptrdiff_t>(First);
   }
 };
@@ -27122,8 +28138,8 @@ struct take_positions : detail::part_of_input<take_positions<First, Count>> {
     if (in.rank() != 2 || in.varying_axis() == 2) return detail::mistake::needs_a_sequence;
     return First + Count <= in.e0 ? detail::mistake::none : detail::mistake::rejects_input;
   }
-  [[nodiscard]] static std::ptrdiff_t begin_of(const auto& tile, std::ptrdiff_t /*sample*/) noexcept {
-    return static_cast<std::ptrdiff_t>(First * tile.in.e1);
+  [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& team, std::ptrdiff_t /*sample*/) noexcept {
+    return static_cast<std::ptrdiff_t>(First * team.in.e1);
   }
 };
 
@@ -27136,8 +28152,8 @@ struct select_last : detail::part_of_input<select_last> {
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     return in.rank() == 2 && in.varying_axis() != 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
   }
-  [[nodiscard]] static std::ptrdiff_t begin_of(const auto& tile, std::ptrdiff_t sample) noexcept {
-    return (tile.length(sample) - 1) * static_cast<std::ptrdiff_t>(tile.in.e1);
+  [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& team, std::ptrdiff_t sample) noexcept {
+    return (team.length(sample) - 1) * static_cast<std::ptrdiff_t>(team.in.e1);
   }
 };
 
@@ -27157,20 +28173,21 @@ namespace pergrad::inline v0_1 {
 struct pre_norm {};
 /// Option of `transformer_encoder_layer`: GELU instead of ReLU. PyTorch: `activation="gelu"`.
 struct gelu_activation {};
-/// Option of `transformer_encoder_layer`: `dropout_rate<std::ratio<1, 10>>`. Without it nothing is dropped. PyTorch:
+/// Option of `transformer_encoder_layer`: `dropout_rate<0.1>`. Without it nothing is dropped. PyTorch:
 /// `dropout=0.1`, which is PyTorch's default.
-template <class Probability>
+template <probability Probability>
 struct dropout_rate {};
 
 namespace detail {
 
 /// The end of a block's feed-forward part: y = x2 + dropout(W x + b), back to as many features as the block has, which
 /// only its second input knows. Parameters: weight `[features, hidden]`, bias.
-template <class Probability>
+template <probability Probability>
 struct feed_forward_end {
   static constexpr const char* name = "residual_linear";
   static constexpr bool on_tiles = true;
-  static constexpr bool drops = Probability::num != 0;
+  static constexpr bool on_device = true;
+  static constexpr bool drops = Probability.numerator != 0;
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/, shape second) noexcept {
     return {second.e0, second.e1};
@@ -27182,7 +28199,9 @@ struct feed_forward_end {
   [[nodiscard]] static constexpr block_list<2> blocks(shape in, shape second) noexcept {
     return {{{"weight", {second.e1, in.e1}}, {"bias", {second.e1}}}};
   }
-  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Probability::num, Probability::den}; }
+  [[nodiscard]] static constexpr auto settings() noexcept {
+    return std::array{Probability.numerator, Probability.denominator};
+  }
   [[nodiscard]] static constexpr std::size_t saved_count(shape /*in*/, shape second) noexcept {
     return drops ? second.size() : 0;
   }
@@ -27197,6 +28216,14 @@ struct feed_forward_end {
     return list_factors(outer_sum(in.e0, second.e1, delta, in.e1, {source::activation, 0, in.e1}),
                         elementwise_sum(in.e0, second.e1, delta));
   }
+  [[nodiscard]] static constexpr std::array<position_projection, 1> projections(shape in, shape second) noexcept {
+    return {position_projection{.positions = in.e0,
+                                .weights = {0, second.e1, in.e1},
+                                .x = {source::activation, 0, in.e1},
+                                .y = {source::output, 0, second.e1},
+                                .delta = {drops ? source::saved : source::backprop, 0, second.e1},
+                                .bias = second.e1 * in.e1}};
+  }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, shape second, const Initialiser& initialiser, std::uint64_t first,
                          std::span<Scalar> parameters) {
@@ -27204,56 +28231,56 @@ struct feed_forward_end {
     initialise_block(initialiser, fan, in.e1 * second.e1, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const auto hidden = static_cast<std::ptrdiff_t>(tile.in.e1);
-    const auto features = static_cast<std::ptrdiff_t>(tile.in2.e1);
-    multiply_positions(tile, tile.lengths, static_cast<std::ptrdiff_t>(tile.in.e0), {tile.x.first, tile.x.step, hidden},
-                       tile.transposed(0), tile.parameters + features * hidden, {tile.y.first, tile.y.step, features});
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t count = tile.length(b) * features;
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const auto hidden = static_cast<std::ptrdiff_t>(team.in.e1);
+    const auto features = static_cast<std::ptrdiff_t>(team.in2.e1);
+    if (!team.projected)
+      multiply_positions(team, lengths_of{team}, static_cast<std::ptrdiff_t>(team.in.e0),
+                         {team.x.first, team.x.step, hidden}, team.transposed(0, 0, features, hidden),
+                         team.parameters + features * hidden, {team.y.first, team.y.step, features});
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::ptrdiff_t count = team.length(b) * features;
+      auto* y = team.y(b);
+      const auto* x2 = team.x2(b);
       if constexpr (drops) {
-        dropout<Probability>::draw_mask(tile, b, static_cast<std::size_t>(count), tile.saved(b));
-        scale_by(tile.y(b), tile.saved(b), count);
-      }
-      on_host::add_to(tile.y(b), tile.x2(b), count);
-    }
-  }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto positions = static_cast<std::ptrdiff_t>(tile.in.e0);
-    const auto hidden = static_cast<std::ptrdiff_t>(tile.in.e1);
-    const auto features = static_cast<std::ptrdiff_t>(tile.in2.e1);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      if (tile.wants_dx2) std::copy_n(tile.dy(b), positions * features, tile.dx2(b));
-      if constexpr (drops) {
-        const std::ptrdiff_t count = tile.length(b) * features;
-        scale_by(tile.saved(b), tile.dy(b), count);
-        std::fill(tile.saved(b) + count, tile.saved(b) + positions * features, scalar{0});
+        auto* mask = team.saved(b);
+        dropout<Probability>::draw_mask(team, b, count, mask);
+        team.map(count, [&](const auto& at) { at.put(y, at(y) * at(mask) + at(x2)); });
+      } else {
+        team.map(count, [&](const auto& at) { at.put(y, at(y) + at(x2)); });
       }
     }
-    if (!tile.wants_dx) return;
-    const position_rows<const scalar> delta{drops ? tile.saved.first : tile.dy.first,
-                                            drops ? tile.saved.step : tile.dy.step, features};
-    multiply_positions(tile, tile.lengths, positions, delta, tile.parameters, nullptr,
-                       {tile.dx.first, tile.dx.step, hidden});
-    clear_beyond(tile.dx, tile.samples, tile.lengths, positions, hidden);
   }
-
- private:
-  template <class Scalar>
-  static void scale_by(Scalar* values, const Scalar* factors, std::ptrdiff_t count) {
-    on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t i, const auto& lanes) {
-      lanes.store(values + i, lanes.load(values + i) * lanes.load(factors + i));
-    });
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto positions = static_cast<std::ptrdiff_t>(team.in.e0);
+    const auto hidden = static_cast<std::ptrdiff_t>(team.in.e1);
+    const auto features = static_cast<std::ptrdiff_t>(team.in2.e1);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const auto* dy = team.dy(b);
+      if (team.wants_dx2) team.copy(positions * features, dy, team.dx2(b));
+      if constexpr (drops) {
+        const std::ptrdiff_t count = team.length(b) * features;
+        auto* delta = team.saved(b);
+        team.map(count, [&](const auto& at) { at.put(delta, at(delta) * at(dy)); });
+        team.fill(positions * features - count, delta + count, scalar{0});
+      }
+    }
+    if (!team.wants_dx || team.projected) return;
+    const position_rows<const scalar> delta{drops ? team.saved.first : team.dy.first,
+                                            drops ? team.saved.step : team.dy.step, features};
+    multiply_positions(team, lengths_of{team}, positions, delta, team.matrix(0, features, hidden), nullptr,
+                       {team.dx.first, team.dx.step, hidden});
+    clear_beyond(team, team.dx, lengths_of{team}, positions, hidden);
   }
 };
 
 /// What the options of a `transformer_encoder_layer` say, in any order.
 template <class... Options>
 struct transformer_options {
-  using rate = std::ratio<0>;
+  static constexpr probability rate = 0;
   static constexpr bool norm_first = false;
   static constexpr bool with_gelu = false;
 };
@@ -27265,9 +28292,9 @@ template <class... Rest>
 struct transformer_options<gelu_activation, Rest...> : transformer_options<Rest...> {
   static constexpr bool with_gelu = true;
 };
-template <std::intmax_t Numerator, std::intmax_t Denominator, class... Rest>
-struct transformer_options<dropout_rate<std::ratio<Numerator, Denominator>>, Rest...> : transformer_options<Rest...> {
-  using rate = typename std::ratio<Numerator, Denominator>::type;
+template <probability Probability, class... Rest>
+struct transformer_options<dropout_rate<Probability>, Rest...> : transformer_options<Rest...> {
+  static constexpr probability rate = Probability;
 };
 template <class Unknown, class... Rest>
 struct transformer_options<Unknown, Rest...> : transformer_options<Rest...> {
@@ -27276,8 +28303,8 @@ struct transformer_options<Unknown, Rest...> : transformer_options<Rest...> {
 
 template <std::size_t Heads, std::size_t FeedForward, class Options>
 struct transformer_block {
-  using rate = typename Options::rate;
-  static constexpr bool drops = rate::num != 0;
+  static constexpr probability rate = Options::rate;
+  static constexpr bool drops = rate.numerator != 0;
   using drop = std::conditional_t<drops, sequential<dropout<rate>>, sequential<>>;
   using attention =
       std::conditional_t<drops, multihead_attention<Heads, attention_dropout<rate>>, multihead_attention<Heads>>;
@@ -27311,7 +28338,7 @@ struct transformer_block<Heads, FeedForward, Options> {
 
 /// `transformer_encoder_layer<Heads, FeedForward, Options...>` on `{positions, features}`, of any length each; keeps
 /// the shape. Heads must divide the features; `FeedForward` is the width between the two linear layers. Options in any
-/// order: `pre_norm`, `gelu_activation`, `dropout_rate<std::ratio<1, 10>>`. PyTorch: `nn.TransformerEncoderLayer(
+/// order: `pre_norm`, `gelu_activation`, `dropout_rate<0.1>`. PyTorch: `nn.TransformerEncoderLayer(
 /// features, Heads, FeedForward, dropout, batch_first=True)`; parameters in its order: those of the attention, linear1,
 /// linear2, norm1, norm2.
 template <std::size_t Heads, std::size_t FeedForward, class... Options>
@@ -27403,29 +28430,32 @@ template <std::size_t Hidden, std::size_t Kinds, std::size_t Index, std::size_t 
 struct state_part {
   static constexpr const char* name = "state";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Index}; }
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Kinds * Hidden}; }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
     return in == shape{Total * Kinds * Hidden} ? mistake::none : mistake::rejects_input;
   }
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      for (std::size_t i = 0; i < Kinds * Hidden; ++i) tile.y(b)[i] = tile.x(b)[place_of(i)];
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      team.each(count, [&](std::ptrdiff_t i) { team.y(b)[i] = team.x(b)[place_of(i)]; });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      for (std::size_t i = 0; i < tile.in.size(); ++i) tile.dx(b)[i] = 0;
-      for (std::size_t i = 0; i < Kinds * Hidden; ++i) tile.dx(b)[place_of(i)] = tile.dy(b)[i];
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      team.fill(static_cast<std::ptrdiff_t>(team.in.size()), team.dx(b), 0);
+      team.each(count, [&](std::ptrdiff_t i) { team.dx(b)[place_of(i)] = team.dy(b)[i]; });
     }
   }
 
  private:
-  [[nodiscard]] static constexpr std::size_t place_of(std::size_t i) noexcept {
-    return (i / Hidden * Total + Index) * Hidden + i % Hidden;
+  static constexpr auto count = static_cast<std::ptrdiff_t>(Kinds * Hidden);
+  [[nodiscard]] PERGRAD_HD static constexpr std::ptrdiff_t place_of(std::ptrdiff_t i) noexcept {
+    constexpr auto hidden = static_cast<std::ptrdiff_t>(Hidden);
+    return (i / hidden * static_cast<std::ptrdiff_t>(Total) + static_cast<std::ptrdiff_t>(Index)) * hidden + i % hidden;
   }
 };
 
@@ -27511,6 +28541,8 @@ struct binary_cross_entropy_with_logits {
     }
     return true;
   }
+  /// The least and the largest target, for messages.
+  [[nodiscard]] static constexpr std::array<int, 2> target_limits(shape /*output*/) noexcept { return {0, 1}; }
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
                                        std::span<Scalar> dy) noexcept {
@@ -27555,6 +28587,10 @@ struct cross_entropy {
       if (target < 0 || static_cast<std::size_t>(target) >= output.size()) return false;
     }
     return true;
+  }
+  /// The least and the largest target, for messages.
+  [[nodiscard]] static constexpr std::array<std::int32_t, 2> target_limits(shape output) noexcept {
+    return {0, static_cast<std::int32_t>(output.size()) - 1};
   }
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
@@ -27641,6 +28677,36 @@ struct mean_squared_error {
     return sum / count;
   }
 };
+
+}  // namespace pergrad::inline v0_1
+// pergrad/losses/not_offered.hpp - names of PyTorch's losses that are not here: a batch with one says what to take
+//
+// They stand in a namespace of their own: a loss of the same name hides its stand-in.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+struct loss_not_offered {};
+}  // namespace detail
+
+namespace not_offered {
+
+// clang-format off
+struct cross_entropy_loss : detail::loss_not_offered {};
+struct nll_loss : detail::loss_not_offered {};
+struct mse_loss : detail::loss_not_offered {};
+struct l1_loss : detail::loss_not_offered {};
+struct smooth_l1_loss : detail::loss_not_offered {};
+struct binary_cross_entropy : detail::loss_not_offered {};
+struct bce_loss : detail::loss_not_offered {};
+struct bce_with_logits_loss : detail::loss_not_offered {};
+struct kl_div_loss : detail::loss_not_offered {};
+struct hinge_loss : detail::loss_not_offered {};
+struct ctc_loss : detail::loss_not_offered {};
+// clang-format on
+
+}  // namespace not_offered
+using namespace not_offered;  // NOLINT(google-build-using-namespace)
 
 }  // namespace pergrad::inline v0_1
 // pergrad/privacy/accounting/calibrate.hpp - the noise, or the number of steps, that keeps to a target (epsilon,
@@ -27748,110 +28814,164 @@ namespace detail {
 }
 
 }  // namespace pergrad::inline v0_1
-// pergrad/train/classifier.hpp - accuracy and loss of a classifier on public data
+// pergrad/train/check_records.hpp - what the owner of a data set should look at before training on it
+//
+// A private trainer cannot tell: what it said of the records would be a release of them. It trains on records of NaN,
+// or on none, without a word. Everything here is a private value.
 
-// pergrad/train/predict.hpp - records that the caller says are public, and a network's outputs for them
+#include <map>
+#include <numeric>
 
-namespace pergrad::inline v0_1 {
+namespace pergrad::inline v0_1::unprotected {
 
-/// Records that anybody may know, such as a test set: what is computed from them is no private value. That they are is
-/// a promise of whoever writes this; training records are not. Holds a view: a `dataset`, or the inputs of records in
-/// one contiguous array.
-template <class View>
-class public_records {
- public:
-  template <class Records>
-  explicit constexpr public_records(const Records& records) : view_{records} {}
-  [[nodiscard]] constexpr const View& view() const noexcept { return view_; }
+/// What `check` found. Counts are of records unless they say otherwise; record numbers are those of the first one.
+struct records_report {
+  std::size_t records = 0;
+  std::size_t with_nan = 0;  ///< a NaN among the inputs that are there
+  std::size_t with_infinity = 0;
+  std::size_t first_not_finite = 0;  ///< of either; meaningless if both are 0
+  std::size_t targets_not_finite = 0;
+  std::vector<std::size_t> constant_columns;  ///< places in a record that have the same value in all of them
+  std::size_t duplicates = 0;                 ///< inputs and targets are those of an earlier record
+  std::size_t same_inputs_other_targets = 0;  ///< inputs are those of an earlier record, targets are not
+  std::map<double, std::size_t> labels;       ///< of one target a record: how many have each value, for up to 1000
+  bool more_labels = false;                   ///< there are more than 1000
+  std::size_t shortest = 0;                   ///< lengths; all the same where they do not vary
+  std::size_t longest = 0;
+  double mean_length = 0;
+  double smallest = std::numeric_limits<double>::infinity();  ///< finite input value
+  double largest = -std::numeric_limits<double>::infinity();
 
- private:
-  View view_;
-};
-template <class Value, class Target>
-public_records(const dataset<Value, Target>&) -> public_records<dataset<Value, Target>>;
-template <detail::array Inputs>
-public_records(const Inputs& inputs)
-    -> public_records<std::span<std::remove_reference_t<decltype(*std::data(inputs))>>>;
-
-namespace detail {
-
-/// Asks nothing of the outputs.
-struct no_loss {
-  template <class Scalar>
-  using target = std::uint8_t;
-  [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
-  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.size() > 0; }
-  [[nodiscard]] static constexpr bool valid(shape /*output*/, std::span<const std::uint8_t> /*targets*/) noexcept {
-    return true;
+  /// Nothing that most people would want to mend: records, numbers that are finite, no duplicate, no constant column.
+  [[nodiscard]] bool clean() const noexcept {
+    return records != 0 && with_nan == 0 && with_infinity == 0 && targets_not_finite == 0 && duplicates == 0 &&
+           same_inputs_other_targets == 0 && constant_columns.empty();
   }
-  template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> /*y*/, std::span<const std::uint8_t> /*targets*/,
-                                       std::span<Scalar> dy) noexcept {
-    std::fill(dy.begin(), dy.end(), Scalar{0});
-    return 0;
-  }
-};
-
-/// f(gradients of some records, number of the first, how many), until all records had their turn.
-template <class Loss, class Executor, class Network, class Records, class Function>
-void in_chunks(const Executor& executor, const Network& network, const Records& records, const Function& f) {
-  constexpr std::size_t chunk = 1024;
-  tape<Network> tape{executor, max_batch{std::min(chunk, std::max<std::size_t>(1, records.size()))}};
-  std::vector<std::uint32_t> ids;
-  for (std::size_t first = 0; first < records.size(); first += chunk) {
-    ids.clear();
-    for (std::size_t i = first; i < std::min(first + chunk, records.size()); ++i) {
-      ids.push_back(static_cast<std::uint32_t>(i));
+  /// A few lines for people.
+  [[nodiscard]] std::string text() const {
+    std::string lines = std::to_string(records) + " records\n";
+    if (records == 0) return lines;
+    const auto line = [&](std::size_t count, const char* what) {
+      if (count != 0) lines += std::to_string(count) + what + "\n";
+    };
+    line(with_nan, " have a NaN among their inputs");
+    line(with_infinity, " have an infinity among their inputs");
+    if (with_nan + with_infinity != 0)
+      lines += "the first of them is record " + std::to_string(first_not_finite) + "\n";
+    line(targets_not_finite, " have a target that is not finite");
+    line(duplicates, " are duplicates of an earlier one");
+    line(same_inputs_other_targets, " have the inputs of an earlier one, and other targets");
+    if (smallest <= largest) {
+      lines += "input values from " + std::to_string(smallest) + " to " + std::to_string(largest) + "\n";
     }
-    const batch<Network, Loss> samples{records, ids};
-    f(per_sample_gradients(network, Loss{}, samples, tape), first, ids.size());
+    if (!constant_columns.empty()) {
+      lines += std::to_string(constant_columns.size()) + " input columns are constant: ";
+      for (std::size_t i = 0; i < std::min<std::size_t>(10, constant_columns.size()); ++i) {
+        lines += (i == 0 ? "" : ", ") + std::to_string(constant_columns[i]);
+      }
+      lines += constant_columns.size() > 10 ? ", ...\n" : "\n";
+    }
+    if (shortest != longest) {
+      lines += "lengths from " + std::to_string(shortest) + " to " + std::to_string(longest) + ", on average " +
+               std::to_string(mean_length) + "\n";
+    }
+    if (more_labels) lines += "more than 1000 different targets\n";
+    for (const auto& [label, count] : labels) {
+      if (labels.size() > 100) break;
+      char number[32];
+      std::snprintf(number, sizeof number, "%.6g", label);
+      lines += std::string{"target "} + number + ": " + std::to_string(count) + "\n";
+    }
+    return lines;
   }
-}
+};
 
-}  // namespace detail
+/// Looks at every record, for the data's owner: each number of the result is a private value. Of samples with lengths
+/// of their own, what lies beyond a length is not looked at; columns are those that all samples have. Takes the time of
+/// sorting the records.
+template <class Value, class Target>
+[[nodiscard]] records_report check(const dataset<Value, Target>& records) {
+  records_report found;
+  const shape input = records.input_shape();
+  const std::size_t width = input.size() / std::max<std::size_t>(1, input.e0);  // values a position
+  const bool varies = input.varying_axis() != 0;
+  const auto values_of = [&](std::size_t record) { return varies ? records.length(record) * width : input.size(); };
+  const auto finite = [](auto value) {
+    if constexpr (std::is_floating_point_v<decltype(value)>) return std::isfinite(value);
+    return true;
+  };
+  found.records = records.size();
+  if (found.records == 0) return found;
+  found.shortest = std::numeric_limits<std::size_t>::max();
+  std::vector<bool> varying(input.size());
+  std::size_t columns = input.size();
+  std::size_t positions = 0;
+  for (std::size_t record = 0; record < found.records; ++record) {
+    const Value* values = records.input(record);
+    const std::size_t count = values_of(record);
+    bool has_nan = false;
+    bool has_infinity = false;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (finite(values[i])) {
+        found.smallest = std::min(found.smallest, static_cast<double>(values[i]));
+        found.largest = std::max(found.largest, static_cast<double>(values[i]));
+      } else if (std::isnan(static_cast<double>(values[i]))) {
+        has_nan = true;
+      } else {
+        has_infinity = true;
+      }
+      if (record != 0 && values[i] != records.input(0)[i]) varying[i] = true;
+    }
+    columns = std::min(columns, count);
+    if ((has_nan || has_infinity) && found.with_nan + found.with_infinity == 0) found.first_not_finite = record;
+    found.with_nan += has_nan ? 1U : 0U;
+    found.with_infinity += has_infinity ? 1U : 0U;
+    const std::size_t length = records.length(record);
+    found.shortest = std::min(found.shortest, length);
+    found.longest = std::max(found.longest, length);
+    positions += length;
+    if constexpr (std::is_arithmetic_v<Target>) {
+      const auto targets = records.targets(record);
+      const bool all_finite = std::all_of(targets.begin(), targets.end(), finite);
+      found.targets_not_finite += all_finite ? 0U : 1U;
+      if (targets.size() == 1 && all_finite && !found.more_labels) {
+        ++found.labels[static_cast<double>(targets[0])];
+        if (found.labels.size() > 1000) {
+          found.labels.clear();
+          found.more_labels = true;
+        }
+      }
+    }
+  }
+  found.mean_length = static_cast<double>(positions) / static_cast<double>(found.records);
+  for (std::size_t i = 0; i < columns && found.records > 1; ++i) {
+    if (!varying[i]) found.constant_columns.push_back(i);
+  }
 
-namespace unprotected {
-
-/// The same for records of any kind: outputs for training records are private values.
-template <executor Executor, class Network>
-requires(!pergrad::detail::is_explained<Network>)
-    [[nodiscard]] std::vector<typename Network::scalar> predict(const Executor& executor, const Network& network,
-                                                                std::span<const typename Network::input_value> inputs,
-                                                                std::span<const std::uint32_t> lengths = {}) {
-  using value = typename Network::input_value;
-  constexpr std::size_t width = Network::output_shape.size();
-  const std::vector<std::uint8_t> no_targets(inputs.size() / Network::input_shape.size());
-  const dataset<value, std::uint8_t> records{inputs, no_targets, Network::input_shape, 1, lengths};
-  std::vector<typename Network::scalar> found(records.size() * width);
-  pergrad::detail::in_chunks<pergrad::detail::no_loss>(
-      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
-        const auto here = std::span{found}.subspan(first * width, count * width);
-        unprotected::evaluate_into(executor, here, outputs(gradients));
-      });
+  // Equal records lie side by side once they are sorted by their bytes, the earliest first.
+  std::vector<std::size_t> order(found.records);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto compare_inputs = [&](std::size_t a, std::size_t b) {
+    if (values_of(a) != values_of(b)) return values_of(a) < values_of(b) ? -1 : 1;
+    return std::memcmp(records.input(a), records.input(b), values_of(a) * sizeof(Value));
+  };
+  const auto compare_targets = [&](std::size_t a, std::size_t b) {
+    return std::memcmp(records.targets(a).data(), records.targets(b).data(), records.targets(a).size_bytes());
+  };
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const int inputs = compare_inputs(a, b);
+    const int targets = inputs != 0 ? 0 : compare_targets(a, b);
+    return inputs != 0 ? inputs < 0 : targets != 0 ? targets < 0 : a < b;
+  });
+  for (std::size_t i = 1; i < found.records; ++i) {
+    if (compare_inputs(order[i - 1], order[i]) != 0) continue;
+    ++(compare_targets(order[i - 1], order[i]) == 0 ? found.duplicates : found.same_inputs_other_targets);
+  }
   return found;
 }
 
-}  // namespace unprotected
-
-/// Outputs `[records][output shape]` of a network in evaluation, for any number of records that are public and lie one
-/// after the other in an array of inputs; `lengths`: one a record where they vary. Allocates. Throws
-/// std::invalid_argument or std::out_of_range as `dataset` does.
-template <executor Executor, class Network, class Inputs>
-requires(!detail::is_explained<Network>)
-    [[nodiscard]] std::vector<typename Network::scalar> predict(const Executor& executor, const Network& network,
-                                                                const public_records<Inputs>& inputs,
-                                                                std::span<const std::uint32_t> lengths = {}) {
-  return unprotected::predict(executor, network, inputs.view(), lengths);
-}
-/// Of inputs that nobody says are public, and of a network that is explained to be wrong.
-template <executor Executor, class Network, class Inputs>
-[[nodiscard]] std::vector<float> predict(const Executor& /*executor*/, const Network& /*network*/,
-                                         const Inputs& /*inputs*/, std::span<const std::uint32_t> /*lengths*/ = {}) {
-  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Inputs>{});
-  return {};
-}
-
-}  // namespace pergrad::inline v0_1
+}  // namespace pergrad::inline v0_1::unprotected
+// pergrad/train/classifier.hpp - accuracy and loss of a classifier on public data
 
 namespace pergrad::inline v0_1 {
 
@@ -27907,6 +29027,20 @@ template <executor Executor, class Network, class Records>
 [[nodiscard]] classifier_result evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
                                                     const Records& /*records*/) {
   if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
+  return {};
+}
+/// Of other targets than classes, and without an executor.
+template <executor Executor, class Network, class Value, class Target>
+requires(!detail::is_explained<Network> && !std::is_same_v<Target, std::int32_t>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
+                        const public_records<dataset<Value, Target>>& /*records*/) {
+  static_cast<void>(error::records_of_another_type<dataset<Value, std::int32_t>, dataset<Value, Target>>{});
+  return {};
+}
+template <class First, class... Rest>
+requires(!executor<First>) [[nodiscard]] classifier_result
+    evaluate_classifier(const First& /*first*/, const Rest&... /*rest*/) {
+  static_cast<void>(error::needs_an_executor<error::function::evaluate_classifier, First>{});
   return {};
 }
 
@@ -27973,6 +29107,7 @@ inline constexpr std::string_view version = "0.1.0";
 // block, in an order that a test chooses. So every kernel runs under the sanitizers, and one that forgets a barrier
 // gives other bits in another order. Rules:
 //   - between phases, code must be uniform: it runs once here and in every thread there
+//   - `block.warps([&](const auto& warp) { ... })` makes each warp a block of its own for a while
 //   - two threads may touch the same element in one phase only if both read it; likewise two blocks in one launch
 //   - no atomics; sums go through `sum`, whose order of additions is the same on both sides, or through a chain of one
 //     thread
@@ -28061,7 +29196,11 @@ void launch(Device& device, const Kernel& kernel) {
 }
 
 /// In which order the host emulates the threads of a phase and the blocks of a launch.
-enum class emulation_order { forward, reversed, shuffled };
+enum class emulation_order : std::uint32_t { forward, reversed, shuffled };
+/// One of the shuffled orders; number 0 is `shuffled`.
+[[nodiscard]] constexpr emulation_order shuffled_order(std::uint32_t seed) noexcept {
+  return static_cast<emulation_order>(static_cast<std::uint32_t>(emulation_order::shuffled) + seed);
+}
 
 namespace emulation {
 
@@ -28079,8 +29218,9 @@ void for_each_in_order(emulation_order order, int count, std::uint32_t salt, Fun
       // i -> a i + b modulo a power of two is a permutation if a is odd; numbers beyond `count` are skipped.
       std::uint32_t size = 1;
       while (size < static_cast<std::uint32_t>(count)) size *= 2;
-      const std::uint32_t factor = (2654435761U * (salt + 1)) | 1U;
-      const std::uint32_t start = 40503U * salt + 11U;
+      const std::uint32_t seed = salt + 0x9e3779b9U * (static_cast<std::uint32_t>(order) - 2);
+      const std::uint32_t factor = (2654435761U * (seed + 1)) | 1U;
+      const std::uint32_t start = 40503U * seed + 11U;
       for (std::uint32_t i = 0; i < size; ++i) {
         const std::uint32_t at = (i * factor + start) & (size - 1);
         if (at < static_cast<std::uint32_t>(count)) f(static_cast<int>(at));
@@ -28095,6 +29235,7 @@ void for_each_in_order(emulation_order order, int count, std::uint32_t salt, Fun
 template <int Threads>
 class emulated_block {
  public:
+  static constexpr int threads = Threads;
   /// One value a thread. Begins as NaN, so that a read before the first write shows.
   template <class Value>
   class local {
@@ -28127,24 +29268,43 @@ class emulated_block {
     ++phase_;
     f();
   }
+  /// f(warp) for every warp of the block, each of which is a block of its own; then a barrier.
+  template <class Function>
+  void warps(Function&& f) const {
+    emulation::for_each_in_order(order_, Threads / warp_size, static_cast<std::uint32_t>(phase_++), [&](int warp) {
+      f(emulated_block<warp_size>{warp, order_, nullptr});
+    });
+  }
   /// The sum of all threads' values: pairs 16, 8, 4, 2, 1 apart within a warp, then warp after warp.
   template <class Value>
   [[nodiscard]] Value sum(const local<Value>& own,
                           Value (&partial)[static_cast<std::size_t>(Threads / warp_size)]) const noexcept {
+    return fold(own, partial, [](Value a, Value b) { return a + b; });
+  }
+  /// Their largest, in the same way.
+  template <class Value>
+  [[nodiscard]] Value largest(const local<Value>& own,
+                              Value (&partial)[static_cast<std::size_t>(Threads / warp_size)]) const noexcept {
+    return fold(own, partial, [](Value a, Value b) { return larger_of(a, b); });
+  }
+
+ private:
+  template <class Value, class Function>
+  [[nodiscard]] Value fold(const local<Value>& own, Value (&partial)[static_cast<std::size_t>(Threads / warp_size)],
+                           const Function& f) const noexcept {
     for (int warp = 0; warp < Threads / warp_size; ++warp) {
       Value values[warp_size];
       for (int lane = 0; lane < warp_size; ++lane) values[lane] = own[warp * warp_size + lane];
       for (int apart = warp_size / 2; apart > 0; apart /= 2) {
-        for (int lane = 0; lane < apart; ++lane) values[lane] = values[lane] + values[lane + apart];
+        for (int lane = 0; lane < apart; ++lane) values[lane] = f(values[lane], values[lane + apart]);
       }
       partial[warp] = values[0];
     }
     Value total = partial[0];
-    for (int warp = 1; warp < Threads / warp_size; ++warp) total = total + partial[warp];
+    for (int warp = 1; warp < Threads / warp_size; ++warp) total = f(total, partial[warp]);
     return total;
   }
 
- private:
   int index_;
   emulation_order order_;
   void* shared_;
@@ -28376,10 +29536,49 @@ static_assert(device<emulated_device>);
 
 namespace pergrad::inline v0_1::on_device {
 
+/// f(f(a, b), ...) of a warp's values.
+template <class Value, class Function>
+[[nodiscard]] __device__ inline Value fold_of_warp(Value value, const Function& f) noexcept {
+  PERGRAD_ROLLED
+  for (int apart = warp_size / 2; apart > 0; apart /= 2) value = f(value, __shfl_xor_sync(0xffffffffU, value, apart));
+  return value;
+}
+
+/// A warp of a block, as a block of its own.
+class device_warp {
+ public:
+  static constexpr int threads = warp_size;
+  template <class Value>
+  class local {
+   public:
+    [[nodiscard]] __device__ Value& operator[](int /*thread*/) noexcept { return value_; }
+    [[nodiscard]] __device__ const Value& operator[](int /*thread*/) const noexcept { return value_; }
+
+   private:
+    Value value_;
+  };
+
+  [[nodiscard]] __device__ int index() const noexcept { return static_cast<int>(threadIdx.x) / warp_size; }
+  template <class Function>
+  __device__ void each(Function&& f) const {
+    f(static_cast<int>(threadIdx.x) % warp_size);
+    __syncwarp();
+  }
+  template <class Value>
+  [[nodiscard]] __device__ Value sum(const local<Value>& own, Value (&/*partial*/)[1]) const noexcept {
+    return fold_of_warp(own[0], [](Value a, Value b) { return a + b; });
+  }
+  template <class Value>
+  [[nodiscard]] __device__ Value largest(const local<Value>& own, Value (&/*partial*/)[1]) const noexcept {
+    return fold_of_warp(own[0], [](Value a, Value b) { return larger_of(a, b); });
+  }
+};
+
 /// The `Block` that kernels get on the device; emulated_block (kernel.hpp) is its twin on the host.
 template <int Threads>
 class device_block {
  public:
+  static constexpr int threads = Threads;
   /// One value a thread: a register.
   template <class Value>
   class local {
@@ -28408,15 +29607,30 @@ class device_block {
     if (threadIdx.x == 0) f();
     __syncthreads();
   }
+  template <class Function>
+  __device__ void warps(Function&& f) const {
+    f(device_warp{});
+    __syncthreads();
+  }
   template <class Value>
   [[nodiscard]] __device__ Value sum(const local<Value>& own, Value (&partial)[Threads / warp_size]) const noexcept {
-    Value value = own[0];
-    PERGRAD_ROLLED
-    for (int apart = warp_size / 2; apart > 0; apart /= 2) value = value + __shfl_xor_sync(0xffffffffU, value, apart);
+    return fold(own, partial, [](Value a, Value b) { return a + b; });
+  }
+  template <class Value>
+  [[nodiscard]] __device__ Value largest(const local<Value>& own,
+                                         Value (&partial)[Threads / warp_size]) const noexcept {
+    return fold(own, partial, [](Value a, Value b) { return larger_of(a, b); });
+  }
+
+ private:
+  template <class Value, class Function>
+  [[nodiscard]] __device__ Value fold(const local<Value>& own, Value (&partial)[Threads / warp_size],
+                                      const Function& f) const noexcept {
+    const Value value = fold_of_warp(own[0], f);
     if (threadIdx.x % warp_size == 0) partial[threadIdx.x / warp_size] = value;
     __syncthreads();
     Value total = partial[0];
-    for (int warp = 1; warp < Threads / warp_size; ++warp) total = total + partial[warp];
+    for (int warp = 1; warp < Threads / warp_size; ++warp) total = f(total, partial[warp]);
     __syncthreads();  // the caller may write to `partial` now
     return total;
   }
@@ -28515,6 +29729,8 @@ struct outer_leaf {
   int squares = 0;     ///< layered: of the first partial square among a sample's
   int square_count = 0;
   norm_method method = norm_method::instantiate;
+  int first = 1;  ///< 0: the block is used before, at the leaf that begins its chain
+  int next = 0;   ///< the block is used again, at the leaf that comes so many after this one; 0: it is not
   [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return view.size(); }
 };
 
@@ -28532,7 +29748,34 @@ struct elementwise_leaf {
   int other_step[axes] = {0, 0, 0};
   int other_stride = 1;
   int parameters = 0;
-  int kept = 0;  ///< of the first element among a sample's kept gradients: these are always kept
+  int kept = 0;   ///< of the first element among a sample's kept gradients: these are always kept
+  int first = 1;  ///< as of an outer leaf
+  int next = 0;
+  [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return count; }
+};
+
+/// G_b[id] = sum over the positions that hold id of delta: rows.hpp.
+struct row_leaf {
+  int node = 0;
+  int layer = 0;
+  int vocabulary = 1;
+  int width = 1;  ///< of a row
+  int positions = 1;
+  int lengths = -1;  ///< of the ids: as of a node
+  int ids = 0;       ///< places
+  int delta = 0;
+  int delta_step = 0;  ///< from position to position; 0: one delta for all of them
+  int delta_stride = 1;
+  int skipped = -1;  ///< an id whose row has no gradient, if any
+  int parameters = 0;
+  int first = 1;  ///< as of an outer leaf
+  int next = 0;
+  // Of the first use:
+  int all_positions = 0;  ///< of all uses
+  int links = 0;          ///< place: one a position
+  int buckets = 1;        ///< of rows: a thread of a sum owns a column of one of them
+  /// Elements of work: buckets, columns.
+  [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return buckets * width; }
 };
 
 /// Window number o of an axis sees first[o] .. last[o] - 1; input i is seen by windows seen_first[i] .. seen_last[i] -
@@ -28560,8 +29803,13 @@ struct op_row {
   int dx2 = 0;
   int dy = 0;
   int saved = 0;
-  int scratch = 0;  ///< general: dx, where it must be added to what is there
+  int written_dx = 0;  ///< general, tiled: where the layer writes dx: a place of its own if that is added to `dx`
+  int written_dx2 = 0;
+  int scratch = 0;       ///< tiled: what is the layer's for the time of its forward
+  int back_scratch = 0;  ///< and of its backward
+  int scratch_size = 0;
   int in_size = 0;
+  int in2_size = 0;
   int out_size = 0;
   int saved_size = 0;
   int backward = 0;
@@ -28571,15 +29819,42 @@ struct op_row {
   int accumulate = 0;  ///< dx has something in it already
   int accumulate2 = 0;
   int parameters = 0;
-  int weights = 0;                      ///< parameters of the layer
-  int bias = -1;                        ///< affine: of the first bias among the parameters, negative without
-  affine_view view;                     ///< affine
-  window_axis windows[axes];            ///< pooling
-  int channels = 0;                     ///< pooling
-  int divisors = 0;                     ///< pooling: of the first divisor among the scalars of the tables
-  shape in_shape;                       ///< general
+  int weights = 0;            ///< parameters of the layer
+  int bias = -1;              ///< affine: of the first bias among the parameters, negative without
+  int adjoint = 0;            ///< affine: y is the view's x, and x its y
+  affine_view view;           ///< affine
+  window_axis windows[axes];  ///< pooling
+  int channels = 0;           ///< pooling
+  int divisors = 0;           ///< pooling: of the first divisor among the scalars of the tables
+  int wants_factors = 0;      ///< the layer's parameters are trained
+  int projected = 0;          ///< tiled: its projections are products of the whole batch
+  int projected_inputs = 0;   ///< bits: those whose gradients are such products
+  shape in_shape;
+  shape in2_shape;
+  shape out_shape;
+  // Of samples with lengths of their own: offsets into the table of integers, which has there, for each length that the
+  // network's input may have, how many positions of the value are there; negative: all of them.
+  int in_lengths = -1;
+  int in2_lengths = -1;
+  int out_lengths = -1;
   int first_outer = 0, last_outer = 0;  ///< leaves of the node
   int first_elementwise = 0, last_elementwise = 0;
+  int first_rows = 0, last_rows = 0;
+};
+
+/// A product over all positions of a layer on tiles, which runs for the whole batch: `gradients/factors.hpp`.
+struct projection_row {
+  int node = 0;
+  bool reads_input = true;  ///< before the layer, its gradient behind the layer's backward
+  affine_view view;
+  int x = 0;  ///< places
+  int y = 0;
+  int dx = 0;
+  int dy = 0;
+  int weights = 0;
+  int bias = -1;
+  bool wants_gradient = true;
+  int accumulate = 0;
 };
 
 /// Sizes and the tables' places on the device.
@@ -28588,10 +29863,12 @@ struct table_view {
   const op_row* ops = nullptr;
   const outer_leaf* outer = nullptr;
   const elementwise_leaf* elementwise = nullptr;
+  const row_leaf* rows = nullptr;
   const int* integers = nullptr;
   const Scalar* scalars = nullptr;
   int outer_count = 0;
   int elementwise_count = 0;
+  int row_count = 0;
   int layers = 0;           ///< with parameters
   int parameter_count = 0;  ///< trained
 };
@@ -28612,11 +29889,15 @@ struct network_facts : network_sizes {
   std::span<const op_row> ops;
   std::span<const outer_leaf> outer;
   std::span<const elementwise_leaf> elementwise;
-  std::span<const std::size_t> groups;  ///< clipping group of each layer with parameters
+  std::span<const row_leaf> rows;
+  std::span<const projection_row> projections;  ///< layered, node after node
+  std::span<const std::size_t> groups;          ///< clipping group of each layer with parameters
   bool layered = false;
   std::size_t parameters = 0;  ///< trained
   std::size_t frozen = 0;
   std::size_t input_size = 0;
+  std::size_t input_positions = 0;  ///< of samples with lengths of their own; 0: all are whole
+  bool draws = false;               ///< layers may ask for random bits
   std::size_t output_size = 0;
 
   [[nodiscard]] constexpr std::size_t layers() const noexcept { return groups.size(); }
@@ -28630,6 +29911,7 @@ struct step_state {
   std::uint32_t last = 1;      ///< it ends here: noise and update
   std::uint32_t unused = 0;
   std::uint64_t noise_step = 0;  ///< of the generator
+  std::uint64_t layer_step = 0;  ///< the same, of the bits inside layers
   double rate = 0;               ///< Adam: rate / (1 - beta1^t); else the learning rate
   double correction = 1;         ///< Adam: 1 / sqrt(1 - beta2^t)
 };
@@ -29252,11 +30534,15 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   return rows >= 128 && columns >= 512 ? gemm_way::large : gemm_way::square;
 }
 
-/// The plan for a product of a node, and of a leaf.
-[[nodiscard]] constexpr gemm_way way_of(gemm_product product, const op_row& row) noexcept {
-  return choose_gemm(product, row.view, (product == gemm_product::forward ? row.in : row.dx) >= 0);
+/// The product of an affine node's way forward, and of its way back: those of an adjoint change places.
+[[nodiscard]] constexpr gemm_product product_of(const op_row& row, bool back) noexcept {
+  return back == (row.adjoint != 0) ? gemm_product::forward : gemm_product::adjoint;
 }
-[[nodiscard]] constexpr gemm_way way_of(gemm_product product, const outer_leaf& leaf) noexcept {
+/// The plan for a product of a node, and of a leaf.
+[[nodiscard]] constexpr gemm_way way_of(const op_row& row, bool back) noexcept {
+  return choose_gemm(product_of(row, back), row.view, back || row.in >= 0);
+}
+[[nodiscard]] constexpr gemm_way way_of(const outer_leaf& leaf, gemm_product product) noexcept {
   return choose_gemm(product, leaf.view, false);
 }
 
@@ -29749,8 +31035,8 @@ static_assert(device<cuda_device>);
 // pergrad/cuda/run/describe.hpp - a network as a table of what a device does with it: who forms which product, how
 // norms are found, and what memory that takes
 
-// pergrad/cuda/plan/build.hpp - from a network's plan to a device's tables: how it is cut into launches, how each
-// block's norm is found, where values lie
+// pergrad/cuda/plan/build.hpp - from a network's plan to a device's tables: how it is cut into launches, what nodes do,
+// where values lie
 
 // pergrad/cuda/kernels/functions.hpp - which layers run on a device, and the list of their functions that a kernel is
 // made with
@@ -29813,30 +31099,12 @@ struct function_of {
   using type = typename decltype(choose())::type;
 };
 
-enum class refusal { none, no_device_code, not_yet };
-
 /// May a layer be part of a network on a device?
 template <class Layer>
-[[nodiscard]] constexpr refusal refusal_of(shape in) {
-  if constexpr (detail::is_tiled<Layer> || detail::has_two_inputs<Layer>) {
-    return detail::is_branch_sum<Layer> ? refusal::none : refusal::not_yet;
-  } else if constexpr (requires { requires Layer::is_transpose; }) {
-    return refusal::not_yet;
-  } else if constexpr (detail::has_affine<Layer>) {
-    return Layer::affine(in).adjoint ? refusal::not_yet : refusal::none;
-  } else if constexpr (detail::is_reshape<Layer>) {
-    return refusal::none;
-  } else {
-    return marked_for_devices<typename function_of<Layer>::type> ? refusal::none : refusal::no_device_code;
-  }
+[[nodiscard]] constexpr bool runs_on_devices() {
+  return detail::has_affine<Layer> || detail::is_reshape<Layer> || detail::is_branch_sum<Layer> ||
+         marked_for_devices<typename function_of<Layer>::type>;
 }
-/// The same for a node: tied blocks, ids and samples of varying length are not on devices yet either.
-template <class Structure, std::size_t Index>
-inline constexpr refusal refusal_of_node = [] {
-  constexpr shape in = Structure::shapes[Structure::inputs[Index]];
-  constexpr bool plain = Structure::owners[Index] == Index && in.ids == 0 && in.varying_axis() == 0;
-  return plain ? refusal_of<typename Structure::template layer_at<Index>>(in) : refusal::not_yet;
-}();
 
 /// What to say of a network that does not run on a device, as a class whose body says so; `char` if it does.
 template <class Network>
@@ -29844,16 +31112,14 @@ struct explanation_of {
   using structure = typename Network::structure;
   static constexpr std::size_t first = [] {
     std::size_t found = structure::size;
-    pergrad::detail::for_each_index<structure::size>([&](auto i) {
-      if (found == structure::size && refusal_of_node<structure, i> != refusal::none) found = i;
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if (!runs_on_devices<Layer>() && i < found) found = i;
     });
     return found;
   }();
   static constexpr auto choose() {
     if constexpr (first == structure::size) {
       return std::type_identity<char>{};
-    } else if constexpr (refusal_of_node<structure, first> == refusal::not_yet) {
-      return std::type_identity<error::layer_is_not_on_devices_yet<typename structure::template layer_at<first>>>{};
     } else {
       return std::type_identity<error::layer_has_no_device_code<typename structure::template layer_at<first>>>{};
     }
@@ -29876,6 +31142,14 @@ struct needs_functions_marked_pergrad_hd {
   template <class Value>
   [[nodiscard]] __device__ static Value derivative(Value x, Value y) {
     return Function::derivative(x, y);
+  }
+  template <class Team>
+  __device__ static void forward(const Team& team) {
+    Function::forward(team);
+  }
+  template <class Team>
+  __device__ static void backward(const Team& team) {
+    Function::backward(team);
   }
   template <class... Views>
   __device__ static void forward(const shape& in, Views... views) {
@@ -29950,29 +31224,10 @@ using functions_of = typename shared_list<typename functions_of_structure<Struct
 
 }  // namespace on_device
 }  // namespace pergrad::inline v0_1
+// pergrad/cuda/plan/leaves.hpp - the factor leaves of a network on a device: a row for each use of each block of
+// parameters, and how the block's norm is found
 
 namespace pergrad::inline v0_1::on_device {
-
-/// `fused`: one block takes a sample through everything, one launch. `layered`: products of affine layers run over the
-/// whole physical batch, each in a launch of its own; what lies between them goes sample by sample.
-enum class plan_kind { fused, layered };
-
-/// Multiply-adds of one sample's forward pass.
-template <class Network>
-inline constexpr std::size_t forward_work = [] {
-  std::size_t work = 0;
-  for (const pergrad::detail::plan_node& node : pergrad::detail::network_plan<typename Network::structure>::nodes) {
-    if (node.kind == node_kind::affine) work += node.map.weight_count() * node.map.positions();
-  }
-  return work;
-}();
-/// A block reads all weights for its sample; where they are many, samples must share them. The bounds are estimates
-/// (weights of 1 MiB, 4 million multiply-adds a sample), not measured.
-template <class Network>
-inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1} << 18U) && forward_work<Network> <=
-                                                                                                (std::size_t{1} << 22U)
-                                         ? plan_kind::fused
-                                         : plan_kind::layered;
 
 /// Blocks of the product that squares a view's gradient.
 [[nodiscard]] constexpr int square_blocks_of(const affine_view& view) noexcept {
@@ -29981,6 +31236,9 @@ inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1}
   });
 }
 
+/// Elements of work that the sum over a table is shared out in: buckets of its rows, and columns. An estimate, not
+/// measured.
+inline constexpr int work_of_tables = 1 << 13;
 /// Elements of a sample's gradient that may be kept from its norm to the sums: those of a batch should stay in the
 /// device's cache.
 inline constexpr int most_kept = 1 << 15;
@@ -30001,6 +31259,178 @@ inline constexpr int positions_worth_keeping = 16;
   if (gram < direct) return norm_method::gram;
   return view.positions() >= positions_worth_keeping ? norm_method::instantiate : norm_method::direct;
 }
+
+template <class Program>
+struct build_leaves {
+  using tables = typename Program::tables;
+  using plan = detail::network_plan<typename Program::structure>;
+
+  /// Adds a leaf to the tables of a `program`, whose places are known. Leaves come node after node.
+  static constexpr void list(tables& t, const detail::plan_factor& each) {
+    const op_row& row = t.ops[each.node];
+    const factor& what = each.what;
+    const bool is_affine = row.kind == node_kind::affine;
+    if (what.sparse) {
+      row_leaf leaf = t.rows[static_cast<std::size_t>(t.row_count)];  // which knows the place of its links
+      leaf.vocabulary = static_cast<int>(what.rows);
+      leaf.width = static_cast<int>(what.columns);
+      leaf.positions = static_cast<int>(what.positions);
+      leaf.lengths = row.in_lengths;
+      leaf.ids = row.in;
+      leaf.delta = place_of(row, what.delta);
+      leaf.delta_step = static_cast<int>(what.delta.position_stride);
+      leaf.delta_stride = static_cast<int>(what.delta.stride);
+      if (what.skipped_id < what.rows) leaf.skipped = static_cast<int>(what.skipped_id);
+      leaf.buckets = std::clamp(work_of_tables / leaf.width, 1, leaf.vocabulary);
+      add(t, each, leaf);
+    } else if (what.outer) {
+      outer_leaf leaf;
+      if (is_affine) {
+        leaf.view = row.view;
+        leaf.x = row.adjoint != 0 ? row.dy : row.in;
+        leaf.delta = row.adjoint != 0 ? row.in : row.dy;
+      } else {
+        leaf.view.channels = static_cast<int>(what.columns);
+        leaf.view.outputs = static_cast<int>(what.rows);
+        leaf.view.in[1] = leaf.view.out[1] = static_cast<int>(what.positions);
+        leaf.view.x_channel = static_cast<int>(what.other.stride);
+        leaf.view.x_step[1] = static_cast<int>(what.other.position_stride);
+        leaf.view.y_output = static_cast<int>(what.delta.stride);
+        leaf.view.y_step[1] = static_cast<int>(what.delta.position_stride);
+        leaf.x = place_of(row, what.other);
+        leaf.delta = place_of(row, what.delta);
+      }
+      add(t, each, leaf);
+    } else {
+      elementwise_leaf leaf;
+      leaf.count = static_cast<int>(what.rows);
+      if (is_affine) {
+        const bool turned = row.adjoint != 0;
+        leaf.delta = row.dy;
+        leaf.delta_stride = turned ? row.view.x_channel : row.view.y_output;
+        for (int axis = 0; axis < axes; ++axis) {
+          leaf.out[axis] = turned ? row.view.in[axis] : row.view.out[axis];
+          leaf.delta_step[axis] = turned ? row.view.x_step[axis] : row.view.y_step[axis];
+        }
+      } else {
+        leaf.out[1] = static_cast<int>(what.positions);
+        leaf.delta = place_of(row, what.delta);
+        leaf.delta_step[1] = static_cast<int>(what.delta.position_stride);
+        leaf.delta_stride = static_cast<int>(what.delta.stride);
+        leaf.ones = what.other.from == source::ones ? 1 : 0;
+        if (leaf.ones == 0) leaf.other = place_of(row, what.other);
+        leaf.other_step[1] = static_cast<int>(what.other.position_stride);
+        leaf.other_stride = static_cast<int>(what.other.stride);
+      }
+      add(t, each, leaf);
+    }
+  }
+
+ private:
+  static constexpr int place_of(const op_row& row, const operand& from) {
+    const int place = from.from == source::activation          ? row.in
+                      : from.from == source::second_activation ? row.in2
+                      : from.from == source::output            ? row.out
+                      : from.from == source::saved             ? row.saved
+                                                               : row.dy;
+    const int offset = static_cast<int>(from.offset);
+    return place < 0 ? place - offset : place + offset;
+  }
+  static constexpr void add(tables& t, const detail::plan_factor& each, outer_leaf leaf) {
+    const bool has_one_use = plan::nodes[each.node].use.first && plan::nodes[each.node].use.last;
+    leaf.method = has_one_use ? cheapest_on_device(leaf.view) : norm_method::instantiate;
+    if (leaf.method == norm_method::instantiate && (Program::layered || t.kept + leaf.size() > most_kept)) {
+      leaf.method = norm_method::direct;
+    }
+    const bool is_first = plan::nodes[each.node].use.first;
+    if (leaf.method == norm_method::instantiate && is_first) {
+      leaf.kept = t.kept;
+      t.kept += leaf.size();
+    }
+    if (Program::layered && has_one_use) {
+      leaf.squares = t.squares;
+      leaf.square_count = leaf.view.groups * square_blocks_of(leaf.view);
+      t.squares += leaf.square_count;
+    }
+    op_row& row = t.ops[each.node];
+    put(t.outer, t.outer_count, row.first_outer, row.last_outer, each, leaf);
+  }
+  static constexpr void add(tables& t, const detail::plan_factor& each, elementwise_leaf leaf) {
+    if (plan::nodes[each.node].use.first) {
+      leaf.kept = t.kept;
+      t.kept += leaf.count;
+    }
+    op_row& row = t.ops[each.node];
+    put(t.elementwise, t.elementwise_count, row.first_elementwise, row.last_elementwise, each, leaf);
+  }
+  static constexpr void add(tables& t, const detail::plan_factor& each, row_leaf leaf) {
+    op_row& row = t.ops[each.node];
+    put(t.rows, t.row_count, row.first_rows, row.last_rows, each, leaf);
+    t.rows[each.first_use].all_positions += leaf.positions;
+  }
+  /// The next leaf of its kind. All uses of a block are a chain.
+  template <class Leaves, class Leaf>
+  static constexpr void put(Leaves& leaves, int& count, int& first, int& last, const detail::plan_factor& each,
+                            Leaf leaf) {
+    leaf.node = static_cast<int>(each.node);
+    leaf.layer = static_cast<int>(plan::nodes[each.node].layer);
+    leaf.parameters = static_cast<int>(each.parameters);
+    const auto here = static_cast<std::size_t>(count);
+    leaves[here] = leaf;
+    if (each.first_use != here) {
+      std::size_t before = each.first_use;
+      while (leaves[before].next != 0) before += static_cast<std::size_t>(leaves[before].next);
+      leaves[before].next = static_cast<int>(here - before);
+      leaves[here].first = 0;
+    }
+    if (first == last) first = count;
+    last = ++count;
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// `fused`: one block takes a sample through everything, one launch. `layered`: products of affine layers run over the
+/// whole physical batch, each in a launch of its own; what lies between them goes sample by sample.
+enum class plan_kind { fused, layered };
+
+/// Multiply-adds of one sample's forward pass.
+template <class Network>
+inline constexpr std::size_t forward_work = [] {
+  std::size_t work = 0;
+  using plan = pergrad::detail::network_plan<typename Network::structure>;
+  for (const pergrad::detail::plan_node& node : plan::nodes) {
+    if (node.kind == node_kind::affine) work += node.map.weight_count() * node.map.positions();
+  }
+  // Of other layers' products those whose matrices are trained.
+  for (const pergrad::detail::plan_factor& each : plan::factors) {
+    const bool of_product = each.what.outer && plan::nodes[each.node].kind != node_kind::affine;
+    if (of_product) work += each.what.size() * each.what.positions;
+  }
+  return work;
+}();
+/// A block reads all weights for its sample; where they are many, samples must share them. The bounds are estimates
+/// (weights of 1 MiB, 4 million multiply-adds a sample), not measured.
+template <class Network>
+inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1} << 18U) && forward_work<Network> <=
+                                                                                                (std::size_t{1} << 22U)
+                                         ? plan_kind::fused
+                                         : plan_kind::layered;
+
+/// Projections of all layers on tiles.
+template <class Structure>
+inline constexpr std::size_t projection_count = [] {
+  using plan = pergrad::detail::network_plan<Structure>;
+  std::size_t count = 0;
+  pergrad::detail::for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+    if constexpr (pergrad::detail::has_projections<Layer>) {
+      count += pergrad::detail::projections_of<Layer>(plan::in_of(i), plan::second_of(i)).size();
+    }
+  });
+  return count;
+}();
 
 /// Places values of different lifetimes into one stretch: each at the first gap where nothing lives that it would
 /// overlap.
@@ -30050,11 +31480,22 @@ struct build_tables {
     const lifetimes live;
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       t.ops[i].function = Program::functions::template index_of<typename function_of<Layer>::type>;
+      t.ops[i].scratch_size = static_cast<int>(detail::scratch_count_of<Layer>(plan::in_of(i), plan::second_of(i)));
     });
     for (std::size_t i = 0; i < size; ++i) describe_node(t, i);
+    describe_lengths(t);
     connect(t, live);
     place_values(t, live);
-    for (const detail::plan_factor& each : plan::factors) list_leaf(t, each);
+    for (const detail::plan_factor& each : plan::factors) build_leaves<Program>::list(t, each);
+    if constexpr (Program::layered) {
+      detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+        if constexpr (detail::has_projections<Layer>) {
+          for (const position_projection& each : detail::projections_of<Layer>(plan::in_of(i), plan::second_of(i))) {
+            list_projection(t, t.ops[i], each);
+          }
+        }
+      });
+    }
     return t;
   }
 
@@ -30096,21 +31537,39 @@ struct build_tables {
     const detail::plan_node& node = plan::nodes[i];
     row.kind = node.kind;
     row.node = static_cast<int>(i);
-    row.in_size = static_cast<int>(plan::in_of(i).size());
-    row.out_size = static_cast<int>(structure::shapes[i + 1].size());
+    row.in_shape = plan::in_of(i);
+    row.in2_shape = node.two_inputs ? plan::second_of(i) : shape{};
+    row.out_shape = structure::shapes[i + 1];
+    row.in_size = static_cast<int>(row.in_shape.size());
+    row.in2_size = static_cast<int>(row.in2_shape.size());
+    row.out_size = static_cast<int>(row.out_shape.size());
     row.parameters = static_cast<int>(structure::parameter_offsets[i]);
     row.weights = static_cast<int>(structure::parameter_counts[i]);
     row.input_gradient = node.input_gradient ? 1 : 0;
     row.input2_gradient = node.input2_gradient ? 1 : 0;
     row.backward = node.backward ? 1 : 0;
+    row.wants_factors = structure::trained_counts[i] > 0 ? 1 : 0;
+    row.saved_size = static_cast<int>(node.saved_count);
     if (row.kind == node_kind::affine) {
       row.view = view_of(node.map, node.channels_first);
+      row.adjoint = node.map.adjoint ? 1 : 0;
       if (node.map.bias) row.bias = row.parameters + row.view.size();
     } else if (row.kind == node_kind::pooling) {
-      describe_pool(t, row, plan::in_of(i), structure::shapes[i + 1]);
-    } else if (row.kind == node_kind::general) {
-      row.in_shape = plan::in_of(i);
-      row.saved_size = static_cast<int>(node.saved_count);
+      describe_pool(t, row, row.in_shape, row.out_shape);
+    }
+  }
+  /// A table of lengths for every value that has some.
+  static constexpr void describe_lengths(tables& t) {
+    std::array<int, size + 1> lengths{};
+    for (std::size_t s = 0; s <= size; ++s) {
+      lengths[s] = structure::shapes[s].varying_axis() == 0 ? -1 : t.integers;
+      if (lengths[s] >= 0) t.integers += static_cast<int>(structure::shapes[0].e0) + 1;
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      op_row& row = t.ops[i];
+      row.in_lengths = lengths[structure::inputs[i]];
+      row.in2_lengths = plan::nodes[i].two_inputs ? lengths[structure::inputs2[i]] : -1;
+      row.out_lengths = lengths[i + 1];
     }
   }
   static constexpr void describe_pool(tables& t, op_row& row, shape in, shape out) {
@@ -30137,12 +31596,15 @@ struct build_tables {
     t.scalars += out_axes[0] * out_axes[1] * out_axes[2];
   }
 
+  /// Is the output the input under another shape?
+  static constexpr bool is_view(const lifetimes& live, std::size_t node) { return live.root[node + 1] != node + 1; }
+
   static constexpr void connect(tables& t, const lifetimes& live) {
     detail::gradient_writers<size + 1> writers{live.root, size};
     for (std::size_t i = size; i-- > 0;) {
       op_row& row = t.ops[i];
       row.handed_on = live.root[i + 1] != live.root[size] ? 1 : 0;
-      if (row.kind == node_kind::reshape) continue;
+      if (is_view(live, i)) continue;
       row.accumulate = row.input_gradient != 0 && writers.adds(structure::inputs[i]) ? 1 : 0;
       row.accumulate2 = row.input2_gradient != 0 && writers.adds(structure::inputs2[i]) ? 1 : 0;
     }
@@ -30151,20 +31613,25 @@ struct build_tables {
   static constexpr void place_values(tables& t, const lifetimes& live) {
     constexpr int n = static_cast<int>(size);
     constexpr int end = lifetimes::end;
-    packer<4 * size + 4> workspace;
+    packer<7 * size + 2 + plan::most_sparse> workspace;
     std::array<int, size + 1> values{};
     std::array<int, size + 1> gradients{};
-    std::array<int, size + 1> saved{};
     values[0] = in_input(0);
     for (std::size_t s = 1; s <= size; ++s) {
       if (live.root[s] == s) {
         values[s] = workspace.place(t.ops[s - 1].out_size, t.ops[s - 1].node, live.value_death[s]);
       }
-      const op_row& row = t.ops[s - 1];
-      if (row.saved_size > 0) saved[s - 1] = workspace.place(row.saved_size, row.node, end);
-      if (row.kind == node_kind::general && row.accumulate != 0) {
-        t.ops[s - 1].scratch = workspace.place(row.in_size, 2 * n - row.node, 2 * n - row.node);
-      }
+      op_row& row = t.ops[s - 1];
+      const int back = 2 * n - row.node;
+      const auto place = [&](int& where, int count, int birth, int death, bool wanted) {
+        if (wanted && count > 0) where = workspace.place(count, birth, death);
+      };
+      const bool writes = row.kind == node_kind::general || row.kind == node_kind::tiled;
+      place(row.saved, row.saved_size, row.node, end, true);
+      place(row.scratch, row.scratch_size, row.node, row.node, true);
+      place(row.back_scratch, row.scratch_size, back, back, row.backward != 0);
+      place(row.written_dx, row.in_size, back, back, writes && writes_beside(row));
+      place(row.written_dx2, row.in2_size, back, back, writes && row.accumulate2 != 0);
     }
     for (std::size_t s = size + 1; s-- > 0;) {
       if (live.root[s] != s || live.gradient_birth[s] == end) continue;
@@ -30172,7 +31639,6 @@ struct build_tables {
       const int count = s == 0 ? t.ops[0].in_size : t.ops[s - 1].out_size;
       gradients[s] = workspace.place(count, live.gradient_birth[s], death);
     }
-    t.workspace = workspace.size();
     t.output = values[live.root[size]];
     t.output_gradient = gradients[live.root[size]];
     for (std::size_t i = 0; i < size; ++i) {
@@ -30183,99 +31649,65 @@ struct build_tables {
       row.dx = gradients[live.root[structure::inputs[i]]];
       row.dx2 = gradients[live.root[structure::inputs2[i]]];
       row.dy = gradients[live.root[i + 1]];
-      row.saved = saved[i];
-      if (row.kind == node_kind::reshape) row.out_size = 0;  // nothing to do
-    }
-  }
-
-  static constexpr void list_leaf(tables& t, const detail::plan_factor& each) {
-    const op_row& row = t.ops[each.node];
-    const factor& what = each.what;
-    const bool is_affine = row.kind == node_kind::affine;
-    if (what.outer) {
-      outer_leaf leaf;
-      if (is_affine) {
-        leaf.view = row.view;
-        leaf.x = row.in;
-        leaf.delta = row.dy;
-      } else {
-        leaf.view.channels = static_cast<int>(what.columns);
-        leaf.view.outputs = static_cast<int>(what.rows);
-        leaf.view.in[1] = leaf.view.out[1] = static_cast<int>(what.positions);
-        leaf.view.x_channel = static_cast<int>(what.other.stride);
-        leaf.view.x_step[1] = static_cast<int>(what.other.position_stride);
-        leaf.view.y_output = static_cast<int>(what.delta.stride);
-        leaf.view.y_step[1] = static_cast<int>(what.delta.position_stride);
-        leaf.x = place_of(row, what.other);
-        leaf.delta = place_of(row, what.delta);
+      if (!writes_beside(row)) row.written_dx = row.dx;
+      if (row.accumulate2 == 0) row.written_dx2 = row.dx2;
+      if (is_view(live, i)) {  // nothing to do
+        row.out_size = 0;
+        row.out_lengths = -1;
       }
-      add(t, each, leaf);
+    }
+    for (const detail::plan_factor& each : plan::factors) {
+      if (each.what.sparse && plan::nodes[each.node].use.first) {
+        t.rows[each.first_use].links = workspace.place(positions_of_uses(each.first_use), n, end);
+      }
+    }
+    t.workspace = workspace.size();
+  }
+  static constexpr void list_projection(tables& t, op_row& row, const position_projection& from) {
+    const bool second = from.x.from == source::second_activation;
+    const auto place = [](int of, const operand& what) {
+      const int offset = static_cast<int>(what.offset);
+      return of < 0 ? of - offset : of + offset;
+    };
+    projection_row to;
+    to.node = row.node;
+    to.reads_input = from.reads_input();
+    to.view.channels = static_cast<int>(from.weights.columns);
+    to.view.outputs = static_cast<int>(from.weights.rows);
+    to.view.in[1] = to.view.out[1] = static_cast<int>(from.positions);
+    to.view.x_channel = to.view.y_output = 1;
+    to.view.x_step[1] = static_cast<int>(from.x.position_stride);
+    to.view.y_step[1] = static_cast<int>(from.y.position_stride);
+    to.x = place(!to.reads_input ? row.saved : second ? row.in2 : row.in, from.x);
+    to.y = place(from.y.from == source::output ? row.out : row.saved, from.y);
+    to.dy = place(from.delta.from == source::backprop ? row.dy : row.saved, from.delta);
+    to.weights = row.parameters + static_cast<int>(from.weights.offset);
+    if (from.bias != ~std::size_t{0}) to.bias = row.parameters + static_cast<int>(from.bias);
+    if (to.reads_input) {
+      const int bit = second ? 2 : 1;
+      to.dx = place(second ? row.dx2 : row.dx, from.x);
+      to.wants_gradient = (second ? row.input2_gradient : row.input_gradient) != 0;
+      // The first of several that read the same input finds there what other layers have written.
+      to.accumulate = (row.projected_inputs & bit) != 0 ? 1 : second ? row.accumulate2 : row.accumulate;
+      row.projected_inputs |= bit;
     } else {
-      elementwise_leaf leaf;
-      leaf.count = static_cast<int>(what.rows);
-      if (is_affine) {
-        leaf.delta = row.dy;
-        leaf.delta_stride = row.view.y_output;
-        for (int axis = 0; axis < axes; ++axis) {
-          leaf.out[axis] = row.view.out[axis];
-          leaf.delta_step[axis] = row.view.y_step[axis];
-        }
-      } else {
-        leaf.out[1] = static_cast<int>(what.positions);
-        leaf.delta = place_of(row, what.delta);
-        leaf.delta_step[1] = static_cast<int>(what.delta.position_stride);
-        leaf.delta_stride = static_cast<int>(what.delta.stride);
-        leaf.ones = what.other.from == source::ones ? 1 : 0;
-        if (leaf.ones == 0) leaf.other = place_of(row, what.other);
-        leaf.other_step[1] = static_cast<int>(what.other.position_stride);
-        leaf.other_stride = static_cast<int>(what.other.stride);
-      }
-      add(t, each, leaf);
+      to.dx = row.back_scratch + static_cast<int>(from.gradient);
+      to.wants_gradient = row.backward != 0;
     }
+    row.projected = 1;
+    t.projections[static_cast<std::size_t>(t.projections_used++)] = to;
   }
-  static constexpr int place_of(const op_row& row, const operand& from) {
-    const int place = from.from == source::activation ? row.in
-                      : from.from == source::output   ? row.out
-                      : from.from == source::saved    ? row.saved
-                                                      : row.dy;
-    const int offset = static_cast<int>(from.offset);
-    return place < 0 ? place - offset : place + offset;
+  /// Is the input's gradient written to a place of its own? A general layer writes it even where nobody wants it.
+  static constexpr bool writes_beside(const op_row& row) {
+    return row.accumulate != 0 || (row.kind == node_kind::general && row.input_gradient == 0);
   }
-  static constexpr void add(tables& t, const detail::plan_factor& each, outer_leaf leaf) {
-    describe_leaf(each, leaf);
-    leaf.method = cheapest_on_device(leaf.view);
-    if (leaf.method == norm_method::instantiate && (Program::layered || t.kept + leaf.size() > most_kept)) {
-      leaf.method = norm_method::direct;
+  /// Of all uses of a table.
+  static constexpr int positions_of_uses(std::size_t first_use) {
+    std::size_t count = 0;
+    for (const detail::plan_factor& each : plan::factors) {
+      if (each.what.sparse && each.first_use == first_use) count += each.what.positions;
     }
-    if (leaf.method == norm_method::instantiate) {
-      leaf.kept = t.kept;
-      t.kept += leaf.size();
-    }
-    if (Program::layered) {
-      leaf.squares = t.squares;
-      leaf.square_count = leaf.view.groups * square_blocks_of(leaf.view);
-      t.squares += leaf.square_count;
-    }
-    op_row& row = t.ops[each.node];
-    t.outer[next(row.first_outer, row.last_outer, t.outer_count)] = leaf;
-  }
-  static constexpr void add(tables& t, const detail::plan_factor& each, elementwise_leaf leaf) {
-    describe_leaf(each, leaf);
-    leaf.kept = t.kept;
-    t.kept += leaf.count;
-    op_row& row = t.ops[each.node];
-    t.elementwise[next(row.first_elementwise, row.last_elementwise, t.elementwise_count)] = leaf;
-  }
-  static constexpr void describe_leaf(const detail::plan_factor& each, auto& leaf) {
-    leaf.node = static_cast<int>(each.node);
-    leaf.layer = static_cast<int>(plan::nodes[each.node].layer);
-    leaf.parameters = static_cast<int>(each.parameters);
-  }
-  /// The place of a node's next leaf.
-  static constexpr std::size_t next(int& first, int& last, int& count) {
-    if (first == last) first = count;
-    last = count + 1;
-    return static_cast<std::size_t>(count++);
+    return static_cast<int>(count);
   }
 };
 
@@ -30283,528 +31715,6 @@ struct build_tables {
 // pergrad/cuda/plan/layout.hpp - all memory of one network on a device: one allocation, every offset a constant
 // expression
 
-// pergrad/cuda/plan/program.hpp - a network as a device runs it: rows of nodes and leaves, and a sample's workspace
-//
-// Values of a sample lie in PyTorch's order; two of them share memory if the one is dead before the other is born.
-// Backward of node i runs at time 2n - i, and what norms and sums read lives to the end.
-
-namespace pergrad::inline v0_1::on_device {
-
-/// Rows and columns that the windows of a pooling layer see, and what their means divide by.
-template <class Layer, class Scalar>
-void fill_windows(shape in, const op_row& row, int* integers, Scalar* scalars) {
-  constexpr bool has_planes = requires { Layer::planes(in, std::size_t{0}); };
-  for (int axis = 0; axis < axes; ++axis) {
-    const window_axis& windows = row.windows[axis];
-    for (int o = 0; o < windows.out; ++o) {
-      const auto number = static_cast<std::size_t>(o);
-      window_range range{0, 1};
-      if constexpr (has_planes) {
-        if (axis == 0) range = Layer::planes(in, number);
-      }
-      if (axis == 1) range = Layer::rows(in, number);
-      if (axis == 2) range = Layer::columns(in, number);
-      integers[windows.first + o] = static_cast<int>(range.begin);
-      integers[windows.last + o] = static_cast<int>(range.end);
-    }
-    for (int i = 0; i < windows.in; ++i) {
-      int first = windows.out;
-      int last = 0;
-      for (int o = 0; o < windows.out; ++o) {
-        if (integers[windows.first + o] > i || integers[windows.last + o] <= i) continue;
-        first = std::min(first, o);
-        last = std::max(last, o + 1);
-      }
-      integers[windows.seen_first + i] = first;
-      integers[windows.seen_last + i] = last;
-    }
-  }
-  int at = row.divisors;
-  for (int d = 0; d < row.windows[0].out; ++d) {
-    for (int i = 0; i < row.windows[1].out; ++i) {
-      for (int j = 0; j < row.windows[2].out; ++j, ++at) {
-        if constexpr (has_planes) {
-          scalars[at] = static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(d), static_cast<std::size_t>(i),
-                                                           static_cast<std::size_t>(j)));
-        } else {
-          scalars[at] =
-              static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
-        }
-      }
-    }
-  }
-}
-
-/// The tables that need a layer's functions, filled when a tape is made.
-template <class Scalar>
-struct window_tables {
-  std::vector<int> integers;
-  std::vector<Scalar> scalars;
-};
-
-/// The tables of a network.
-template <class Network>
-struct program {
-  using structure = typename Network::structure;
-  using scalar = typename Network::scalar;
-  using functions = functions_of<structure>;
-  static constexpr int size = static_cast<int>(structure::size);
-  static_assert(sizeof(typename explanation_of<Network>::type) != 0);
-  static constexpr bool layered = plan_of<Network> == plan_kind::layered;
-
-  struct tables : network_sizes {
-    std::array<op_row, structure::size> ops{};
-    std::array<outer_leaf, detail::network_plan<structure>::most_outer> outer{};
-    std::array<elementwise_leaf, detail::network_plan<structure>::most_elementwise> elementwise{};
-    int outer_count = 0;
-    int elementwise_count = 0;
-  };
-
-  static constexpr tables table = build_tables<program>::make();
-
-  [[nodiscard]] static window_tables<scalar> windows() {
-    window_tables<scalar> result;
-    result.integers.resize(static_cast<std::size_t>(table.integers));
-    result.scalars.resize(static_cast<std::size_t>(table.scalars));
-    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      if constexpr (detail::has_windows<Layer>) {
-        fill_windows<Layer>(structure::shapes[structure::inputs[i]], table.ops[i], result.integers.data(),
-                            result.scalars.data());
-      }
-    });
-    return result;
-  }
-};
-
-/// 1 for layered networks, 0 for fused ones: an argument of templates that either kind shares.
-template <class Network>
-inline constexpr int layered_of = program<Network>::layered ? 1 : 0;
-
-template <class Network>
-[[nodiscard]] constexpr network_facts find_facts() {
-  constexpr const auto& table = program<Network>::table;
-  network_facts facts;
-  static_cast<network_sizes&>(facts) = table;
-  facts.ops = table.ops;
-  facts.outer = std::span{table.outer}.first(static_cast<std::size_t>(table.outer_count));
-  facts.elementwise = std::span{table.elementwise}.first(static_cast<std::size_t>(table.elementwise_count));
-  facts.groups = pergrad::detail::group_of_layer<Network>;
-  facts.layered = program<Network>::layered;
-  facts.parameters = Network::parameter_count;
-  facts.frozen = Network::frozen_parameter_count;
-  facts.input_size = Network::input_shape.size();
-  facts.output_size = Network::output_shape.size();
-  return facts;
-}
-/// A network's tables as numbers.
-template <class Network>
-inline constexpr network_facts facts_of = find_facts<Network>();
-
-}  // namespace pergrad::inline v0_1::on_device
-
-namespace pergrad::inline v0_1::on_device {
-
-/// Accumulators of a network's sums: as many as keep a device busy with a small network and cost little memory with a
-/// large one. A constant of the network, so that no bit depends on the device or on the batch.
-[[nodiscard]] constexpr int accumulator_count(const network_facts& net) noexcept {
-  constexpr std::size_t most = std::size_t{1} << 20U;  // elements of all accumulators
-  int accumulators = 32;
-  while (accumulators > 1 && static_cast<std::size_t>(accumulators) * net.parameters > most) accumulators /= 2;
-  return std::max(accumulators, 2);
-}
-
-/// Threads of the block that takes a sample through the network.
-template <class Network>
-inline constexpr int sample_threads = [] {
-  int most = 0;
-  for (const op_row& row : facts_of<Network>.ops) most = std::max({most, row.out_size, row.in_size});
-  for (const outer_leaf& leaf : facts_of<Network>.outer) most = std::max(most, leaf.size());
-  return most <= 256 ? 64 : most <= 2048 ? 128 : 256;
-}();
-inline constexpr int sum_threads = 128;
-
-/// Blocks that hold every element of every outer leaf.
-[[nodiscard]] constexpr int outer_blocks(const network_facts& net) noexcept {
-  int blocks = 0;
-  for (const outer_leaf& leaf : net.outer) blocks += blocks_for(leaf.size(), sum_threads);
-  return blocks;
-}
-/// Blocks that hold every element of every leaf, the outer ones first.
-[[nodiscard]] constexpr int leaf_blocks(const network_facts& net) noexcept {
-  int blocks = outer_blocks(net);
-  for (const elementwise_leaf& leaf : net.elementwise) blocks += blocks_for(leaf.count, sum_threads);
-  return blocks;
-}
-
-/// Samples of the largest batch: what kernels count of it (positions, pixels, blocks of products) are ints.
-template <class Network>
-inline constexpr std::size_t most_batch = [] {
-  constexpr const auto& table = program<Network>::table;
-  std::int64_t each = 1;  // of a sample
-  const auto count = [&](std::int64_t number) { each = std::max(each, number); };
-  const auto blocks = [](const affine_view& view, int rows, int columns) {
-    return std::int64_t{view.groups} * blocks_for(rows, narrow_block::rows) *
-           blocks_for(columns, square_block::columns);
-  };
-  for (const op_row& row : table.ops) {
-    count(row.view.positions());
-    count(row.view.pixels());
-    count(blocks(row.view, row.view.outputs, row.view.positions()));
-    count(blocks(row.view, row.view.channels, row.view.pixels()));
-  }
-  for (int k = 0; k < table.outer_count; ++k) count(table.outer[static_cast<std::size_t>(k)].square_count);
-  constexpr std::int64_t margin = 1 << 16;  // counts are rounded up to whole blocks and slices
-  return static_cast<std::size_t>((std::numeric_limits<int>::max() - margin) / each);
-}();
-
-/// Where everything lies, in bytes from the beginning.
-struct arena_layout {
-  std::size_t state = 0;  ///< a step_state, and behind it the record numbers: one upload
-  std::size_t records = 0;
-  std::size_t ops = 0;
-  std::size_t outer = 0;
-  std::size_t elementwise = 0;
-  std::size_t integers = 0;
-  std::size_t scalars = 0;
-  std::size_t groups = 0;  ///< clipping group of each layer
-  std::size_t bounds = 0;  ///< clip bound of each group
-  std::size_t parameters = 0;
-  std::size_t workspaces = 0;
-  std::size_t kept = 0;
-  std::size_t losses = 0;
-  std::size_t norms = 0;
-  std::size_t squares = 0;  ///< layered: parts of norms
-  std::size_t weights = 0;  ///< [layer][sample]
-  std::size_t outputs = 0;
-  std::size_t inputs = 0;  ///< of evaluations whose samples come from the host
-  std::size_t targets = 0;
-  std::size_t projections = 0;
-  std::size_t rows = 0;
-  std::size_t sums = 0;  ///< accumulators
-  std::size_t released = 0;
-  std::size_t is_open = 0;  ///< one a pair of the noise
-  std::size_t first_moment = 0;
-  std::size_t second_moment = 0;
-  std::size_t bytes = 0;
-};
-
-/// Materialised gradients that are formed at a time.
-[[nodiscard]] constexpr std::size_t rows_at_a_time(const network_facts& net, std::size_t max_batch) noexcept {
-  constexpr std::size_t most = std::size_t{1} << 20U;  // elements
-  return std::min(max_batch, std::max<std::size_t>(1, most / std::max<std::size_t>(1, net.parameters)));
-}
-/// Room for one value of a sample's targets, whatever the loss. There is room for as many as the network has outputs.
-inline constexpr std::size_t target_bytes = 8;
-
-[[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes,
-                                             std::size_t max_batch) noexcept {
-  constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
-  const std::size_t layers = std::max<std::size_t>(1, net.layers());
-  const std::size_t most_workspaces =
-      net.layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
-  arena_layout a;
-  const auto place = [&](std::size_t& where, std::size_t bytes) {
-    constexpr std::size_t line = 256;
-    where = a.bytes;
-    a.bytes += (bytes + line - 1) / line * line;
-  };
-  place(a.state, sizeof(step_state) + max_batch * sizeof(std::uint32_t));
-  a.records = a.state + sizeof(step_state);
-  place(a.ops, net.ops.size_bytes());
-  place(a.outer, net.outer.size_bytes());
-  place(a.elementwise, net.elementwise.size_bytes());
-  place(a.integers, count(net.integers) * sizeof(int));
-  place(a.scalars, count(net.scalars) * scalar_bytes);
-  place(a.groups, layers * sizeof(int));
-  place(a.bounds, layers * sizeof(double));
-  place(a.parameters, (net.parameters + net.frozen) * scalar_bytes);
-  place(a.workspaces, most_workspaces * count(net.workspace) * scalar_bytes);
-  place(a.kept, max_batch * count(net.kept) * scalar_bytes);
-  place(a.losses, max_batch * sizeof(double));
-  place(a.norms, max_batch * layers * sizeof(norm_bound));
-  place(a.squares, max_batch * count(net.squares) * sizeof(double));
-  place(a.weights, max_batch * layers * scalar_bytes);
-  place(a.outputs, max_batch * net.output_size * scalar_bytes);
-  place(a.inputs, max_batch * net.input_size * scalar_bytes);
-  place(a.targets, max_batch * net.output_size * target_bytes);
-  place(a.projections, max_batch * sizeof(double));
-  place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
-  place(a.sums, count(accumulator_count(net)) * net.parameters * sizeof(std::int64_t));  // or as many scalars
-  place(a.released, net.parameters * scalar_bytes);
-  place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_block);
-  place(a.first_moment, net.parameters * scalar_bytes);
-  place(a.second_moment, net.parameters * scalar_bytes);
-  return a;
-}
-
-}  // namespace pergrad::inline v0_1::on_device
-
-namespace pergrad::inline v0_1::detail {
-
-/// `static_network::device_bytes` asks this.
-template <class Network>
-struct device_memory {
-  template <std::size_t MaxBatch>
-  static constexpr std::size_t bytes =
-      on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), MaxBatch).bytes;
-};
-
-}  // namespace pergrad::inline v0_1::detail
-// pergrad/cuda/run/executor.hpp - the executor of a device: what a program names in the place of `pergrad::host`
-
-// pergrad/cuda/run/engine.hpp - carries out one evaluation on a device
-//
-// The samples' facts (losses, outputs, norms) come back to the host, where the expressions that asked for them are;
-// weights go to the device again, which forms the sums. So every expression runs that runs on the host, in the same
-// words. The trainer's step (trainer.hpp) does not come back.
-
-// pergrad/cuda/kernels/release.hpp - the release gate on a device (privacy/release.hpp): accumulators of integer sums,
-// noise, update, in one sweep over the parameters
-//
-//   Q = lane_0 + lane_1 + ...;  r = grid (Q + k);  parameters <- rule(r)
-//
-// Noise is never stored: a block of threads makes one block of 512 integers (privacy/noise/rounded_gaussian.hpp says
-// from which words) and uses them. 64 threads make its ChaCha20 blocks while the others read the accumulators; then
-// each of 256 threads turns four words into two integers. Where a rounding is not proven at once, the thread leaves its
-// two elements alone and says so; `settle_kernel` draws more bits for those. So the integers are the host's, and the
-// update's bits those of the host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
-
-namespace pergrad::inline v0_1::on_device {
-
-/// ChaCha20's state for a key and a nonce, with block counter 0. Whoever reads it knows the key.
-struct random_stream {
-  std::uint32_t words[16];
-};
-
-/// What hands the words of the noise to a device: streams of a secret key are in the hands of a run only.
-struct stream_upload {
-  using stream_type = pergrad::detail::secret_stream<pergrad::detail::randomness::noise>;
-  /// With step 0: steps are told to each kernel.
-  [[nodiscard]] static random_stream words(const stream_type& stream) noexcept {
-    const chacha_nonce nonce = make_nonce(stream_type::purpose, 0);
-    random_stream result{};
-    for (std::size_t i = 0; i < 4; ++i) result.words[i] = pergrad::detail::chacha_constants[i];
-    for (std::size_t i = 0; i < 8; ++i) result.words[4 + i] = stream.key().words[i];
-    for (std::size_t i = 0; i < 3; ++i) result.words[13 + i] = nonce.words[i];
-    return result;
-  }
-  [[nodiscard]] static std::uint64_t step(const stream_type& stream) noexcept { return stream.step_; }
-};
-
-/// The same key and purpose at another step.
-[[nodiscard]] PERGRAD_HD inline random_stream at_step(random_stream stream, std::uint64_t step) noexcept {
-  stream.words[14] = static_cast<std::uint32_t>(step & 0xffff'ffffU);
-  stream.words[15] = static_cast<std::uint32_t>(step >> 32U);
-  return stream;
-}
-/// Block `counter` of a stream: RFC 8439 section 2.3.
-PERGRAD_HD inline void make_random_block(const random_stream& stream, std::uint32_t counter,
-                                         std::uint32_t (&block)[16]) noexcept {
-  for (int i = 0; i < 16; ++i) block[i] = stream.words[i];
-  block[12] += counter;
-  pergrad::detail::chacha_rounds(block);
-  for (int i = 0; i < 16; ++i) block[i] += stream.words[i];
-  block[12] += counter;
-}
-
-/// Which rule of optim/rules.hpp `release_kernel` applies.
-namespace update {
-inline constexpr int sgd = 1;
-inline constexpr int momentum = 2;
-inline constexpr int adam = 3;
-}  // namespace update
-
-/// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and the learning
-/// rate and correction that optim/rules.hpp speaks of.
-template <class Scalar>
-struct release_settings {
-  random_stream noise{};  ///< of the purpose gradient_noise and step 0
-  double sigma = 0;       ///< of the noise, in steps of the grid; 0: none
-  pergrad::detail::release_scale grid{};
-  double scale = 1;  ///< the gradient's public factor
-  Scalar momentum = 0;
-  double beta1 = 0;
-  double beta2 = 0;
-  double stability = 0;
-};
-
-/// What both kernels of a release read and write.
-template <class Scalar>
-struct release_work {
-  const step_state* state;  ///< a state that is not the last of its batch: the kernels do nothing
-  release_settings<Scalar> settings;
-  const std::int64_t* accumulators;  ///< steps of the grid; accumulator l of element e at [l * accumulator_stride + e]
-  int accumulator_count;             ///< at least 1
-  std::int64_t accumulator_stride;   ///< at least `count`
-  std::int64_t count;                ///< elements, at most `gaussians_per_step`
-  Scalar* parameters;
-  Scalar* first;           ///< velocity or first moment
-  Scalar* second;          ///< second moment
-  Scalar* released;        ///< gets the released values
-  unsigned char* is_open;  ///< one a pair: its rounding is not proven
-  int rule;                ///< one of `update::`
-
-  [[nodiscard]] PERGRAD_HD std::int64_t sum_of_lanes(std::int64_t element) const noexcept {
-    if (element >= count) return 0;
-    std::int64_t sum = accumulators[element];
-    for (int accumulator = 1; accumulator < accumulator_count; ++accumulator)
-      sum += accumulators[accumulator * accumulator_stride + element];
-    return sum;
-  }
-  /// Releases one element and takes the step with it. `sum` and `noise` count steps of the grid.
-  PERGRAD_HD void release(std::int64_t element, std::int64_t sum, double noise) const noexcept {
-    if (element >= count) return;
-    constexpr auto most = static_cast<std::int64_t>(pergrad::detail::most_on_grid);
-    const std::int64_t place = smaller_of(larger_of(sum, -most), most);
-    const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
-    released[element] = value;
-    switch (rule) {
-      case update::sgd: {
-        const auto step = static_cast<Scalar>(multiply(state->rate, settings.scale));
-        return rules::sgd_rule<Scalar>{step}(value, parameters[element]);
-      }
-      case update::momentum:
-        return rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
-                                            settings.momentum}(value, parameters[element], first[element]);
-      case update::adam:
-        return rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2,
-                                        settings.stability,
-                                        settings.scale)(value, parameters[element], first[element], second[element]);
-      default:
-        return;
-    }
-  }
-};
-
-inline constexpr int release_threads = 256;
-inline constexpr int release_elements = static_cast<int>(pergrad::detail::gaussian_block);
-static_assert(release_elements == 2 * release_threads);
-
-/// The kernel at the head of this file; `blocks()` of them. The rule is a number and not a template argument: what
-/// makes the noise is compiled once a program.
-template <class Scalar>
-struct release_kernel {
-  static constexpr int threads = release_threads;
-  static constexpr int chacha_blocks = 64;
-  struct shared_type {
-    std::uint32_t words[16][chacha_blocks];
-  };
-
-  release_work<Scalar> work;
-
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_elements); }
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    if (work.state->last == 0) return;
-    auto& shared = block.template shared<shared_type>();
-    typename Block::template local<registers<std::int64_t, 2>> sums;
-    const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_elements;
-    const bool is_noised = work.settings.sigma > 0;
-    block.each([&](int t) {
-      for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of_lanes(begin + half * threads + t);
-      if (is_noised && t < chacha_blocks) {
-        std::uint32_t words[16];
-        make_random_block(at_step(work.settings.noise, work.state->noise_step),
-                          static_cast<std::uint32_t>(chacha_blocks * block.index() + t), words);
-        PERGRAD_UNROLL
-        for (int row = 0; row < 16; ++row) shared.words[row][t] = words[row];
-      }
-    });
-    block.each([&](int t) {
-      double k[2] = {0, 0};
-      bool is_open = false;
-      if (is_noised) {
-        const int row = t / chacha_blocks * 4;
-        const int column = t % chacha_blocks;
-        const auto words = pergrad::detail::widened<0, 1>(shared.words[row][column], shared.words[row + 1][column],
-                                                          shared.words[row + 2][column], shared.words[row + 3][column]);
-        const auto pair = pergrad::detail::round_gaussians<1>(words, 2 * work.settings.sigma * work.settings.sigma);
-        k[0] = pair.along_cosine;
-        k[1] = pair.along_sine;
-        is_open = pergrad::detail::is_open(pair.margin);
-      }
-      work.is_open[static_cast<std::int64_t>(block.index()) * threads + t] = is_open ? 1 : 0;
-      if (is_open) return;
-      for (int half = 0; half < 2; ++half) work.release(begin + half * threads + t, sums[t][half], k[half]);
-    });
-  }
-};
-
-/// Releases the elements that a `release_kernel` has left alone; `blocks()` of them.
-template <class Scalar>
-struct settle_kernel {
-  static constexpr int threads = release_threads;
-  struct shared_type {};
-
-  release_work<Scalar> work;
-
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_elements); }
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    if (work.state->last == 0) return;
-    block.each([&](int t) {
-      const std::int64_t pair = static_cast<std::int64_t>(block.index()) * threads + t;
-      if (work.is_open[pair] == 0) return;
-      const random_stream stream = at_step(work.settings.noise, work.state->noise_step);
-      std::uint32_t words[16];
-      pergrad::detail::gaussian_bits bits{};
-      make_random_block(stream, static_cast<std::uint32_t>(64 * block.index() + t % 64), words);
-      for (int i = 0; i < 2; ++i) {
-        bits.u[i] = words[t / 64 * 4 + i];
-        bits.v[i] = words[t / 64 * 4 + 2 + i];
-      }
-      random_stream more = stream;
-      more.words[13] = continued_purpose(more.words[13], static_cast<std::uint32_t>(pair >> 32));
-      make_random_block(more, static_cast<std::uint32_t>(pair), words);
-      for (int i = 0; i < 8; ++i) {
-        bits.u[2 + i] = words[i];
-        bits.v[2 + i] = words[8 + i];
-      }
-      std::int64_t k[2];
-      pergrad::detail::exact_pair(bits, work.settings.sigma, k);
-      const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_elements;
-      for (int half = 0; half < 2; ++half) {
-        const std::int64_t element = begin + half * threads + t;
-        work.release(element, work.sum_of_lanes(element), static_cast<double>(k[half]));
-      }
-    });
-  }
-};
-
-/// out[e] = ((lane_0 + lane_1) + lane_2) + ..., in order; of a sum that is not released. `blocks()` of them.
-template <class Sum>
-struct fold_kernel {
-  static constexpr int threads = 256;
-  struct shared_type {};
-
-  const Sum* accumulators;  ///< accumulator l of element e at [l * count + e]
-  int accumulator_count;
-  std::int64_t count;
-  Sum* out;  ///< may be accumulator 0
-
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(count, threads); }
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    block.each([&](int t) {
-      const std::int64_t element = static_cast<std::int64_t>(block.index()) * threads + t;
-      if (element >= count) return;
-      Sum sum = accumulators[element];
-      for (int accumulator = 1; accumulator < accumulator_count; ++accumulator) {
-        if constexpr (std::is_integral_v<Sum>) {
-          sum += accumulators[accumulator * count + element];
-        } else {
-          sum = add(sum, accumulators[accumulator * count + element]);
-        }
-      }
-      out[element] = sum;
-    });
-  }
-};
-
-}  // namespace pergrad::inline v0_1::on_device
 // pergrad/cuda/kernels/sums.hpp - weighted sums over samples, materialised gradients and projections
 //
 // A sum has a fixed number of accumulators: the sample at position p of the logical batch belongs to accumulator p mod
@@ -30821,6 +31731,19 @@ struct fold_kernel {
 //   direct       the squares of the elements of G, formed again, bit for bit, by the sum: exact
 //   instantiate  the same, with the elements kept for the sum
 
+// pergrad/cuda/kernels/rows.hpp - the gradient of a table of which a sample uses few rows
+//
+//   G_b[id] = sum over t with id_{b,t} = id of delta_{b,t}
+//
+// Positions that hold the same id must be added up before the norm is taken. So every sample has a list of *links*: the
+// first position that holds an id leads to the next one that does, and so on; a row is the chain of additions along it,
+// the same bits for whoever asks. A table that is used at several places has one list for the positions of all of them.
+//
+// Nothing here is sorted: links take positions² comparisons a sample, by all threads of a block, and in a sum every
+// thread, which owns a column of a bucket of rows, looks at all positions of all samples. With a radix sort of a
+// batch's (id, sample, position), CUB's for example, links would be neighbours and a row's thread would see its own
+// positions only. That pays for long texts and wide tables; what is released would be the same integers.
+
 // pergrad/cuda/kernels/sample_values.hpp - where things lie: a sample's values, the taps of a view, one element of a
 // gradient
 
@@ -30831,10 +31754,23 @@ template <class Scalar>
 struct sample_values {
   Scalar* workspace = nullptr;
   const Scalar* input = nullptr;
+  const int* integers = nullptr;  ///< of the tables
+  int length = 0;                 ///< of the input, where lengths vary
   [[nodiscard]] PERGRAD_HD const Scalar* at(int place) const noexcept {
     return place >= 0 ? workspace + place : input + (-1 - place);
   }
   [[nodiscard]] PERGRAD_HD Scalar* to(int place) const noexcept { return workspace + place; }
+  /// Ids lie in the place of as many values.
+  [[nodiscard]] PERGRAD_HD const std::int32_t* integers_at(int place) const noexcept {
+    return static_cast<const std::int32_t*>(static_cast<const void*>(at(place)));
+  }
+  [[nodiscard]] PERGRAD_HD std::int32_t* integers_to(int place) const noexcept {
+    return static_cast<std::int32_t*>(static_cast<void*>(to(place)));
+  }
+  /// Positions that are there of a value with such a table of lengths, of `all`.
+  [[nodiscard]] PERGRAD_HD int positions(int lengths, int all) const noexcept {
+    return lengths < 0 ? all : integers[lengths + length];
+  }
 };
 
 /// The samples of a physical batch: their inputs and targets lie in a data set, in the records that a list names.
@@ -30845,14 +31781,20 @@ struct batch_view {
   const Scalar* inputs = nullptr;
   const Target* targets = nullptr;
   const std::uint32_t* records = nullptr;
-  int workspace = 0;  ///< elements a sample
+  const std::uint32_t* numbers =
+      nullptr;  ///< of the samples in the data set of who evaluates: randomness asks for them
+  const std::uint32_t* lengths = nullptr;  ///< of the records; nullptr: all are whole
+  const int* integers = nullptr;           ///< of the tables
+  int workspace = 0;                       ///< elements a sample
   int kept_size = 0;
   int input_size = 0;
   int target_count = 0;
 
   [[nodiscard]] PERGRAD_HD sample_values<Scalar> values(int sample) const noexcept {
+    const std::uint32_t record = records[sample];
     return {workspaces + static_cast<std::size_t>(sample) * static_cast<std::size_t>(workspace),
-            inputs + static_cast<std::size_t>(records[sample]) * static_cast<std::size_t>(input_size)};
+            inputs + static_cast<std::size_t>(record) * static_cast<std::size_t>(input_size), integers,
+            lengths == nullptr ? 0 : static_cast<int>(lengths[record])};
   }
   [[nodiscard]] PERGRAD_HD const Target* targets_of(int sample) const noexcept {
     return targets + static_cast<std::size_t>(records[sample]) * static_cast<std::size_t>(target_count);
@@ -30930,11 +31872,10 @@ struct weight_index {
   return {row / view.outputs, row % view.outputs, e / taps % view.channels, e % taps};
 }
 
-/// Element e of G = sum_t delta_t (x) view_t(x): one chain of fused multiply-adds over the positions, in order. Norms
-/// and sums call this, so they see the same bits.
+/// sum + element e of one use of a block.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD Scalar gradient_element(const outer_leaf& leaf, const sample_values<Scalar>& values,
-                                                 int e) noexcept {
+[[nodiscard]] PERGRAD_HD Scalar add_element(const outer_leaf& leaf, const sample_values<Scalar>& values, int e,
+                                            Scalar sum) noexcept {
   const affine_view& view = leaf.view;
   const weight_index at = weight_at(view, e);
   const Scalar* x = values.at(leaf.x) + at.group * view.x_group + at.channel * view.x_channel;
@@ -30945,7 +31886,6 @@ template <class Scalar>
   const span_of_taps columns = positions_of(view, 2, kw);
   const int x_step = view.stride[2] * view.x_step[2];
   const int first_column = (kw * view.dilation[2] - view.padding[2]) * view.x_step[2];
-  Scalar sum = 0;
   for (int od = planes.begin; od < planes.end; ++od) {
     const int x_plane = (od * view.stride[0] - view.padding[0] + kd * view.dilation[0]) * view.x_step[0];
     for (int oh = rows.begin; oh < rows.end; ++oh) {
@@ -30956,6 +31896,18 @@ template <class Scalar>
         sum = fma(delta_row[ow * view.y_step[2]], x[x_start + ow * x_step], sum);
       }
     }
+  }
+  return sum;
+}
+/// Element e of G = sum_t delta_t (x) view_t(x): one chain of fused multiply-adds over the positions, in order, of the
+/// block's first use and all others. Norms and sums call this, so they see the same bits.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD Scalar gradient_element(const outer_leaf& leaf, const sample_values<Scalar>& values,
+                                                 int e) noexcept {
+  Scalar sum = add_element(leaf, values, e, Scalar{0});
+  for (const outer_leaf* use = &leaf; use->next != 0;) {
+    use += use->next;
+    sum = add_element(*use, values, e, sum);
   }
   return sum;
 }
@@ -30983,14 +31935,13 @@ template <class Scalar>
   return {x[offset], delta};
 }
 
-/// Element i of g = sum_t delta_t (.) u_t over positions `part`, `part + parts`, ...
+/// sum + element i of one use of a block.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD Scalar gradient_element(const elementwise_leaf& leaf, const sample_values<Scalar>& values,
-                                                 int i, int part, int parts) noexcept {
+[[nodiscard]] PERGRAD_HD Scalar add_element(const elementwise_leaf& leaf, const sample_values<Scalar>& values, int i,
+                                            int part, int parts, Scalar sum) noexcept {
   const Scalar* delta = values.at(leaf.delta) + i * leaf.delta_stride;
   const Scalar* other = leaf.ones != 0 ? delta : values.at(leaf.other) + i * leaf.other_stride;
   const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
-  Scalar sum = 0;
   for (int t = part; t < positions; t += parts) {
     const auto [d, h, w] = index_in(leaf.out, t);
     const Scalar value = delta[d * leaf.delta_step[0] + h * leaf.delta_step[1] + w * leaf.delta_step[2]];
@@ -30999,6 +31950,101 @@ template <class Scalar>
               : fma(value, other[d * leaf.other_step[0] + h * leaf.other_step[1] + w * leaf.other_step[2]], sum);
   }
   return sum;
+}
+/// Element i of g = sum_t delta_t (.) u_t over positions `part`, `part + parts`, ... of all uses of the block.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD Scalar gradient_element(const elementwise_leaf& leaf, const sample_values<Scalar>& values,
+                                                 int i, int part, int parts) noexcept {
+  Scalar sum = add_element(leaf, values, i, part, parts, Scalar{0});
+  for (const elementwise_leaf* use = &leaf; use->next != 0;) {
+    use += use->next;
+    sum = add_element(*use, values, i, part, parts, sum);
+  }
+  return sum;
+}
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// The table of a leaf, the first use of it, for one sample.
+template <class Scalar>
+class table_rows {
+ public:
+  PERGRAD_HD table_rows(const row_leaf& leaf, const sample_values<Scalar>& values) noexcept
+      : leaf_{&leaf}, values_{values}, links_{values.integers_at(leaf.links)} {}
+
+  /// Positions of all uses, one behind the other.
+  [[nodiscard]] PERGRAD_HD int positions() const noexcept { return leaf_->all_positions; }
+  /// The id that a position holds; -1 where there is none, or one without a gradient.
+  [[nodiscard]] PERGRAD_HD int id_at(int position) const noexcept {
+    const row_leaf& use = use_of(position);
+    if (position >= values_.positions(use.lengths, use.positions)) return -1;
+    const int id = values_.integers_at(use.ids)[position];
+    return id == use.skipped ? -1 : id;
+  }
+
+  /// Writes the link of a position: the next one that holds its id, or `positions()`; negated in bits where it is not
+  /// the first one or holds no id.
+  PERGRAD_HD void link(int position) const noexcept {
+    const int id = id_at(position);
+    int next = position + 1;
+    bool is_first = id >= 0;
+    if (is_first) {
+      while (next < positions() && id_at(next) != id) ++next;
+      for (int before = 0; is_first && before < position; ++before) is_first = id_at(before) != id;
+    } else {
+      next = positions();
+    }
+    values_.integers_to(leaf_->links)[position] = is_first ? next : ~next;
+  }
+  /// Behind a barrier: is this the first position that holds its id?
+  [[nodiscard]] PERGRAD_HD bool begins_row(int position) const noexcept { return links_[position] >= 0; }
+  /// A column of the row that begins at a position.
+  [[nodiscard]] PERGRAD_HD Scalar row_element(int position, int column) const noexcept {
+    Scalar sum = 0;
+    while (position < positions()) {
+      int at = position;
+      const row_leaf& use = use_of(at);
+      sum += values_.at(use.delta)[at * use.delta_step + column * use.delta_stride];
+      const int link = links_[position];
+      position = link < 0 ? ~link : link;
+    }
+    return sum;
+  }
+  /// Calls f(id, the row's element) for the rows of the bucket and column that are element e of the leaf's work.
+  template <class Function>
+  PERGRAD_HD void for_each_row(int e, Function&& f) const {
+    const int bucket = e / leaf_->width;
+    const int column = e % leaf_->width;
+    for (int position = 0; position < positions(); ++position) {
+      if (!begins_row(position)) continue;
+      const int id = id_at(position);
+      if (id % leaf_->buckets == bucket) f(id, row_element(position, column));
+    }
+  }
+
+ private:
+  /// The use that a position belongs to; the position is counted from its beginning then.
+  [[nodiscard]] PERGRAD_HD const row_leaf& use_of(int& position) const noexcept {
+    const row_leaf* use = leaf_;
+    while (position >= use->positions) {
+      position -= use->positions;
+      use += use->next;
+    }
+    return *use;
+  }
+
+  const row_leaf* leaf_;
+  sample_values<Scalar> values_;
+  const int* links_;
+};
+
+/// Sets what element e of the leaf's work owns of a table to zero.
+template <class Value>
+PERGRAD_HD void clear_rows(const row_leaf& leaf, int e, Value* table) noexcept {
+  const int column = e % leaf.width;
+  for (int id = e / leaf.width; id < leaf.vocabulary; id += leaf.buckets) table[id * leaf.width + column] = 0;
 }
 
 }  // namespace pergrad::inline v0_1::on_device
@@ -31015,6 +32061,8 @@ struct method_choice {
     const bool chosen = nodes == ~std::uint64_t{0} || (leaf.node < 64 && (nodes >> leaf.node & 1U) != 0);
     if (method == norm_method::automatic || !chosen) return leaf.method;
     if (method == norm_method::product && leaf.view.positions() != 1) return leaf.method;
+    const bool of_one_use = method == norm_method::product || method == norm_method::gram;
+    if (of_one_use && leaf.next != 0) return leaf.method;
     return method == norm_method::instantiate && leaf.kept < 0 ? norm_method::direct : method;
   }
 };
@@ -31045,6 +32093,7 @@ struct norm_worker {
   /// ‖G‖² that affine_squares left, of any method but product and gram.
   PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
                                    norm_bound& part) const {
+    if (leaf.next != 0) return by_elements(leaf, nullptr, part);  // the sum forms the same elements
     if (method == norm_method::product) return by_product(leaf, part);
     if (method != norm_method::gram) {
       sums own;
@@ -31081,6 +32130,26 @@ struct norm_worker {
         to[i] = value;
         squares[t] = fma(static_cast<double>(value), static_cast<double>(value), squares[t]);
       }
+    });
+    add_squares(squares, part);
+  }
+
+  /// `norms`: 0 if nobody asks for them but sums need the table's links.
+  PERGRAD_HD void add(const row_leaf& leaf, int norms, norm_bound& part) const {
+    const table_rows<Scalar> rows{leaf, values};
+    block.each([&](int t) {
+      for (int position = t; position < rows.positions(); position += Threads) rows.link(position);
+    });
+    if (norms == 0) return;
+    sums squares;
+    block.each([&](int t) {
+      double sum = 0;
+      for (int e = t; e < rows.positions() * leaf.width; e += Threads) {
+        if (!rows.begins_row(e / leaf.width)) continue;
+        const auto value = static_cast<double>(rows.row_element(e / leaf.width, e % leaf.width));
+        sum = fma(value, value, sum);
+      }
+      squares[t] = sum;
     });
     add_squares(squares, part);
   }
@@ -31300,9 +32369,20 @@ PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer
 
 namespace pergrad::inline v0_1::on_device {
 
+/// Elements of work on a leaf: none where another leaf is the first use of the same block.
+template <class Leaf>
+[[nodiscard]] PERGRAD_HD constexpr int work_of(const Leaf& leaf) noexcept {
+  return leaf.first != 0 ? leaf.size() : 0;
+}
+/// Is the sum of an outer leaf one that products form (gemm_affine.hpp)? Of a layered network; of one use.
+[[nodiscard]] PERGRAD_HD constexpr bool is_one_product(const outer_leaf& leaf) noexcept {
+  return leaf.first != 0 && leaf.next == 0;
+}
+
 /// What a block of threads works on: elements of one leaf.
 struct leaf_share {
   const outer_leaf* outer = nullptr;  ///< of an elementwise leaf none: its gradients are always kept
+  const row_leaf* rows = nullptr;     ///< of a table: elements are buckets and columns
   norm_method method = norm_method::instantiate;
   int layer = 0;
   int parameters = 0;
@@ -31311,19 +32391,31 @@ struct leaf_share {
   int first = 0;  ///< element
 
   [[nodiscard]] PERGRAD_HD static leaf_share whole(const outer_leaf& leaf, const method_choice& choice) noexcept {
-    return {&leaf, choice.of(leaf), leaf.layer, leaf.parameters, leaf.kept, leaf.size()};
+    return {&leaf, nullptr, choice.of(leaf), leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
   }
   [[nodiscard]] PERGRAD_HD static leaf_share whole(const elementwise_leaf& leaf) noexcept {
-    return {nullptr, norm_method::instantiate, leaf.layer, leaf.parameters, leaf.kept, leaf.count};
+    return {nullptr, nullptr, norm_method::instantiate, leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
   }
-  /// That of block `number`: all leaves in turn, outer ones first, each in whole blocks.
+  [[nodiscard]] PERGRAD_HD static leaf_share whole(const row_leaf& leaf) noexcept {
+    return {nullptr, &leaf, norm_method::elementwise, leaf.layer, leaf.parameters, 0, work_of(leaf)};
+  }
+  /// Number k of all leaves: outer ones, elementwise ones, tables.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static leaf_share number(const table_view<Scalar>& tables, const method_choice& choice,
+                                                    int k) noexcept {
+    if (k < tables.outer_count) return whole(tables.outer[k], choice);
+    k -= tables.outer_count;
+    return k < tables.elementwise_count ? whole(tables.elementwise[k])
+                                        : whole(tables.rows[k - tables.elementwise_count]);
+  }
+  /// That of block `number`: all leaves in turn, each in whole blocks. `by_products`: without those that products form.
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD static leaf_share of(const table_view<Scalar>& tables, const method_choice& choice,
-                                                int number, int threads) noexcept {
+                                                int number, int threads, int by_products = 0) noexcept {
     leaf_share share;
-    for (int k = 0; k < tables.outer_count + tables.elementwise_count; ++k) {
-      const int elementwise = k - tables.outer_count;
-      share = elementwise < 0 ? whole(tables.outer[k], choice) : whole(tables.elementwise[elementwise]);
+    for (int k = 0; k < tables.outer_count + tables.elementwise_count + tables.row_count; ++k) {
+      share = leaf_share::number(tables, choice, k);
+      if (by_products != 0 && share.outer != nullptr && is_one_product(*share.outer)) share.size = 0;
       const int blocks = blocks_for(share.size, threads);
       share.first = number * threads;
       if (number < blocks) break;
@@ -31365,18 +32457,20 @@ struct sum_kernel {
   int layer_stride = 0;             ///< 0: one weight for all layers
   int squares = 0;                  ///< of g_b², element by element
   int accumulators = 0;
-  int first_block = 0;  ///< of those that leaf_share counts: outer leaves come first
+  int by_products = 0;  ///< the sums of outer leaves of one use are formed elsewhere
   Scalar to_grid = 1;   ///< of sums of integers: steps of a unit
   Sum* sums = nullptr;  ///< [accumulator][parameter]
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     const int accumulator = block.index() % accumulators;
-    const leaf_share share = leaf_share::of(tables, method, first_block + block.index() / accumulators, Threads);
+    const leaf_share share = leaf_share::of(tables, method, block.index() / accumulators, Threads, by_products);
     Sum* out = sums + static_cast<std::size_t>(accumulator) * static_cast<std::size_t>(tables.parameter_count);
     block.each([&](int t) {
       const int e = share.first + t;
-      if (e < share.size) add(share, accumulator, e, out + share.parameters + e);
+      if (e >= share.size) return;
+      if (share.rows != nullptr) return add_rows(share, accumulator, e, out + share.parameters);
+      add(share, accumulator, e, out + share.parameters + e);
     });
   }
 
@@ -31406,6 +32500,19 @@ struct sum_kernel {
     }
     *to = sum;
   }
+  /// Of the rows of a bucket, sample after sample.
+  PERGRAD_HD void add_rows(const leaf_share& share, int accumulator, int e, Sum* table) const noexcept {
+    const auto count = static_cast<int>(state->count);
+    const int width = share.rows->width;
+    if (state->first != 0) clear_rows(*share.rows, e, table);
+    for (int b = first_of(accumulator); b < count; b += accumulators) {
+      const Scalar weight = weight_of(b, share.layer);
+      if (weight == 0) continue;
+      table_rows<Scalar>{*share.rows, samples.values(b)}.for_each_row(e, [&](int id, Scalar value) {
+        add_share(table[id * width + e % width], squares != 0 ? multiply(weight, value) : weight, value, to_grid);
+      });
+    }
+  }
 };
 
 /// rows[r] = w_b g_b for samples b = first_sample + r, in PyTorch's order. Blocks: rows times leaf blocks.
@@ -31434,6 +32541,13 @@ struct row_kernel {
     block.each([&](int t) {
       const int e = share.first + t;
       if (e >= share.size) return;
+      if (share.rows != nullptr) {
+        Scalar* table = out + share.parameters;
+        const int width = share.rows->width;
+        clear_rows(*share.rows, e, table);
+        return table_rows<Scalar>{*share.rows, values}.for_each_row(
+            e, [&](int id, Scalar value) { table[id * width + e % width] = weighted(sample, share.layer, value); });
+      }
       out[share.parameters + e] = weighted(sample, share.layer, share.element(values, kept, e));
     });
   }
@@ -31471,18 +32585,632 @@ struct projection_kernel {
     typename Block::template local<double> sums;
     block.each([&](int t) {
       double sum = 0;
-      const auto add = [&](const leaf_share& share) {
-        for (int e = t; e < share.size; e += Threads) {
-          sum = fma(static_cast<double>(share.element(values, kept, e)),
-                    static_cast<double>(direction[share.parameters + e]), sum);
-        }
+      const auto add = [&](Scalar value, int parameter) {
+        sum = fma(static_cast<double>(value), static_cast<double>(direction[parameter]), sum);
       };
-      for (int k = 0; k < tables.outer_count; ++k) add(leaf_share::whole(tables.outer[k], method));
-      for (int k = 0; k < tables.elementwise_count; ++k) add(leaf_share::whole(tables.elementwise[k]));
+      for (int k = 0; k < tables.outer_count + tables.elementwise_count + tables.row_count; ++k) {
+        const leaf_share share = leaf_share::number(tables, method, k);
+        for (int e = t; e < share.size; e += Threads) {
+          if (share.rows == nullptr) {
+            add(share.element(values, kept, e), share.parameters + e);
+            continue;
+          }
+          const int width = share.rows->width;
+          table_rows<Scalar>{*share.rows, values}.for_each_row(
+              e, [&](int id, Scalar value) { add(value, share.parameters + id * width + e % width); });
+        }
+      }
       sums[t] = sum;
     });
     const double total = block.sum(sums, shared.partial);
     block.once([&] { projections[sample] = total; });
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+// pergrad/cuda/plan/program.hpp - a network as a device runs it: rows of nodes and leaves, and a sample's workspace
+//
+// Values of a sample lie in PyTorch's order; two of them share memory if the one is dead before the other is born.
+// Backward of node i runs at time 2n - i, and what norms and sums read lives to the end.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Rows and columns that the windows of a pooling layer see, and what their means divide by.
+template <class Layer, class Scalar>
+void fill_windows(shape in, const op_row& row, int* integers, Scalar* scalars) {
+  constexpr bool has_planes = requires { Layer::planes(in, std::size_t{0}); };
+  for (int axis = 0; axis < axes; ++axis) {
+    const window_axis& windows = row.windows[axis];
+    for (int o = 0; o < windows.out; ++o) {
+      const auto number = static_cast<std::size_t>(o);
+      window_range range{0, 1};
+      if constexpr (has_planes) {
+        if (axis == 0) range = Layer::planes(in, number);
+      }
+      if (axis == 1) range = Layer::rows(in, number);
+      if (axis == 2) range = Layer::columns(in, number);
+      integers[windows.first + o] = static_cast<int>(range.begin);
+      integers[windows.last + o] = static_cast<int>(range.end);
+    }
+    for (int i = 0; i < windows.in; ++i) {
+      int first = windows.out;
+      int last = 0;
+      for (int o = 0; o < windows.out; ++o) {
+        if (integers[windows.first + o] > i || integers[windows.last + o] <= i) continue;
+        first = std::min(first, o);
+        last = std::max(last, o + 1);
+      }
+      integers[windows.seen_first + i] = first;
+      integers[windows.seen_last + i] = last;
+    }
+  }
+  int at = row.divisors;
+  for (int d = 0; d < row.windows[0].out; ++d) {
+    for (int i = 0; i < row.windows[1].out; ++i) {
+      for (int j = 0; j < row.windows[2].out; ++j, ++at) {
+        if constexpr (has_planes) {
+          scalars[at] = static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(d), static_cast<std::size_t>(i),
+                                                           static_cast<std::size_t>(j)));
+        } else {
+          scalars[at] =
+              static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
+        }
+      }
+    }
+  }
+}
+
+/// For each length of the network's input, how many positions of each value are there.
+template <class Structure>
+void fill_lengths(std::span<const op_row> ops, int* integers) {
+  for (std::size_t length = 0; length <= Structure::shapes[0].e0; ++length) {
+    std::array<std::size_t, Structure::size + 1> lengths{length};
+    const auto put = [&](int table, std::size_t slot) {
+      if (table >= 0) integers[static_cast<std::size_t>(table) + length] = static_cast<int>(lengths[slot]);
+    };
+    detail::for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      const std::size_t in = Structure::inputs[i];
+      lengths[i + 1] = detail::output_length_of<Layer>(Structure::shapes[in], lengths[in]);
+      put(ops[i].in_lengths, in);
+      put(ops[i].in2_lengths, Structure::inputs2[i]);
+      put(ops[i].out_lengths, i + 1);
+    });
+  }
+}
+
+/// The tables that need a layer's functions, filled when a tape is made.
+template <class Scalar>
+struct function_tables {
+  std::vector<int> integers;
+  std::vector<Scalar> scalars;
+};
+
+/// The tables of a network.
+template <class Network>
+struct program {
+  using structure = typename Network::structure;
+  using scalar = typename Network::scalar;
+  using functions = functions_of<structure>;
+  static constexpr int size = static_cast<int>(structure::size);
+  static_assert(sizeof(typename explanation_of<Network>::type) != 0);
+  static constexpr bool layered = plan_of<Network> == plan_kind::layered;
+
+  struct tables : network_sizes {
+    std::array<op_row, structure::size> ops{};
+    std::array<outer_leaf, detail::network_plan<structure>::most_outer> outer{};
+    std::array<elementwise_leaf, detail::network_plan<structure>::most_elementwise> elementwise{};
+    std::array<row_leaf, detail::network_plan<structure>::most_sparse> rows{};
+    std::array<projection_row, std::max<std::size_t>(1, projection_count<structure>)> projections{};
+    int outer_count = 0;
+    int elementwise_count = 0;
+    int row_count = 0;
+    int projections_used = 0;
+  };
+
+  static constexpr tables table = build_tables<program>::make();
+
+  [[nodiscard]] static function_tables<scalar> of_functions() {
+    function_tables<scalar> result;
+    result.integers.resize(static_cast<std::size_t>(table.integers));
+    result.scalars.resize(static_cast<std::size_t>(table.scalars));
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (detail::has_windows<Layer>) {
+        fill_windows<Layer>(structure::shapes[structure::inputs[i]], table.ops[i], result.integers.data(),
+                            result.scalars.data());
+      }
+    });
+    if constexpr (structure::shapes[0].varying_axis() != 0) fill_lengths<structure>(table.ops, result.integers.data());
+    return result;
+  }
+};
+
+/// 1 for layered networks, 0 for fused ones: an argument of templates that either kind shares.
+template <class Network>
+inline constexpr int layered_of = program<Network>::layered ? 1 : 0;
+
+template <class Network>
+[[nodiscard]] constexpr network_facts find_facts() {
+  constexpr const auto& table = program<Network>::table;
+  network_facts facts;
+  static_cast<network_sizes&>(facts) = table;
+  facts.ops = table.ops;
+  facts.outer = std::span{table.outer}.first(static_cast<std::size_t>(table.outer_count));
+  facts.elementwise = std::span{table.elementwise}.first(static_cast<std::size_t>(table.elementwise_count));
+  facts.rows = std::span{table.rows}.first(static_cast<std::size_t>(table.row_count));
+  facts.projections = std::span{table.projections}.first(static_cast<std::size_t>(table.projections_used));
+  facts.groups = pergrad::detail::group_of_layer<Network>;
+  facts.layered = program<Network>::layered;
+  facts.parameters = Network::parameter_count;
+  facts.frozen = Network::frozen_parameter_count;
+  facts.input_size = Network::input_shape.size();
+  if (Network::input_shape.varying_axis() != 0) facts.input_positions = Network::input_shape.e0;
+  for (const op_row& row : table.ops) facts.draws = facts.draws || row.kind == node_kind::tiled;
+  facts.output_size = Network::output_shape.size();
+  return facts;
+}
+/// A network's tables as numbers.
+template <class Network>
+inline constexpr network_facts facts_of = find_facts<Network>();
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Accumulators of a network's sums: as many as keep a device busy with a small network and cost little memory with a
+/// large one. A constant of the network, so that no bit depends on the device or on the batch.
+[[nodiscard]] constexpr int accumulator_count(const network_facts& net) noexcept {
+  constexpr std::size_t most = std::size_t{1} << 20U;  // elements of all accumulators
+  int accumulators = 32;
+  while (accumulators > 1 && static_cast<std::size_t>(accumulators) * net.parameters > most) accumulators /= 2;
+  return std::max(accumulators, 2);
+}
+
+/// Threads of the block that takes a sample through the network.
+template <class Network>
+inline constexpr int sample_threads = [] {
+  int most = 0;
+  for (const op_row& row : facts_of<Network>.ops) most = std::max({most, row.out_size, row.in_size});
+  for (const outer_leaf& leaf : facts_of<Network>.outer) most = std::max(most, leaf.size());
+  return most <= 256 ? 64 : most <= 2048 ? 128 : 256;
+}();
+inline constexpr int sum_threads = 128;
+
+/// Blocks that hold the work on every leaf, or on every one whose sum no product forms.
+[[nodiscard]] constexpr int leaf_blocks(const network_facts& net, bool by_products = false) noexcept {
+  int blocks = 0;
+  const auto count = [&](const auto& leaf) { blocks += blocks_for(work_of(leaf), sum_threads); };
+  for (const outer_leaf& leaf : net.outer) {
+    if (!by_products || !is_one_product(leaf)) count(leaf);
+  }
+  for (const elementwise_leaf& leaf : net.elementwise) count(leaf);
+  for (const row_leaf& leaf : net.rows) count(leaf);
+  return blocks;
+}
+
+/// Samples of the largest batch: what kernels count of it (positions, pixels, blocks of products) are ints.
+template <class Network>
+inline constexpr std::size_t most_batch = [] {
+  constexpr const auto& table = program<Network>::table;
+  std::int64_t each = 1;  // of a sample
+  const auto count = [&](std::int64_t number) { each = std::max(each, number); };
+  const auto blocks = [](const affine_view& view, int rows, int columns) {
+    return std::int64_t{view.groups} * blocks_for(rows, narrow_block::rows) *
+           blocks_for(columns, square_block::columns);
+  };
+  for (const op_row& row : table.ops) {
+    count(row.view.positions());
+    count(row.view.pixels());
+    count(blocks(row.view, row.view.outputs, row.view.positions()));
+    count(blocks(row.view, row.view.channels, row.view.pixels()));
+  }
+  for (int k = 0; k < table.outer_count; ++k) count(table.outer[static_cast<std::size_t>(k)].square_count);
+  constexpr std::int64_t margin = 1 << 16;  // counts are rounded up to whole blocks and slices
+  return static_cast<std::size_t>((std::numeric_limits<int>::max() - margin) / each);
+}();
+
+/// Where everything lies, in bytes from the beginning.
+struct arena_layout {
+  std::size_t state = 0;  ///< a step_state, and behind it the record numbers: one upload
+  std::size_t records = 0;
+  std::size_t numbers = 0;  ///< of samples that come from the host, in its data set
+  std::size_t lengths = 0;
+  std::size_t ops = 0;
+  std::size_t outer = 0;
+  std::size_t elementwise = 0;
+  std::size_t row_leaves = 0;
+  std::size_t integers = 0;
+  std::size_t scalars = 0;
+  std::size_t groups = 0;  ///< clipping group of each layer
+  std::size_t bounds = 0;  ///< clip bound of each group
+  std::size_t parameters = 0;
+  std::size_t workspaces = 0;
+  std::size_t kept = 0;
+  std::size_t losses = 0;
+  std::size_t norms = 0;
+  std::size_t squares = 0;  ///< layered: parts of norms
+  std::size_t weights = 0;  ///< [layer][sample]
+  std::size_t outputs = 0;
+  std::size_t inputs = 0;  ///< of evaluations whose samples come from the host
+  std::size_t targets = 0;
+  std::size_t projections = 0;
+  std::size_t rows = 0;
+  std::size_t sums = 0;  ///< accumulators
+  std::size_t released = 0;
+  std::size_t is_open = 0;  ///< one a pair of the noise
+  std::size_t first_moment = 0;
+  std::size_t second_moment = 0;
+  std::size_t bytes = 0;
+};
+
+/// Materialised gradients that are formed at a time.
+[[nodiscard]] constexpr std::size_t rows_at_a_time(const network_facts& net, std::size_t max_batch) noexcept {
+  constexpr std::size_t most = std::size_t{1} << 20U;  // elements
+  return std::min(max_batch, std::max<std::size_t>(1, most / std::max<std::size_t>(1, net.parameters)));
+}
+/// Room for one value of a sample's targets, whatever the loss. There is room for as many as the network has outputs.
+inline constexpr std::size_t target_bytes = 8;
+
+[[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes,
+                                             std::size_t max_batch) noexcept {
+  constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
+  const std::size_t layers = std::max<std::size_t>(1, net.layers());
+  const std::size_t most_workspaces =
+      net.layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
+  arena_layout a;
+  const auto place = [&](std::size_t& where, std::size_t bytes) {
+    constexpr std::size_t line = 256;
+    where = a.bytes;
+    a.bytes += (bytes + line - 1) / line * line;
+  };
+  place(a.state, sizeof(step_state) + max_batch * sizeof(std::uint32_t));
+  a.records = a.state + sizeof(step_state);
+  place(a.numbers, net.draws ? max_batch * sizeof(std::uint32_t) : 0);
+  place(a.lengths, net.input_positions > 0 ? max_batch * sizeof(std::uint32_t) : 0);
+  place(a.ops, net.ops.size_bytes());
+  place(a.outer, net.outer.size_bytes());
+  place(a.elementwise, net.elementwise.size_bytes());
+  place(a.row_leaves, net.rows.size_bytes());
+  place(a.integers, count(net.integers) * sizeof(int));
+  place(a.scalars, count(net.scalars) * scalar_bytes);
+  place(a.groups, layers * sizeof(int));
+  place(a.bounds, layers * sizeof(double));
+  place(a.parameters, (net.parameters + net.frozen) * scalar_bytes);
+  place(a.workspaces, most_workspaces * count(net.workspace) * scalar_bytes);
+  place(a.kept, max_batch * count(net.kept) * scalar_bytes);
+  place(a.losses, max_batch * sizeof(double));
+  place(a.norms, max_batch * layers * sizeof(norm_bound));
+  place(a.squares, max_batch * count(net.squares) * sizeof(double));
+  place(a.weights, max_batch * layers * scalar_bytes);
+  place(a.outputs, max_batch * net.output_size * scalar_bytes);
+  place(a.inputs, max_batch * net.input_size * scalar_bytes);
+  place(a.targets, max_batch * net.output_size * target_bytes);
+  place(a.projections, max_batch * sizeof(double));
+  place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
+  place(a.sums, count(accumulator_count(net)) * net.parameters * sizeof(std::int64_t));  // or as many scalars
+  place(a.released, net.parameters * scalar_bytes);
+  place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_block);
+  place(a.first_moment, net.parameters * scalar_bytes);
+  place(a.second_moment, net.parameters * scalar_bytes);
+  return a;
+}
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::detail {
+
+/// `static_network::device_bytes` asks this.
+template <class Network>
+struct device_memory {
+  template <std::size_t MaxBatch>
+  static constexpr std::size_t bytes =
+      on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), MaxBatch).bytes;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/cuda/run/executor.hpp - the executor of a device: what a program names in the place of `pergrad::host`
+
+// pergrad/cuda/run/engine.hpp - carries out one evaluation on a device
+//
+// The samples' facts (losses, outputs, norms) come back to the host, where the expressions that asked for them are;
+// weights go to the device again, which forms the sums. So every expression runs that runs on the host, in the same
+// words. The trainer's step (trainer.hpp) does not come back.
+
+// pergrad/cuda/kernels/random.hpp - ChaCha20 in kernels: of the noise, and of the bits inside layers
+
+namespace pergrad::inline v0_1::on_device {
+
+/// ChaCha20's state for a key and a nonce, with block counter 0. Whoever reads it knows the key.
+struct random_stream {
+  std::uint32_t words[16];
+};
+
+/// What hands the words of a stream to a device: streams of a secret key are in the hands of a run only.
+struct stream_upload {
+  template <pergrad::detail::randomness Kind>
+  using stream_of = pergrad::detail::secret_stream<Kind>;
+  using noise_stream = stream_of<pergrad::detail::randomness::noise>;
+  using layers_stream = stream_of<pergrad::detail::randomness::layers>;
+
+  /// With step 0: steps are told to each kernel.
+  template <pergrad::detail::randomness Kind>
+  [[nodiscard]] static random_stream words(const stream_of<Kind>& stream) noexcept {
+    const chacha_nonce nonce = make_nonce(stream_of<Kind>::purpose, 0);
+    random_stream result{};
+    for (std::size_t i = 0; i < 4; ++i) result.words[i] = pergrad::detail::chacha_constants[i];
+    for (std::size_t i = 0; i < 8; ++i) result.words[4 + i] = stream.key().words[i];
+    for (std::size_t i = 0; i < 3; ++i) result.words[13 + i] = nonce.words[i];
+    return result;
+  }
+  template <pergrad::detail::randomness Kind>
+  [[nodiscard]] static std::uint64_t step(const stream_of<Kind>& stream) noexcept {
+    return stream.step_;
+  }
+  [[nodiscard]] static const layers_stream& stream(const layer_randomness& randomness) noexcept {
+    return randomness.stream_;
+  }
+};
+
+/// A stream on the host, wiped when it goes.
+struct held_stream {
+  random_stream stream{};
+  ~held_stream() { pergrad::detail::wipe(&stream, sizeof stream); }
+};
+
+/// The same key and purpose at another step.
+[[nodiscard]] PERGRAD_HD inline random_stream at_step(random_stream stream, std::uint64_t step) noexcept {
+  stream.words[14] = static_cast<std::uint32_t>(step & 0xffff'ffffU);
+  stream.words[15] = static_cast<std::uint32_t>(step >> 32U);
+  return stream;
+}
+/// Block `counter` of a stream: RFC 8439 section 2.3.
+PERGRAD_HD inline void make_random_block(const random_stream& stream, std::uint32_t counter,
+                                         std::uint32_t (&block)[16]) noexcept {
+  for (int i = 0; i < 16; ++i) block[i] = stream.words[i];
+  block[12] += counter;
+  pergrad::detail::chacha_rounds(block);
+  for (int i = 0; i < 16; ++i) block[i] += stream.words[i];
+  block[12] += counter;
+}
+
+/// Random bits inside the layers of one sample: those of `layer_randomness::bits`.
+struct layer_bits {
+  const random_stream* layers = nullptr;  ///< of the purpose dropout and any step; nullptr: layers are as in evaluation
+  std::uint64_t step = 0;
+  std::uint32_t record = 0;  ///< of the sample
+
+  [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return layers != nullptr; }
+  /// What a layer of the network draws from: element e has word e % 16 of block e / 16 (`make_random_block`).
+  /// Precondition: is_random().
+  [[nodiscard]] PERGRAD_HD random_stream of_layer(std::uint32_t layer) const noexcept {
+    std::uint32_t seed[16];
+    make_random_block(at_step(*layers, step), record, seed);
+    random_stream own = *layers;
+    for (int i = 0; i < 8; ++i) own.words[4 + i] = seed[i];
+    return at_step(own, layer);
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+// pergrad/cuda/kernels/release.hpp - the release gate on a device (privacy/release.hpp): accumulators of integer sums,
+// noise, update, in one sweep over the parameters
+//
+//   Q = lane_0 + lane_1 + ...;  r = grid (Q + k);  parameters <- rule(r)
+//
+// Noise is never stored: a block of threads makes one block of 512 integers (privacy/noise/rounded_gaussian.hpp says
+// from which words) and uses them. 64 threads make its ChaCha20 blocks while the others read the accumulators; then
+// each of 256 threads turns four words into two integers. Where a rounding is not proven at once, the thread leaves its
+// two elements alone and says so; `settle_kernel` draws more bits for those. So the integers are the host's, and the
+// update's bits those of the host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Which rule of optim/rules.hpp `release_kernel` applies.
+namespace update {
+inline constexpr int sgd = 1;
+inline constexpr int momentum = 2;
+inline constexpr int adam = 3;
+}  // namespace update
+
+/// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and the learning
+/// rate and correction that optim/rules.hpp speaks of.
+template <class Scalar>
+struct release_settings {
+  random_stream noise{};  ///< of the purpose gradient_noise and step 0
+  double sigma = 0;       ///< of the noise, in steps of the grid; 0: none
+  pergrad::detail::release_scale grid{};
+  double scale = 1;  ///< the gradient's public factor
+  Scalar momentum = 0;
+  double beta1 = 0;
+  double beta2 = 0;
+  double stability = 0;
+};
+
+/// What both kernels of a release read and write.
+template <class Scalar>
+struct release_work {
+  const step_state* state;  ///< a state that is not the last of its batch: the kernels do nothing
+  release_settings<Scalar> settings;
+  const std::int64_t* accumulators;  ///< steps of the grid; accumulator l of element e at [l * accumulator_stride + e]
+  int accumulator_count;             ///< at least 1
+  std::int64_t accumulator_stride;   ///< at least `count`
+  std::int64_t count;                ///< elements, at most `gaussians_per_step`
+  Scalar* parameters;
+  Scalar* first;           ///< velocity or first moment
+  Scalar* second;          ///< second moment
+  Scalar* released;        ///< gets the released values
+  unsigned char* is_open;  ///< one a pair: its rounding is not proven
+  int rule;                ///< one of `update::`
+  const row_leaf* tables = nullptr;
+  int table_count = 0;
+
+  /// Does no step move it? So it is with the row of a padding id (optim/held.hpp).
+  [[nodiscard]] PERGRAD_HD bool is_held(std::int64_t element) const noexcept {
+    PERGRAD_ROLLED
+    for (int k = 0; k < table_count; ++k) {
+      const row_leaf& table = tables[k];
+      const std::int64_t place = element - table.parameters - std::int64_t{table.skipped} * table.width;
+      if (table.first != 0 && table.skipped >= 0 && place >= 0 && place < table.width) return true;
+    }
+    return false;
+  }
+  [[nodiscard]] PERGRAD_HD std::int64_t sum_of_lanes(std::int64_t element) const noexcept {
+    if (element >= count) return 0;
+    std::int64_t sum = accumulators[element];
+    for (int accumulator = 1; accumulator < accumulator_count; ++accumulator)
+      sum += accumulators[accumulator * accumulator_stride + element];
+    return sum;
+  }
+  /// Releases one element and takes the step with it. `sum` and `noise` count steps of the grid.
+  PERGRAD_HD void release(std::int64_t element, std::int64_t sum, double noise) const noexcept {
+    if (element >= count) return;
+    constexpr auto most = static_cast<std::int64_t>(pergrad::detail::most_on_grid);
+    const std::int64_t place = smaller_of(larger_of(sum, -most), most);
+    const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
+    released[element] = value;
+    if (is_held(element)) return;
+    switch (rule) {
+      case update::sgd: {
+        const auto step = static_cast<Scalar>(multiply(state->rate, settings.scale));
+        return rules::sgd_rule<Scalar>{step}(value, parameters[element]);
+      }
+      case update::momentum:
+        return rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
+                                            settings.momentum}(value, parameters[element], first[element]);
+      case update::adam:
+        return rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2,
+                                        settings.stability,
+                                        settings.scale)(value, parameters[element], first[element], second[element]);
+      default:
+        return;
+    }
+  }
+};
+
+inline constexpr int release_threads = 256;
+inline constexpr int release_elements = static_cast<int>(pergrad::detail::gaussian_block);
+static_assert(release_elements == 2 * release_threads);
+
+/// The kernel at the head of this file; `blocks()` of them. The rule is a number and not a template argument: what
+/// makes the noise is compiled once a program.
+template <class Scalar>
+struct release_kernel {
+  static constexpr int threads = release_threads;
+  static constexpr int chacha_blocks = 64;
+  struct shared_type {
+    std::uint32_t words[16][chacha_blocks];
+  };
+
+  release_work<Scalar> work;
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_elements); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    if (work.state->last == 0) return;
+    auto& shared = block.template shared<shared_type>();
+    typename Block::template local<registers<std::int64_t, 2>> sums;
+    const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_elements;
+    const bool is_noised = work.settings.sigma > 0;
+    block.each([&](int t) {
+      for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of_lanes(begin + half * threads + t);
+      if (is_noised && t < chacha_blocks) {
+        std::uint32_t words[16];
+        make_random_block(at_step(work.settings.noise, work.state->noise_step),
+                          static_cast<std::uint32_t>(chacha_blocks * block.index() + t), words);
+        PERGRAD_UNROLL
+        for (int row = 0; row < 16; ++row) shared.words[row][t] = words[row];
+      }
+    });
+    block.each([&](int t) {
+      double k[2] = {0, 0};
+      bool is_open = false;
+      if (is_noised) {
+        const int row = t / chacha_blocks * 4;
+        const int column = t % chacha_blocks;
+        const auto words = pergrad::detail::widened<0, 1>(shared.words[row][column], shared.words[row + 1][column],
+                                                          shared.words[row + 2][column], shared.words[row + 3][column]);
+        const auto pair = pergrad::detail::round_gaussians<1>(words, 2 * work.settings.sigma * work.settings.sigma);
+        k[0] = pair.along_cosine;
+        k[1] = pair.along_sine;
+        is_open = pergrad::detail::is_open(pair.margin);
+      }
+      work.is_open[static_cast<std::int64_t>(block.index()) * threads + t] = is_open ? 1 : 0;
+      if (is_open) return;
+      for (int half = 0; half < 2; ++half) work.release(begin + half * threads + t, sums[t][half], k[half]);
+    });
+  }
+};
+
+/// Releases the elements that a `release_kernel` has left alone; `blocks()` of them.
+template <class Scalar>
+struct settle_kernel {
+  static constexpr int threads = release_threads;
+  struct shared_type {};
+
+  release_work<Scalar> work;
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_elements); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    if (work.state->last == 0) return;
+    block.each([&](int t) {
+      const std::int64_t pair = static_cast<std::int64_t>(block.index()) * threads + t;
+      if (work.is_open[pair] == 0) return;
+      const random_stream stream = at_step(work.settings.noise, work.state->noise_step);
+      std::uint32_t words[16];
+      pergrad::detail::gaussian_bits bits{};
+      make_random_block(stream, static_cast<std::uint32_t>(64 * block.index() + t % 64), words);
+      for (int i = 0; i < 2; ++i) {
+        bits.u[i] = words[t / 64 * 4 + i];
+        bits.v[i] = words[t / 64 * 4 + 2 + i];
+      }
+      random_stream more = stream;
+      more.words[13] = continued_purpose(more.words[13], static_cast<std::uint32_t>(pair >> 32));
+      make_random_block(more, static_cast<std::uint32_t>(pair), words);
+      for (int i = 0; i < 8; ++i) {
+        bits.u[2 + i] = words[i];
+        bits.v[2 + i] = words[8 + i];
+      }
+      std::int64_t k[2];
+      pergrad::detail::exact_pair(bits, work.settings.sigma, k);
+      const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_elements;
+      for (int half = 0; half < 2; ++half) {
+        const std::int64_t element = begin + half * threads + t;
+        work.release(element, work.sum_of_lanes(element), static_cast<double>(k[half]));
+      }
+    });
+  }
+};
+
+/// out[e] = ((lane_0 + lane_1) + lane_2) + ..., in order; of a sum that is not released. `blocks()` of them.
+template <class Sum>
+struct fold_kernel {
+  static constexpr int threads = 256;
+  struct shared_type {};
+
+  const Sum* accumulators;  ///< accumulator l of element e at [l * count + e]
+  int accumulator_count;
+  std::int64_t count;
+  Sum* out;  ///< may be accumulator 0
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(count, threads); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    block.each([&](int t) {
+      const std::int64_t element = static_cast<std::int64_t>(block.index()) * threads + t;
+      if (element >= count) return;
+      Sum sum = accumulators[element];
+      for (int accumulator = 1; accumulator < accumulator_count; ++accumulator) {
+        if constexpr (std::is_integral_v<Sum>) {
+          sum += accumulators[accumulator * count + element];
+        } else {
+          sum = add(sum, accumulators[accumulator * count + element]);
+        }
+      }
+      out[element] = sum;
+    });
   }
 };
 
@@ -31504,6 +33232,332 @@ struct projection_kernel {
 // An element of the result is one thread's; only where a layer has far fewer outputs than the block has threads do
 // several threads share a sum. What a thread adds up, it adds up in a fixed order.
 
+// pergrad/cuda/kernels/team.hpp - a block of threads as a team: one sample, an element a thread
+//
+// The words are those of pergrad/team.hpp. Rows that have nothing to do with each other are for the warps, each of
+// which is a team of its own.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// One element, as a layer's functions see it.
+template <class Scalar>
+struct element_at {
+  int i;
+  [[nodiscard]] PERGRAD_HD Scalar operator()(const Scalar* from) const noexcept { return from[i]; }
+  PERGRAD_HD void put(Scalar* to, Scalar value) const noexcept { to[i] = value; }
+  [[nodiscard]] PERGRAD_HD static Scalar zero() noexcept { return 0; }
+};
+/// The same, read as a double to be summed up.
+struct wide_element_at {
+  int i;
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD double operator()(const Scalar* from) const noexcept {
+    return static_cast<double>(from[i]);
+  }
+};
+
+/// What all teams do that only need threads and barriers.
+template <class Block, class Scalar>
+struct thread_team {
+  using scalar = Scalar;
+  static constexpr int threads = Block::threads;
+  static constexpr int warps = threads / warp_size;
+
+  const Block& block;
+  double (&partial)[static_cast<std::size_t>(warps)];
+
+  template <class Function>
+  PERGRAD_HD void map(std::ptrdiff_t count, const Function& f) const {
+    each(count, [&](int i) { f(element_at<Scalar>{i}); });
+  }
+  template <class Function>
+  PERGRAD_HD void map(std::ptrdiff_t rows, std::ptrdiff_t count, const Function& f) const {
+    const auto width = static_cast<int>(count);
+    each(rows * count, [&](int i) { f(static_cast<std::ptrdiff_t>(i / width), element_at<Scalar>{i % width}); });
+  }
+  template <class Function>
+  PERGRAD_HD void each(std::ptrdiff_t count, const Function& f) const {
+    const auto end = static_cast<int>(count);
+    block.each([&](int t) {
+      PERGRAD_ROLLED
+      for (int i = t; i < end; i += threads) f(i);
+    });
+  }
+  PERGRAD_HD void fill(std::ptrdiff_t count, Scalar* to, Scalar value) const {
+    if (count > 0) each(count, [&](int i) { to[i] = value; });
+  }
+  PERGRAD_HD void copy(std::ptrdiff_t count, const Scalar* from, Scalar* to) const {
+    if (count > 0) each(count, [&](int i) { to[i] = from[i]; });
+  }
+
+  template <int Sums, class Function>
+  [[nodiscard]] PERGRAD_HD values_of<double, Sums> reduce(std::ptrdiff_t count, const Function& f) const {
+    const auto end = static_cast<int>(count);
+    typename Block::template local<values_of<double, Sums>> own;
+    block.each([&](int t) {
+      values_of<double, Sums> sums{};
+      PERGRAD_ROLLED
+      for (int i = t; i < end; i += threads) {
+        const auto terms = f(wide_element_at{i});
+        for (int s = 0; s < Sums; ++s) sums[s] += terms[s];
+      }
+      own[t] = sums;
+    });
+    return totals_of(own);
+  }
+  /// Terms are the scalar's; they are added up in double.
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD Scalar sum(std::ptrdiff_t count, const Function& f) const {
+    const auto end = static_cast<int>(count);
+    typename Block::template local<double> own;
+    block.each([&](int t) {
+      double sum = 0;
+      PERGRAD_ROLLED
+      for (int i = t; i < end; i += threads) sum += static_cast<double>(f(element_at<Scalar>{i}));
+      own[t] = sum;
+    });
+    return static_cast<Scalar>(block.sum(own, partial));
+  }
+  [[nodiscard]] PERGRAD_HD Scalar largest(std::ptrdiff_t count, const Scalar* from) const {
+    const auto end = static_cast<int>(count);
+    typename Block::template local<double> own;
+    block.each([&](int t) {
+      auto most = static_cast<double>(from[0]);
+      PERGRAD_ROLLED
+      for (int i = t; i < end; i += threads) most = larger_of(most, static_cast<double>(from[i]));
+      own[t] = most;
+    });
+    return static_cast<Scalar>(block.largest(own, partial));
+  }
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD std::ptrdiff_t count(std::ptrdiff_t count, const Function& f) const {
+    return static_cast<std::ptrdiff_t>(
+        reduce<1>(count, [&](const wide_element_at& at) { return values(f(at.i) ? 1.0 : 0.0); })[0]);
+  }
+
+  PERGRAD_HD void multiply(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                           Scalar* out) const {
+    product(sizes, left, right, [&](int place, int /*column*/, Scalar sum) { out[place] = sum; });
+  }
+  PERGRAD_HD void multiply_add(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                               Scalar* out) const {
+    product(sizes, left, right, [&](int place, int /*column*/, Scalar sum) { out[place] += sum; });
+  }
+  PERGRAD_HD void multiply_bias(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                                Scalar* out, const Scalar* bias) const {
+    product(sizes, left, right, [&](int place, int column, Scalar sum) { out[place] = sum + bias[column]; });
+  }
+  /// Where it is: elements are read wherever they lie.
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> turned(const matrix_view<Scalar>& from, std::ptrdiff_t /*rows*/,
+                                                      std::ptrdiff_t /*columns*/, Scalar* /*to*/,
+                                                      std::ptrdiff_t /*step*/) const noexcept {
+    return {from.first, from.column, from.row};
+  }
+
+ protected:
+  template <int Sums>
+  [[nodiscard]] PERGRAD_HD values_of<double, Sums> totals_of(
+      const typename Block::template local<values_of<double, Sums>>& own) const {
+    values_of<double, Sums> totals{};
+    for (int s = 0; s < Sums; ++s) {
+      typename Block::template local<double> one;
+      block.each([&](int t) { one[t] = own[t][s]; });
+      totals[s] = block.sum(one, partial);
+    }
+    return totals;
+  }
+
+ private:
+  template <class Finish>
+  PERGRAD_HD void product(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                          const Finish& finish) const {
+    const auto columns = static_cast<int>(sizes.columns);
+    const auto rows = static_cast<int>(sizes.rows.count);
+    const auto depth = static_cast<int>(sizes.depth);
+    each(sizes.outer.count * sizes.rows.count * sizes.columns, [&](int e) {
+      const int column = e % columns;
+      const int row = e / columns % rows;
+      const int outer = e / columns / rows;
+      const Scalar* from = left + outer * sizes.outer.left + row * sizes.rows.left;
+      const Scalar* with = right.first + column * right.column;
+      Scalar total = 0;
+      for (int d = 0; d < depth; ++d) total = fma(from[d * sizes.left], with[d * right.row], total);
+      finish(static_cast<int>(outer * sizes.outer.out + row * sizes.rows.out) + column, column, total);
+    });
+  }
+};
+
+/// Of a channel and one of its pixels, in PyTorch's order: dense and stored images are the same.
+template <class Value>
+struct channel_at {
+  std::ptrdiff_t channel;
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD Value per_channel(const Function& f) const noexcept {
+    return static_cast<Value>(f(channel));
+  }
+};
+template <class Value>
+struct channel_pixel_at {
+  int i;
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value first(const Scalar* image) const noexcept {
+    return static_cast<Value>(image[i]);
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value second(const Scalar* image) const noexcept {
+    return static_cast<Value>(image[i]);
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value dense(const Scalar* image) const noexcept {
+    return static_cast<Value>(image[i]);
+  }
+  template <class Scalar>
+  PERGRAD_HD void put_second(Scalar* image, Value value) const noexcept {
+    image[i] = value;
+  }
+  template <class Scalar>
+  PERGRAD_HD void put_dense(Scalar* image, Value value) const noexcept {
+    image[i] = value;
+  }
+};
+/// One value of the group at hand.
+template <class Value>
+struct of_group {
+  Value of;
+  [[nodiscard]] PERGRAD_HD const Value& operator()(std::ptrdiff_t /*channel*/) const noexcept { return of; }
+};
+/// Images have one layout here.
+struct any_layout {
+  static constexpr std::ptrdiff_t start = 0;
+};
+
+/// One group of channels of a sample, by a team of threads.
+template <class Team>
+struct channel_group {
+  using scalar = typename Team::scalar;
+  const Team& team;
+  int group;
+  int group_size;  ///< channels
+  int pixels;
+
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD auto each(const Function& f) const {
+    return of_group<decltype(f(std::ptrdiff_t{}))>{f(static_cast<std::ptrdiff_t>(group))};
+  }
+  template <class Function>
+  PERGRAD_HD void keep(scalar* to, const Function& f) const {
+    team.fill(1, to + group, f(static_cast<std::ptrdiff_t>(group) * group_size));
+  }
+  template <int Sums, class Function, class Result>
+  [[nodiscard]] PERGRAD_HD auto reduce(any_layout /*a*/, any_layout /*b*/, const values_of<scalar*, Sums>& to,
+                                       const Function& f, const Result& g) const {
+    of_group<decltype(g(std::ptrdiff_t{}, values_of<double, Sums>{}))> total{};
+    for (int c = group * group_size; c < (group + 1) * group_size; ++c) {
+      const auto sums = team.template reduce<Sums>(pixels, [&](const wide_element_at& at) {
+        return f(channel_at<double>{c})(channel_pixel_at<double>{c * pixels + at.i});
+      });
+      for (int s = 0; s < Sums; ++s) {
+        if (to[s] != nullptr) team.fill(1, to[s] + c, static_cast<scalar>(sums[s]));
+      }
+      const auto share = g(static_cast<std::ptrdiff_t>(c), sums);
+      for (int s = 0; s < static_cast<int>(sizeof share / sizeof(double)); ++s) total.of[s] += share[s];
+    }
+    return total;
+  }
+  template <class Function>
+  PERGRAD_HD void map(any_layout /*a*/, any_layout /*b*/, const Function& f) const {
+    const int first = group * group_size * pixels;
+    team.each(group_size * pixels,
+              [&](int i) { f(channel_at<scalar>{(first + i) / pixels})(channel_pixel_at<scalar>{first + i}); });
+  }
+};
+
+/// The team of one sample and one layer.
+template <class Block, class Scalar>
+struct block_team : thread_team<Block, Scalar> {
+  using base = thread_team<Block, Scalar>;
+  using base::block;
+
+  static constexpr std::ptrdiff_t samples = 1;
+  shape in{};
+  shape in2{};
+  shape out{};
+  sample_arrays<const Scalar> x{};
+  sample_arrays<const Scalar> x2{};
+  sample_arrays<Scalar> y{};
+  sample_arrays<const Scalar> dy{};
+  sample_arrays<Scalar> dx{};
+  sample_arrays<Scalar> dx2{};
+  sample_arrays<Scalar> saved{};
+  sample_arrays<Scalar> scratch{};
+  bool wants_factors = true;
+  bool wants_dx = false;
+  bool wants_dx2 = false;
+  any_layout x_layout{};
+  any_layout y_layout{};
+  any_layout dx_layout{};
+  any_layout dy_layout{};
+
+  bool projected = false;
+  const Scalar* parameters = nullptr;
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(std::ptrdiff_t offset, std::ptrdiff_t /*rows*/,
+                                                      std::ptrdiff_t columns) const noexcept {
+    return {parameters + offset, columns, 1};
+  }
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t /*k*/, std::ptrdiff_t offset,
+                                                          std::ptrdiff_t /*rows*/,
+                                                          std::ptrdiff_t columns) const noexcept {
+    return {parameters + offset, 1, columns};
+  }
+
+  std::uint32_t own_lengths[2] = {};  ///< positions of the inputs that are there
+  bool varies = false;
+  bool varies2 = false;
+  [[nodiscard]] PERGRAD_HD std::ptrdiff_t length(std::ptrdiff_t /*sample*/) const noexcept { return own_lengths[0]; }
+  [[nodiscard]] PERGRAD_HD std::ptrdiff_t length2(std::ptrdiff_t /*sample*/) const noexcept { return own_lengths[1]; }
+  [[nodiscard]] PERGRAD_HD bool lengths_vary() const noexcept { return varies; }
+  [[nodiscard]] PERGRAD_HD bool lengths2_vary() const noexcept { return varies2; }
+  [[nodiscard]] PERGRAD_HD const std::int32_t* ids(std::ptrdiff_t /*sample*/) const noexcept {
+    return static_cast<const std::int32_t*>(static_cast<const void*>(x.first));
+  }
+
+  layer_bits bits{};
+  std::uint32_t layer_number = 0;
+  [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return bits.is_random(); }
+  template <class Function>
+  PERGRAD_HD void draw(std::ptrdiff_t /*sample*/, std::ptrdiff_t first, std::ptrdiff_t count, const Function& f) const {
+    const random_stream stream = bits.of_layer(layer_number);
+    const auto end = static_cast<int>(count);
+    const auto first_block = static_cast<std::uint32_t>(first / 16);
+    base::each((count + 15) / 16, [&](int group) {
+      std::uint32_t words[16];
+      make_random_block(stream, first_block + static_cast<std::uint32_t>(group), words);
+      for (int i = 0; i < 16 && group * 16 + i < end; ++i) f(group * 16 + i, words[i]);
+    });
+  }
+
+  template <class Function>
+  PERGRAD_HD void for_each_row(std::ptrdiff_t rows, const Function& f) const {
+    const auto end = static_cast<int>(rows);
+    block.warps([&](const auto& warp) {
+      using warp_type = std::remove_cvref_t<decltype(warp)>;
+      double none[1];
+      const thread_team<warp_type, Scalar> team{warp, none};
+      for (int r = warp.index(); r < end; r += base::warps) f(static_cast<std::ptrdiff_t>(r), team);
+    });
+  }
+  template <class Function>
+  PERGRAD_HD void for_each_group(std::ptrdiff_t channels, std::ptrdiff_t group_size, const Function& f) const {
+    const auto size = static_cast<int>(group_size);
+    const auto pixels = static_cast<int>(static_cast<std::ptrdiff_t>(in.size()) / channels);
+    for (int group = 0; group < static_cast<int>(channels) / size; ++group) {
+      f(channel_group<base>{*this, group, size, pixels});
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+
 namespace pergrad::inline v0_1::on_device {
 
 /// A block at work on one sample.
@@ -31513,13 +33567,35 @@ struct node_worker {
   const table_view<Scalar>& tables;
   sample_values<Scalar> values;
   const Scalar* parameters;
-  Scalar (&scratch)[static_cast<std::size_t>(Threads)];  ///< shared by the block
+  Scalar (&scratch)[static_cast<std::size_t>(Threads)];              ///< shared by the block
+  double (&partial)[static_cast<std::size_t>(Threads / warp_size)];  ///< as well
+  layer_bits bits;                                                   ///< of the sample
+
+  /// Sets a node's output, or its gradient, to zero behind the sample's length: values as soon as they are written,
+  /// gradients before they are read.
+  PERGRAD_HD void trim(const op_row& row, int place) const {
+    if (row.out_lengths < 0) return;
+    const int length = values.positions(row.out_lengths, 0);
+    Scalar* at = values.to(place);
+    const bool outermost = (row.out_shape.lengths & 3U) == 1;  // the axis of positions
+    const int all = static_cast<int>(outermost ? row.out_shape.e0 : row.out_shape.e1);
+    const int inner = outermost ? row.out_size / all : 1;
+    for_each(row.out_size, [&](int i) {
+      if (i / inner % all >= length) at[i] = 0;
+    });
+  }
 
   PERGRAD_HD void forward(const op_row& row) const {
     if (row.out_size == 0) return;
     switch (row.kind) {
-      case node_kind::affine:
-        return affine_forward(row);
+      case node_kind::affine: {
+        const Scalar* bias = row.bias < 0 ? nullptr : parameters + row.bias;
+        const Scalar* x = values.at(row.in);
+        Scalar* y = values.to(row.out);
+        return row.adjoint != 0 ? through_adjoint(row, x, y, bias, false) : through_view(row, x, y, bias, false);
+      }
+      case node_kind::reshape:
+        return turn(values.at(row.in), static_cast<int>(row.in_shape.e0), row.out_size, values.to(row.out), false);
       case node_kind::branch_sum: {
         const Scalar* first = values.at(row.in);
         const Scalar* second = values.at(row.in2);
@@ -31535,9 +33611,18 @@ struct node_worker {
   PERGRAD_HD void backward(const op_row& row) const {
     if (row.out_size == 0) return;
     switch (row.kind) {
-      case node_kind::affine:
-        if (row.input_gradient != 0) affine_backward(row);
-        return;
+      case node_kind::affine: {
+        if (row.input_gradient == 0) return;
+        const Scalar* dy = values.at(row.dy);
+        Scalar* dx = values.to(row.dx);
+        const bool onto = row.accumulate != 0;
+        return row.adjoint != 0 ? through_view(row, dy, dx, nullptr, onto)
+                                : through_adjoint(row, dy, dx, nullptr, onto);
+      }
+      case node_kind::reshape:
+        if (row.input_gradient == 0) return;
+        return turn(values.at(row.dy), static_cast<int>(row.in_shape.e1), row.out_size, values.to(row.dx),
+                    row.accumulate != 0);
       case node_kind::branch_sum: {
         const Scalar* dy = values.at(row.dy);
         Scalar* dx = values.to(row.dx);
@@ -31570,13 +33655,20 @@ struct node_worker {
     return parts;
   }
 
-  /// y[i] = bias + sum over the taps and channels of the position, channel after channel.
-  PERGRAD_HD void affine_forward(const op_row& row) const {
+  /// A matrix of `rows` rows turned into its transpose. `onto`: added to what is there.
+  PERGRAD_HD void turn(const Scalar* from, int rows, int count, Scalar* to, bool onto) const {
+    const int columns = count / rows;
+    for_each(count, [&](int i) {
+      const Scalar value = from[i % rows * columns + i / rows];
+      to[i] = onto ? to[i] + value : value;
+    });
+  }
+
+  /// y[i] = bias + sum over the taps and channels of the position, channel after channel. `onto`: in the place of the
+  /// bias, what is there.
+  PERGRAD_HD void through_view(const op_row& row, const Scalar* x, Scalar* y, const Scalar* bias, bool onto) const {
     const affine_view& view = row.view;
-    const Scalar* x = values.at(row.in);
-    Scalar* y = values.to(row.out);
     const Scalar* weights = parameters + row.parameters;
-    const Scalar* bias = row.bias < 0 ? nullptr : parameters + row.bias;
     const int positions = view.positions();
     const int channels = view.groups * view.outputs;
     const int count = channels * positions;
@@ -31609,7 +33701,8 @@ struct node_worker {
         const int position = inner ? i / channels : i % positions;
         return channel * view.y_output + position_in_y(view, position);
       };
-      const auto bias_of = [&](int i) {
+      const auto start_of = [&](int i) {
+        if (onto) return y[place(i)];
         return bias == nullptr ? Scalar{0} : bias[inner ? i % channels : i / positions];
       };
       block.each([&](int t) {
@@ -31617,7 +33710,7 @@ struct node_worker {
           const int i = parts == 1 ? k : k / parts;
           const Scalar sum = sum_of(i, k - i * parts);
           if (parts == 1) {
-            y[place(i)] = sum + bias_of(i);
+            y[place(i)] = sum + start_of(i);
           } else {
             scratch[k] = sum;
           }
@@ -31626,7 +33719,7 @@ struct node_worker {
       if (parts == 1) return;
       block.each([&](int t) {
         if (t >= count) return;
-        Scalar sum = bias_of(t);
+        Scalar sum = start_of(t);
         for (int part = 0; part < parts; ++part) sum += scratch[t * parts + part];
         y[place(t)] = sum;
       });
@@ -31638,21 +33731,20 @@ struct node_worker {
       const int group = channel / view.outputs;
       const Scalar* from = x + group * view.x_group;
       const Scalar* weight = weights + channel * width;
-      Scalar sum = bias == nullptr ? Scalar{0} : bias[channel];
+      Scalar& to = y[channel * view.y_output + position_in_y(view, position)];
+      Scalar sum = onto ? to : bias == nullptr ? Scalar{0} : bias[channel];
       for (int c = 0; c < view.channels; ++c) {
         for_each_tap(view, position, [&](int tap, int pixel) { sum = fma(weight[tap], from[pixel], sum); });
         from += view.x_channel;
         weight += view.taps();
       }
-      y[channel * view.y_output + position_in_y(view, position)] = sum;
+      to = sum;
     });
   }
 
-  /// dx[i] = sum over the positions that see input i, and over their outputs.
-  PERGRAD_HD void affine_backward(const op_row& row) const {
+  /// x[i] = bias + sum over the positions that see input i, and over their outputs. `onto`: added to what is there.
+  PERGRAD_HD void through_adjoint(const op_row& row, const Scalar* y, Scalar* x, const Scalar* bias, bool onto) const {
     const affine_view& view = row.view;
-    const Scalar* dy = values.at(row.dy);
-    Scalar* dx = values.to(row.dx);
     const Scalar* weights = parameters + row.parameters;
     const int pixels = view.pixels();
     const int channels = view.groups * view.channels;
@@ -31665,7 +33757,7 @@ struct node_worker {
       const int group = channel / view.channels;
       const auto [pd, ph, pw] = index_in(view.in, pixel);
       const Scalar* weight = weights + group * view.outputs * width + channel % view.channels * taps;
-      const Scalar* from = dy + group * view.y_group;
+      const Scalar* from = y + group * view.y_group;
       Scalar sum = 0;
       for (int kd = 0; kd < view.kernel[0]; ++kd) {
         const int od = position_seeing(view, 0, pd, kd);
@@ -31682,8 +33774,9 @@ struct node_worker {
           }
         }
       }
-      const int place = channel * view.x_channel + pd * view.x_step[0] + ph * view.x_step[1] + pw * view.x_step[2];
-      dx[place] = row.accumulate != 0 ? dx[place] + sum : sum;
+      Scalar& to = x[channel * view.x_channel + pd * view.x_step[0] + ph * view.x_step[1] + pw * view.x_step[2]];
+      if (bias != nullptr) sum += bias[channel];
+      to = onto ? to + sum : sum;
     });
   }
   /// The position whose tap k is input i, or -1.
@@ -31698,7 +33791,9 @@ struct node_worker {
   PERGRAD_HD void function_forward(const op_row& row) const {
     const Scalar* x = values.at(row.in);
     Scalar* y = values.to(row.out);
-    if constexpr (detail::has_value<Function>) {
+    if constexpr (detail::is_tiled<Function>) {
+      device_code_of<Function>::forward(team_of(row, false));
+    } else if constexpr (detail::has_value<Function>) {
       for_each(row.out_size, [&](int i) { y[i] = device_code_of<Function>::value(x[i]); });
     } else if constexpr (detail::has_general_forward<Function>) {
       block.once([&] {
@@ -31722,7 +33817,10 @@ struct node_worker {
     const Scalar* y = values.at(row.out);
     const Scalar* dy = values.at(row.dy);
     Scalar* dx = values.to(row.dx);
-    if constexpr (detail::has_value<Function>) {
+    if constexpr (detail::is_tiled<Function>) {
+      device_code_of<Function>::backward(team_of(row, true));
+      add_written(row);
+    } else if constexpr (detail::has_value<Function>) {
       if (row.input_gradient == 0) return;
       for_each(row.out_size, [&](int i) {
         const Scalar part = dy[i] * device_code_of<Function>::derivative(x[i], y[i]);
@@ -31733,19 +33831,58 @@ struct node_worker {
         const view<const Scalar> weights{parameters + row.parameters, static_cast<std::size_t>(row.weights)};
         const view<const Scalar> from{x, static_cast<std::size_t>(row.in_size)};
         const view<const Scalar> backprop{dy, static_cast<std::size_t>(row.out_size)};
-        Scalar* target = row.accumulate != 0 ? values.to(row.scratch) : dx;
-        const view<Scalar> to{target, static_cast<std::size_t>(row.in_size)};
+        const view<Scalar> to{values.to(row.written_dx), static_cast<std::size_t>(row.in_size)};
         const view<Scalar> saved{values.to(row.saved), static_cast<std::size_t>(row.saved_size)};
         if constexpr (detail::has_saving_backward<Function>) {
           device_code_of<Function>::backward(row.in_shape, weights, from, backprop, to, saved);
         } else {
           device_code_of<Function>::backward(row.in_shape, weights, from, backprop, to);
         }
-        for (int i = 0; row.accumulate != 0 && i < row.in_size; ++i) dx[i] += target[i];
       });
+      add_written(row);
     } else if constexpr (is_window_rule<Function>) {
       if (row.input_gradient != 0) pool_backward<Function>(row, x, y, dy, dx);
     }
+  }
+
+  /// The block as the team of a layer on tiles.
+  [[nodiscard]] PERGRAD_HD block_team<Block, Scalar> team_of(const op_row& row, bool backward) const {
+    block_team<Block, Scalar> team{{block, partial}};
+    team.in = row.in_shape;
+    team.in2 = row.in2_shape;
+    team.out = row.out_shape;
+    team.x = {values.at(row.in)};
+    team.x2 = {values.at(row.in2)};
+    team.y = {values.to(row.out)};
+    team.saved = {values.to(row.saved)};
+    team.scratch = {values.to(backward ? row.back_scratch : row.scratch)};
+    if (backward) {
+      team.dy = {values.at(row.dy)};
+      team.dx = {values.to(row.written_dx)};
+      team.dx2 = {values.to(row.written_dx2)};
+      team.wants_factors = row.wants_factors != 0;
+      team.wants_dx = row.input_gradient != 0;
+      team.wants_dx2 = row.input2_gradient != 0;
+    }
+    team.projected = row.projected != 0;
+    team.parameters = parameters + row.parameters;
+    team.own_lengths[0] =
+        static_cast<std::uint32_t>(values.positions(row.in_lengths, static_cast<int>(row.in_shape.e0)));
+    team.own_lengths[1] =
+        static_cast<std::uint32_t>(values.positions(row.in2_lengths, static_cast<int>(row.in2_shape.e0)));
+    team.bits = bits;
+    team.layer_number = static_cast<std::uint32_t>(row.node);
+    team.varies = row.in_lengths >= 0;
+    team.varies2 = row.in2_lengths >= 0;
+    return team;
+  }
+  /// Adds what a layer has written in the place of gradients to them.
+  PERGRAD_HD void add_written(const op_row& row) const {
+    const auto add = [&](int to, int from, int count) {
+      for_each(count, [&](int i) { values.to(to)[i] += values.at(from)[i]; });
+    };
+    if (row.accumulate != 0 && (row.projected_inputs & 1) == 0) add(row.dx, row.written_dx, row.in_size);
+    if (row.accumulate2 != 0 && (row.projected_inputs & 2) == 0) add(row.dx2, row.written_dx2, row.in2_size);
   }
 
   /// What a window of a pool covers.
@@ -31854,6 +33991,7 @@ inline constexpr int backward = 4;         ///< nodes first .. last - 1, the las
 inline constexpr int leaves = 8;           ///< with `backward`: norms of each node's leaves as soon as they are whole
 inline constexpr int layered_leaves = 16;  ///< norms of all leaves, from the squares that products have left
 inline constexpr int weigh = 32;
+inline constexpr int trim = 64;  ///< with `forward` or `backward`: no more than the zeros behind samples' lengths
 inline constexpr int fused = forward | loss | backward | leaves | weigh;
 }  // namespace stage
 
@@ -31867,6 +34005,8 @@ struct sample_work {
   sample_results<Scalar> results;
   clip_rule rule;
   method_choice method;
+  random_stream layers;  ///< of the bits inside layers, at any step, if `random`
+  int random = 0;
   int output = 0;  ///< places
   int output_gradient = 0;
   int output_size = 0;
@@ -31888,22 +34028,27 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     double partial[static_cast<std::size_t>(Threads / warp_size)];
   };
   using work_type::first, work_type::last, work_type::stages, work_type::method, work_type::rule, work_type::norms;
+  using work_type::layers, work_type::random;
   using work_type::output, work_type::output_gradient, work_type::output_size, work_type::tf32;
   using work_type::state, work_type::tables, work_type::samples, work_type::parameters, work_type::results;
 
   template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
+  [[gnu::always_inline]] PERGRAD_HD void operator()(const Block& block) const {  // a call would need local memory
     const int sample = block.index();
     if (static_cast<std::uint32_t>(sample) >= state->count) return;
     auto& shared = block.template shared<shared_type>();
     const sample_values<Scalar> values = samples.values(sample);
-    const node_worker<Block, Scalar, Functions, Threads> nodes{block, tables, values, parameters, shared.scratch};
+    layer_bits bits;
+    if (random != 0) bits = {&layers, state->layer_step, samples.numbers[sample]};
+    const node_worker<Block, Scalar, Functions, Threads> nodes{block,          tables,         values, parameters,
+                                                               shared.scratch, shared.partial, bits};
     const norm_worker<Block, Scalar, Threads> worker{block, values, samples.kept_of(sample), shared.partial};
     norm_bound* parts = results.norms + static_cast<std::size_t>(sample) * static_cast<std::size_t>(tables.layers);
     if ((stages & stage::forward) != 0) {
       for (int i = first; i < last; ++i) {
         const op_row& row = tables.ops[i];
-        nodes.forward(row);
+        if (!is_product(row) && (stages & stage::trim) == 0) nodes.forward(row);
+        nodes.trim(row, row.out);
         if (row.handed_on != 0) store_rounded(block, values.to(row.out), row.out_size);
       }
     }
@@ -31918,7 +34063,10 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
       for (int i = last; i-- > first;) {
         const op_row& row = tables.ops[i];
         if (row.backward == 0) continue;
-        const bool leaves_factors = row.kind == node_kind::general;  // its backward may write what its factors read
+        nodes.trim(row, row.dy);
+        if (is_product(row) || (stages & stage::trim) != 0) continue;
+        // Its backward may write what its factors read.
+        const bool leaves_factors = row.kind == node_kind::general || row.kind == node_kind::tiled;
         if (leaves_factors) {
           nodes.backward(row);
           store_rounded(block, values.to(row.saved), row.saved_size);
@@ -31926,14 +34074,16 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
         if (Layered == 0 && (stages & stage::leaves) != 0) {
           for (int k = row.first_outer; k < row.last_outer; ++k) {
             const outer_leaf& leaf = tables.outer[k];
+            if (leaf.first == 0) continue;
             const norm_method chosen = method.of(leaf);
             if (norms != 0 || chosen == norm_method::instantiate) worker.add(leaf, chosen, parts[leaf.layer]);
           }
           add_elementwise(worker, shared, row.first_elementwise, row.last_elementwise, parts);
+          add_rows(worker, row.first_rows, row.last_rows, parts);
         }
         if (!leaves_factors) nodes.backward(row);
         if (row.input_gradient != 0 && row.out_size > 0) store_rounded(block, values.to(row.dx), row.in_size);
-        if (row.input2_gradient != 0) store_rounded(block, values.to(row.dx2), row.out_size);
+        if (row.input2_gradient != 0) store_rounded(block, values.to(row.dx2), row.in2_size);
       }
     }
     if (Layered != 0 && (stages & stage::layered_leaves) != 0) {
@@ -31941,9 +34091,11 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
           results.squares + static_cast<std::size_t>(sample) * static_cast<std::size_t>(results.square_stride);
       for (int k = 0; norms != 0 && k < tables.outer_count; ++k) {
         const outer_leaf& leaf = tables.outer[k];
+        if (leaf.first == 0) continue;
         worker.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
       }
       add_elementwise(worker, shared, 0, tables.elementwise_count, parts);
+      add_rows(worker, 0, tables.row_count, parts);
     }
     if ((stages & stage::weigh) == 0 || rule.kind == clip_rule::kind_type::none) return;
     block.once([&] {
@@ -31952,6 +34104,10 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   }
 
  private:
+  /// Is the node a product of the whole batch, of which nothing is left here but to trim it?
+  [[nodiscard]] PERGRAD_HD static constexpr bool is_product(const op_row& row) noexcept {
+    return Layered != 0 && row.kind == node_kind::affine;
+  }
   /// What norms and sums read is rounded here, once, where it lies: so both see the same numbers.
   template <class Block>
   PERGRAD_HD void store_rounded(const Block& block, Scalar* at, int count) const {
@@ -31981,7 +34137,15 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   PERGRAD_HD void add_elementwise(const Worker& worker, shared_type& shared, int begin, int end,
                                   norm_bound* parts) const {
     for (int k = begin; k < end; ++k) {
-      worker.add(tables.elementwise[k], shared.scratch, parts[tables.elementwise[k].layer]);
+      const elementwise_leaf& leaf = tables.elementwise[k];
+      if (leaf.first != 0) worker.add(leaf, shared.scratch, parts[leaf.layer]);
+    }
+  }
+  template <class Worker>
+  PERGRAD_HD void add_rows(const Worker& worker, int begin, int end, norm_bound* parts) const {
+    for (int k = begin; k < end; ++k) {
+      const row_leaf& leaf = tables.rows[k];
+      if (leaf.first != 0) worker.add(leaf, norms, parts[leaf.layer]);
     }
   }
 };
@@ -32003,7 +34167,7 @@ template <class Scalar, class Device>
 class network_memory {
  public:
   network_memory(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options,
-                 const network_facts& net, const window_tables<Scalar>& windows)
+                 const network_facts& net, const function_tables<Scalar>& functions)
       : device_{std::move(device)},
         max_batch_{max_batch},
         options_{options},
@@ -32015,8 +34179,9 @@ class network_memory {
     put(places_.ops, net.ops.data(), net.ops.size());
     put(places_.outer, net.outer.data(), net.outer.size());
     put(places_.elementwise, net.elementwise.data(), net.elementwise.size());
-    put(places_.integers, windows.integers.data(), windows.integers.size());
-    put(places_.scalars, windows.scalars.data(), windows.scalars.size());
+    put(places_.row_leaves, net.rows.data(), net.rows.size());
+    put(places_.integers, functions.integers.data(), functions.integers.size());
+    put(places_.scalars, functions.scalars.data(), functions.scalars.size());
     put(places_.groups, groups.data(), groups.size());
   }
 
@@ -32057,22 +34222,43 @@ class network_memory {
     return {.ops = at<const op_row>(places_.ops),
             .outer = at<const outer_leaf>(places_.outer),
             .elementwise = at<const elementwise_leaf>(places_.elementwise),
+            .rows = at<const row_leaf>(places_.row_leaves),
             .integers = at<const int>(places_.integers),
             .scalars = at<const Scalar>(places_.scalars),
             .outer_count = static_cast<int>(net_->outer.size()),
             .elementwise_count = static_cast<int>(net_->elementwise.size()),
+            .row_count = static_cast<int>(net_->rows.size()),
             .layers = static_cast<int>(net_->layers()),
             .parameter_count = static_cast<int>(net_->parameters)};
   }
-  /// The samples that `announce` names, out of these records.
+  /// A record as it lies on the device: zeros behind its length, ids in the place of as many values, TF32 if asked for.
+  template <class Value>
+  void pack(const Value* input, std::uint32_t length, Scalar* to) const {
+    const std::size_t all = net_->input_size;
+    const std::size_t there = net_->input_positions == 0 ? all : length * (all / net_->input_positions);
+    std::fill_n(to, all, Scalar{0});
+    if constexpr (std::is_same_v<Value, Scalar>) {
+      for (std::size_t i = 0; i < there; ++i) to[i] = tf32() ? round_to_tf32(input[i]) : input[i];
+    } else {
+      static_assert(sizeof(Value) <= sizeof(Scalar));
+      std::memcpy(static_cast<void*>(to), input, there * sizeof(Value));
+    }
+  }
+
+  /// The samples that `announce` names, out of these records. `lengths`: of the records, if they vary; `numbers`: of
+  /// the samples in their data set.
   template <class Target>
   [[nodiscard]] batch_view<Scalar, Target> samples(const Scalar* inputs, const Target* targets,
-                                                   std::size_t target_count) const noexcept {
+                                                   std::size_t target_count, const std::uint32_t* lengths,
+                                                   const std::uint32_t* numbers) const noexcept {
     return {.workspaces = at<Scalar>(places_.workspaces),
             .kept = at<Scalar>(places_.kept),
             .inputs = inputs,
             .targets = targets,
             .records = at<const std::uint32_t>(places_.records),
+            .numbers = numbers,
+            .lengths = net_->input_positions > 0 ? lengths : nullptr,
+            .integers = at<const int>(places_.integers),
             .workspace = net_->workspace,
             .kept_size = net_->kept,
             .input_size = static_cast<int>(net_->input_size),
@@ -32098,6 +34284,7 @@ template <class Scalar>
 struct sample_launch {
   clip_rule rule{};
   method_choice method{};
+  const random_stream* layers = nullptr;  ///< of the bits inside layers; nullptr: none
   bool backward = true;
   bool norms = true;
   Scalar* outputs = nullptr;
@@ -32110,7 +34297,8 @@ struct sum_launch {
   const Scalar* weights = nullptr;  ///< [layer][sample]; nullptr: all are 1
   bool per_layer = false;
   bool squares = false;
-  int grid_steps = -1;  ///< not negative: a sum of integers, of which a unit has 2^grid_steps steps
+  bool gradients = false;  ///< formed of every sample's gradient, not as one product
+  int grid_steps = -1;     ///< not negative: a sum of integers, of which a unit has 2^grid_steps steps
   int samples = 0;
 };
 
@@ -32173,6 +34361,7 @@ class launcher {
 
   [[nodiscard]] sample_work<Scalar, Target> make_work(const sample_launch<Scalar>& wanted) const {
     const arena_layout& places = memory_->places();
+    const bool random = wanted.layers != nullptr && net_->draws;
     return {.state = memory_->state(),
             .tables = memory_->tables(),
             .samples = view_,
@@ -32186,6 +34375,8 @@ class launcher {
                         .outputs = wanted.outputs},
             .rule = wanted.rule,
             .method = wanted.method,
+            .layers = random ? *wanted.layers : random_stream{},
+            .random = random ? 1 : 0,
             .output = net_->output,
             .output_gradient = net_->output_gradient,
             .output_size = static_cast<int>(net_->output_size),
@@ -32209,6 +34400,10 @@ class launcher {
             .y = y,
             .most_samples = samples};
   }
+  /// Of a node, with `in` and `out` its values or its gradients: an adjoint's input is the view's y.
+  [[nodiscard]] affine_operands<Scalar> operands(const op_row& row, int in, int out, int samples) const {
+    return row.adjoint != 0 ? operands(row.view, out, in, samples) : operands(row.view, in, out, samples);
+  }
   [[nodiscard]] static constexpr bool is_product(const op_row& row) {
     return row.kind == node_kind::affine && row.out_size > 0;
   }
@@ -32216,36 +34411,88 @@ class launcher {
   template <class Run>
   void forward(const sample_launch<Scalar>& wanted, const Run& run) const {
     int waiting = 0;  // nodes from here on have not been launched
+    const auto catch_up = [&](int end) {
+      if (does_something(waiting, end)) run(waiting, end, stage::forward);
+      waiting = end;
+    };
     for (int i = 0; i < node_count(); ++i) {
       const op_row& row = net_->ops[static_cast<std::size_t>(i)];
+      if (row.projected != 0) {
+        catch_up(i);
+        project(row, true, wanted.samples);
+        if (!has_projections_behind(row)) continue;
+        catch_up(i + 1);
+        project(row, false, wanted.samples);
+        if (row.out_lengths >= 0) run(i, i + 1, stage::forward | stage::trim);
+        continue;
+      }
       if (!is_product(row)) continue;
-      if (does_something(waiting, i)) run(waiting, i, stage::forward);
-      auto on = operands(row.view, row.in, row.out, wanted.samples);
+      catch_up(i);
+      auto on = operands(row, row.in, row.out, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
       on.tf32 = memory_->tf32() ? 1 : 0;
       on.tf32_result = on.tf32 * row.handed_on;
       on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
-      launch_product(device(), gemm_product::forward, way_of(gemm_product::forward, row), on);
-      waiting = i + 1;
+      launch_product(device(), product_of(row, false), way_of(row, false), on);
+      waiting = row.out_lengths < 0 ? i + 1 : i;
     }
     run(waiting, node_count(), stage::forward | stage::loss);
   }
   template <class Run>
   void backward(const sample_launch<Scalar>& wanted, const Run& run) const {
     int waiting = node_count();
+    const auto catch_up = [&](int begin) {
+      if (does_something(begin, waiting)) run(begin, waiting, stage::backward);
+      waiting = begin;
+    };
     for (int i = node_count(); i-- > 0;) {
       const op_row& row = net_->ops[static_cast<std::size_t>(i)];
+      if (row.projected != 0 && row.backward != 0) {
+        if (has_projections_behind(row)) {
+          catch_up(i + 1);
+          if (row.out_lengths >= 0) run(i, i + 1, stage::backward | stage::trim);
+          project_back(row, false, wanted.samples);
+        }
+        catch_up(i);
+        project_back(row, true, wanted.samples);
+        continue;
+      }
       if (!is_product(row)) continue;
-      if (does_something(i + 1, waiting)) run(i + 1, waiting, stage::backward);
+      catch_up(row.out_lengths < 0 ? i + 1 : i);
       waiting = i;
       if (row.input_gradient == 0) continue;
-      auto on = operands(row.view, row.dx, row.dy, wanted.samples);
+      auto on = operands(row, row.dx, row.dy, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
       on.accumulate = row.accumulate;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
-      launch_product(device(), gemm_product::adjoint, way_of(gemm_product::adjoint, row), on);
+      launch_product(device(), product_of(row, true), way_of(row, true), on);
     }
-    if (does_something(0, waiting)) run(0, waiting, stage::backward);
+    catch_up(0);
+  }
+  [[nodiscard]] bool has_projections_behind(const op_row& row) const {
+    return std::ranges::any_of(net_->projections,
+                               [&](const projection_row& each) { return each.node == row.node && !each.reads_input; });
+  }
+  /// Those of a layer on tiles that read its input, or its saved values.
+  void project(const op_row& row, bool reads_input, int samples) const {
+    for (const projection_row& each : net_->projections) {
+      if (each.node != row.node || each.reads_input != reads_input) continue;
+      auto on = operands(each.view, each.x, each.y, samples);
+      on.weights = memory_->parameters() + each.weights;
+      on.bias = each.bias < 0 ? nullptr : memory_->parameters() + each.bias;
+      on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      launch_product(device(), gemm_product::forward, choose_gemm(gemm_product::forward, each.view, each.x >= 0), on);
+    }
+  }
+  void project_back(const op_row& row, bool reads_input, int samples) const {
+    for (const projection_row& each : net_->projections) {
+      if (each.node != row.node || each.reads_input != reads_input || !each.wants_gradient) continue;
+      auto on = operands(each.view, each.dx, each.dy, samples);
+      on.weights = memory_->parameters() + each.weights;
+      on.accumulate = each.accumulate;
+      on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      launch_product(device(), gemm_product::adjoint, choose_gemm(gemm_product::adjoint, each.view, true), on);
+    }
   }
   [[nodiscard]] bool does_something(int first, int last) const {
     for (int i = first; i < last; ++i) {
@@ -32255,6 +34502,7 @@ class launcher {
   }
   void squares(const sample_launch<Scalar>& wanted) const {
     for (const outer_leaf& leaf : net_->outer) {
+      if (!is_one_product(leaf)) continue;
       const norm_method chosen = wanted.method.of(leaf);
       if (chosen == norm_method::product || chosen == norm_method::gram) continue;
       affine_squares<Scalar> problem;
@@ -32262,7 +34510,7 @@ class launcher {
       problem.partial = memory_->template at<double>(memory_->places().squares) + leaf.squares;
       problem.partial_stride = net_->squares;
       problem.blocks = leaf.square_count / leaf.view.groups;
-      launch_gemm<Scalar>(device(), way_of(gemm_product::squares, leaf), problem);
+      launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::squares), problem);
     }
   }
   template <class Sum>
@@ -32278,16 +34526,18 @@ class launcher {
         .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
         .squares = wanted.squares ? 1 : 0,
         .accumulators = accumulator_count(*net_),
-        .first_block = 0,
+        .by_products = 0,
         .to_grid = to_grid,
         .sums = memory_->template at<Sum>(places.sums)};
     if constexpr (Layered != 0) {
-      if (!wanted.squares && wanted.weights != nullptr) {
-        for (const outer_leaf& leaf : net_->outer) product_sum<Sum>(wanted, leaf, to_grid);
-        kernel.first_block = outer_blocks(*net_);
+      if (!wanted.squares && !wanted.gradients && wanted.weights != nullptr) {
+        for (const outer_leaf& leaf : net_->outer) {
+          if (is_one_product(leaf)) product_sum<Sum>(wanted, leaf, to_grid);
+        }
+        kernel.by_products = 1;
       }
     }
-    device().launch(kernel, (leaf_blocks(*net_) - kernel.first_block) * kernel.accumulators);
+    device().launch(kernel, leaf_blocks(*net_, kernel.by_products != 0) * kernel.accumulators);
   }
   template <class Sum>
   void product_sum(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
@@ -32299,7 +34549,7 @@ class launcher {
       problem.accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
       problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
       problem.accumulator_count = accumulator_count(*net_);
-      launch_gemm<Scalar>(device(), way_of(gemm_product::sums, leaf), problem);
+      launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::sums), problem);
     };
     if (leaf.view.positions() > 1) {
       launch(affine_sums<Scalar, Sum, 1>{});
@@ -32325,11 +34575,13 @@ class engine {
   using request_type = detail::run_request<Scalar>;
 
   engine(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options, const network_facts& net,
-         const window_tables<Scalar>& windows)
-      : memory_{std::move(device), max_batch, options, net, windows},
+         const function_tables<Scalar>& functions)
+      : memory_{std::move(device), max_batch, options, net, functions},
         inputs_(max_batch * net.input_size),
         targets_(max_batch * net.output_size * target_bytes),
         records_(max_batch),
+        numbers_(net.draws ? max_batch : 0),
+        lengths_(net.input_positions > 0 ? max_batch : 0),
         losses_(max_batch),
         outputs_(max_batch * net.output_size),
         norms_(max_batch * net.layers()),
@@ -32341,11 +34593,13 @@ class engine {
   [[nodiscard]] network_memory<Scalar, Device>& memory() noexcept { return memory_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
 
-  /// Takes over sample `b` of the next evaluation.
-  template <class Target>
-  void take(std::size_t b, const Scalar* input, std::span<const Target> targets) {
-    Scalar* const to = inputs_.data() + b * net().input_size;
-    for (std::size_t i = 0; i < net().input_size; ++i) to[i] = memory_.tf32() ? round_to_tf32(input[i]) : input[i];
+  /// Takes over sample `b` of the next evaluation, which has this number in its data set.
+  template <class Value, class Target>
+  void take(std::size_t b, std::size_t number, const Value* input, std::uint32_t length,
+            std::span<const Target> targets) {
+    memory_.pack(input, length, inputs_.data() + b * net().input_size);
+    if (!numbers_.empty()) numbers_[b] = static_cast<std::uint32_t>(number);
+    if (!lengths_.empty()) lengths_[b] = length;
     std::memcpy(targets_.data() + b * targets.size_bytes(), targets.data(), targets.size_bytes());
   }
   /// Evaluates them; `launch_samples`: the kernel that they go through. `Backward`: whether any expression may ask for
@@ -32354,34 +34608,35 @@ class engine {
   void run(std::span<const Scalar> parameters, std::size_t target_count,
            sample_launcher<Device, Scalar, Target> launch_samples, const request_type& request) {
     const arena_layout& places = memory_.places();
-    Device& device = memory_.device();
     memory_.put(places.parameters, parameters.data(), parameters.size());
     memory_.put(places.inputs, inputs_.data(), request.count * net().input_size);
     memory_.put(places.targets, targets_.data(), request.count * target_count * sizeof(Target));
-    memory_.announce({.count = static_cast<std::uint32_t>(request.count)}, records_.data());
-
-    const auto view = memory_.samples(memory_.template at<const Scalar>(places.inputs),
-                                      memory_.template at<const Target>(places.targets), target_count);
-    const method_choice method{request.method, request.method_layers};
-    const launcher<Device, Scalar, Target, Layered> launch{memory_, view, launch_samples};
-    launch.samples({.rule = {},
-                    .method = method,
-                    .backward = request.backward,
-                    .norms = request.needs_facts(),
-                    .outputs = memory_.template at<Scalar>(places.outputs),
-                    .samples = static_cast<int>(request.count)});
-
+    if (!numbers_.empty()) memory_.put(places.numbers, numbers_.data(), request.count);
+    if (!lengths_.empty()) memory_.put(places.lengths, lengths_.data(), request.count);
+    evaluation<Layered, Target> it{request, way_of(request), launch_samples, make_view<Target>(target_count)};
+    if (net().draws && request.randomness.is_random()) {
+      const auto& stream = stream_upload::stream(request.randomness);
+      it.layers.stream = stream_upload::words(stream);
+      it.layer_step = stream_upload::step(stream);
+      it.is_random = true;
+    }
     const bool facts_wanted = Backward && request.backward && request.needs_facts();
     if constexpr (Backward) {
-      if (request.direction != nullptr) {
-        memory_.put(places.released, request.direction, net().parameters);
-        device.launch(projection_kernel<Scalar, Target, sum_threads>{memory_.state(), memory_.tables(), view, method,
-                                                                     memory_.template at<const Scalar>(places.released),
-                                                                     memory_.template at<double>(places.projections)},
-                      static_cast<int>(request.count));
-      }
+      if (request.direction != nullptr) memory_.put(places.released, request.direction, net().parameters);
     }
-    if (facts_wanted || request.observer_count > 0) fetch_facts(request, facts_wanted);
+    it.for_each_part([&](std::size_t first, std::size_t count) {
+      evaluate(it, first, count, request.needs_facts());
+      if constexpr (Backward) {
+        if (request.direction != nullptr) {
+          memory_.device().launch(
+              projection_kernel<Scalar, Target, sum_threads>{memory_.state(), memory_.tables(), it.view, it.way.method,
+                                                             memory_.template at<const Scalar>(places.released),
+                                                             memory_.template at<double>(places.projections)},
+              static_cast<int>(count));
+        }
+      }
+      if (facts_wanted || request.observer_count > 0) fetch_facts(request, first, count, facts_wanted);
+    });
     for (std::size_t b = 0; b < request.count; ++b) {
       for (std::size_t k = 0; k < request.observer_count; ++k) {
         request.observers[k].observe(request.observers[k].context, facts_of(request, b, facts_wanted));
@@ -32389,21 +34644,87 @@ class engine {
     }
     if constexpr (Backward) {
       if (!request.backward) return;
-      for (std::size_t k = 0; k < request.sum_count; ++k) form_sum(request, request.sums[k], launch, method);
-      if (request.rows != nullptr) write_rows(request, view, method);
+      for (std::size_t k = 0; k < request.sum_count; ++k) form_sum(it, request.sums[k]);
+      if (request.rows != nullptr) write_rows(it);
     }
   }
 
  private:
   [[nodiscard]] const network_facts& net() const noexcept { return memory_.net(); }
 
-  void fetch_facts(const request_type& request, bool facts_wanted) {
+  /// How a strategy arranges the work. Every one gives the same numbers to rounding.
+  struct way_of_work {
+    method_choice method;
+    std::size_t together = 1;  ///< samples that are evaluated at a time
+    bool again = false;        ///< they are evaluated again for each sum
+    bool gradients = false;    ///< sums are formed of every sample's gradient, not of factors
+  };
+  [[nodiscard]] static way_of_work way_of(const request_type& request) {
+    using detail::strategy_kind;
+    way_of_work way{{request.method, request.method_layers}, std::max<std::size_t>(1, request.count)};
+    way.again = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::ghost;
+    way.gradients = request.strategy != strategy_kind::book_keeping && request.strategy != strategy_kind::ghost;
+    if (request.strategy == strategy_kind::naive) way.together = 1;
+    if (way.gradients && request.method == norm_method::automatic) way.method.method = norm_method::instantiate;
+    return way;
+  }
+  /// What one call of `run` is about.
+  template <int Layered, class Target>
+  struct evaluation {
+    const request_type& request;
+    way_of_work way;
+    sample_launcher<Device, Scalar, Target> launch_samples;
+    batch_view<Scalar, Target> view;
+    held_stream layers{};
+    std::uint64_t layer_step = 0;
+    bool is_random = false;
+
+    /// Calls f(first sample, how many), once for an empty batch.
+    template <class Function>
+    void for_each_part(Function&& f) const {
+      std::size_t first = 0;
+      do {
+        f(first, std::min(way.together, request.count - first));
+        first += way.together;
+      } while (first < request.count);
+    }
+  };
+
+  template <class Target>
+  [[nodiscard]] batch_view<Scalar, Target> make_view(std::size_t target_count) const {
     const arena_layout& places = memory_.places();
-    memory_.get(losses_.data(), places.losses, request.count);
-    memory_.get(outputs_.data(), places.outputs, request.count * net().output_size);
+    return memory_.samples(memory_.template at<const Scalar>(places.inputs),
+                           memory_.template at<const Target>(places.targets), target_count,
+                           memory_.template at<const std::uint32_t>(places.lengths), nullptr);
+  }
+  template <int Layered, class Target>
+  [[nodiscard]] launcher<Device, Scalar, Target, Layered> launches_of(const evaluation<Layered, Target>& it) {
+    return {memory_, it.view, it.launch_samples};
+  }
+  /// Takes samples through the network, back if that is asked for, and to their norms.
+  template <int Layered, class Target>
+  void evaluate(evaluation<Layered, Target>& it, std::size_t first, std::size_t count, bool norms) {
+    memory_.announce({.position = first,
+                      .count = static_cast<std::uint32_t>(count),
+                      .first = first == 0 ? 1U : 0U,
+                      .layer_step = it.layer_step},
+                     records_.data() + first);
+    it.view.numbers = memory_.template at<const std::uint32_t>(memory_.places().numbers) + first;
+    launches_of(it).samples({.rule = {},
+                             .method = it.way.method,
+                             .layers = it.is_random ? &it.layers.stream : nullptr,
+                             .backward = it.request.backward,
+                             .norms = norms,
+                             .outputs = memory_.template at<Scalar>(memory_.places().outputs),
+                             .samples = static_cast<int>(count)});
+  }
+  void fetch_facts(const request_type& request, std::size_t first, std::size_t count, bool facts_wanted) {
+    const arena_layout& places = memory_.places();
+    memory_.get(losses_.data() + first, places.losses, count);
+    memory_.get(outputs_.data() + first * net().output_size, places.outputs, count * net().output_size);
     if (!facts_wanted) return;
-    memory_.get(norms_.data(), places.norms, request.count * net().layers());
-    if (request.direction != nullptr) memory_.get(projections_.data(), places.projections, request.count);
+    memory_.get(norms_.data() + first * net().layers(), places.norms, count * net().layers());
+    if (request.direction != nullptr) memory_.get(projections_.data() + first, places.projections, count);
   }
   [[nodiscard]] detail::sample_facts<Scalar> facts_of(const request_type& request, std::size_t b,
                                                       bool facts_wanted) const {
@@ -32429,17 +34750,23 @@ class engine {
     }
     memory_.put(memory_.places().weights, weights_.data(), count * memory_.max_batch());
   }
-  template <class Launcher>
-  void form_sum(const request_type& request, const detail::sum_request<Scalar>& sum, const Launcher& launch,
-                const method_choice& method) {
-    const arena_layout& places = memory_.places();
-    if (!sum.is_plain) send_weights(request, sum);
-    launch.sum({.method = method,
-                .weights = sum.is_plain ? nullptr : memory_.template at<const Scalar>(places.weights),
-                .per_layer = sum.per_layer,
-                .squares = sum.squares,
-                .grid_steps = sum.integers == nullptr ? -1 : sum.grid_steps,
-                .samples = static_cast<int>(request.count)});
+  /// Weights of the samples from `first` on.
+  [[nodiscard]] const Scalar* weights_at(std::size_t first) const {
+    return memory_.template at<const Scalar>(memory_.places().weights) + first;
+  }
+  template <int Layered, class Target>
+  void form_sum(evaluation<Layered, Target>& it, const detail::sum_request<Scalar>& sum) {
+    if (!sum.is_plain) send_weights(it.request, sum);
+    it.for_each_part([&](std::size_t first, std::size_t count) {
+      if (it.way.again) evaluate(it, first, count, false);
+      launches_of(it).sum({.method = it.way.method,
+                           .weights = sum.is_plain ? nullptr : weights_at(first),
+                           .per_layer = sum.per_layer,
+                           .squares = sum.squares,
+                           .gradients = it.way.gradients,
+                           .grid_steps = sum.integers == nullptr ? -1 : sum.grid_steps,
+                           .samples = static_cast<int>(count)});
+    });
     if (sum.integers != nullptr) {
       fold(integers_);
       for (std::size_t i = 0; i < net().parameters; ++i) {
@@ -32463,34 +34790,41 @@ class engine {
                                               static_cast<std::int64_t>(net().parameters), accumulators});
     memory_.get(to.data(), memory_.places().sums, net().parameters);
   }
-  template <class Target>
-  void write_rows(const request_type& request, const batch_view<Scalar, Target>& view, const method_choice& method) {
+  template <int Layered, class Target>
+  void write_rows(evaluation<Layered, Target>& it) {
+    const request_type& request = it.request;
     const arena_layout& places = memory_.places();
     const bool weighted = request.row_weights != nullptr;
     const bool per_layer = weighted && request.row_weights->per_layer;
     if (weighted) send_weights(request, *request.row_weights);
     row_kernel<Scalar, Target, sum_threads> kernel{
         .tables = memory_.tables(),
-        .samples = view,
-        .method = method,
-        .weights = weighted ? memory_.template at<const Scalar>(places.weights) : nullptr,
+        .samples = it.view,
+        .method = it.way.method,
+        .weights = nullptr,
         .layer_stride = per_layer ? static_cast<int>(memory_.max_batch()) : 0,
         .first_sample = 0,
         .leaf_blocks = leaf_blocks(net()),
         .rows = memory_.template at<Scalar>(places.rows)};
     const std::size_t together = rows_at_a_time(net(), memory_.max_batch());
-    for (std::size_t first = 0; first < request.count; first += together) {
-      const std::size_t count = std::min(together, request.count - first);
-      kernel.first_sample = static_cast<int>(first);
-      memory_.device().launch(kernel, static_cast<int>(count) * leaf_blocks(net()));
-      memory_.get(request.rows + first * net().parameters, places.rows, count * net().parameters);
-    }
+    it.for_each_part([&](std::size_t part, std::size_t size) {
+      if (it.way.again) evaluate(it, part, size, false);
+      if (weighted) kernel.weights = weights_at(part);
+      for (std::size_t first = 0; first < size; first += together) {
+        const std::size_t count = std::min(together, size - first);
+        kernel.first_sample = static_cast<int>(first);
+        memory_.device().launch(kernel, static_cast<int>(count) * leaf_blocks(net()));
+        memory_.get(request.rows + (part + first) * net().parameters, places.rows, count * net().parameters);
+      }
+    });
   }
 
   network_memory<Scalar, Device> memory_;
   std::vector<Scalar> inputs_;
   std::vector<std::byte> targets_;
   std::vector<std::uint32_t> records_;
+  std::vector<std::uint32_t> numbers_;
+  std::vector<std::uint32_t> lengths_;
   std::vector<double> losses_;
   std::vector<Scalar> outputs_;
   std::vector<norm_bound> norms_;
@@ -32518,7 +34852,6 @@ template <on_device::device Device>
 class basic_device_executor {
  public:
   static constexpr bool is_executor = true;
-  static constexpr bool has_random_layers = false;
 
   /// Throws what the device throws where there is none.
   explicit basic_device_executor(const device_options& options = {})
@@ -32564,7 +34897,7 @@ class basic_device_executor {
     }
     // Clipped sums are sums of integers here: no way in floating point is short enough.
     return {std::make_unique<engine>(device_, max_batch, options_, on_device::facts_of<Network>,
-                                     on_device::program<Network>::windows()),
+                                     on_device::program<Network>::of_functions()),
             {summation::most_additions + 1, 0}};
   }
   /// The library's own: an evaluation. Throws std::invalid_argument for a tape of another executor's.
@@ -32573,18 +34906,13 @@ class basic_device_executor {
            const detail::run_request<typename Network::scalar>& request) const {
     using scalar = typename Network::scalar;
     using target = target_of<Loss, scalar>;
-    if (request.strategy != detail::strategy_kind::book_keeping) {
-      throw std::invalid_argument("pergrad: a device evaluates with the strategy book_keeping, not with another one");
-    }
-    if (request.randomness.is_random()) {
-      throw std::invalid_argument("pergrad: no layer on a device is random: evaluate without with_randomness there");
-    }
     constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
     static_assert(sizeof(target) <= on_device::target_bytes && target_count <= Network::output_shape.size(),
                   "pergrad: a loss on a device takes at most one target of up to 8 bytes an output");
     auto& engine = engine_of(tape);
     for (std::size_t b = 0; b < request.count; ++b) {
-      engine.take(b, samples.input(request.first + b), samples.targets(request.first + b));
+      const std::size_t sample = request.first + b;
+      engine.take(b, samples.record(sample), samples.input(sample), samples.length(sample), samples.targets(sample));
     }
     engine.template run<Needs.backward, on_device::layered_of<Network>>(
         network.all_parameters(), target_count, on_device::sample_launcher_of<Device, Network, Loss>, request);
@@ -32619,7 +34947,8 @@ struct device_description {
   shape in;
   shape out;
   std::size_t parameters = 0;
-  /// Who forms y: `sample kernel`, a blocked kernel for the whole batch, or cuBLAS; `-` where nothing is to do.
+  /// Who forms y: `sample kernel`, a blocked kernel for the whole batch, or cuBLAS, or for a layer on tiles products of
+  /// the whole batch and the sample kernel; `-` where nothing is to do.
   std::string_view forward = "-";
   std::string_view backward = "-";  ///< the same for the gradient of x
   std::string_view norm = "-";      ///< how the norm of the block is found; `frozen` blocks have none
@@ -32634,8 +34963,8 @@ template <class Network, on_device::device Device>
   using detail::node_kind;
   constexpr const auto& table = program::table;
   using on_device::gemm_product;
-  const auto way = [](gemm_product product, const auto& of) {
-    const on_device::gemm_way planned = on_device::way_of(product, of);
+  const auto way = [](const auto& of, auto which) {
+    const on_device::gemm_way planned = on_device::way_of(of, which);
     return std::string_view{on_device::name_of(on_device::way_on<Device, typename Network::scalar>(planned))};
   };
   std::array<device_description, structure::size> rows;
@@ -32650,8 +34979,9 @@ template <class Network, on_device::device Device>
       const bool is_product = program::layered && row.kind == node_kind::affine;
       const bool has_gradient =
           row.input_gradient != 0 || row.input2_gradient != 0 || (row.kind == node_kind::general && row.backward != 0);
-      to.forward = is_product ? way(gemm_product::forward, row) : "sample kernel";
-      if (has_gradient) to.backward = is_product ? way(gemm_product::adjoint, row) : "sample kernel";
+      const std::string_view by_sample = row.projected != 0 ? "products and sample kernel" : "sample kernel";
+      to.forward = is_product ? way(row, false) : by_sample;
+      if (has_gradient) to.backward = is_product ? way(row, true) : by_sample;
     }
     if (to.parameters == 0) return;
     to.norm = structure::trained_counts[i] == 0 ? "frozen" : name_of(norm_method::elementwise);
@@ -32659,7 +34989,7 @@ template <class Network, on_device::device Device>
     for (int k = row.first_outer; k < row.last_outer; ++k) {
       const on_device::outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
       to.norm = name_of(leaf.method);
-      if (program::layered) to.sum = way(gemm_product::sums, leaf);
+      if (program::layered) to.sum = way(leaf, gemm_product::sums);
     }
   });
   return rows;
@@ -32720,15 +35050,14 @@ struct trained_network {
 };
 
 /// A trainer of any network. `Layered`: as of the launcher.
-template <class Scalar, class Target, int Layered, class Device>
+template <class Scalar, class Value, class Target, int Layered, class Device>
 class network_trainer {
  public:
-  using records_type = dataset<Scalar, Target>;
+  using records_type = dataset<Value, Target>;
   using launch_type = sample_launcher<Device, Scalar, Target>;
-  using noise_stream = stream_upload::stream_type;
+  using noise_stream = stream_upload::noise_stream;
   /// Records are copied to the device when a step sees them first.
   static constexpr bool trains_on_a_copy = true;
-  static constexpr bool can_be_saved = false;
 
   network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
                   network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
@@ -32760,6 +35089,7 @@ class network_trainer {
   network_trainer(const network_trainer&) = delete;
   network_trainer& operator=(const network_trainer&) = delete;
   ~network_trainer() {
+    pergrad::detail::wipe(&settings_, sizeof settings_);
     if (network_.remote->context != this) return;
     try {
       static_cast<void>(host_parameters());
@@ -32794,9 +35124,15 @@ class network_trainer {
 
   /// Brings what a step reads to the device: parameters that the host may have changed, records that are not there
   /// yet. A data set is copied when it is first seen, if another lies at another place or has another size, and after
-  /// `forget_records`. `noise`: of the step; all steps of a trainer have the same key.
-  void prepare(const records_type& records, const noise_stream& noise) {
+  /// `forget_records`. `noise`, `randomness`: of the step, and inside layers; all steps of a trainer have the same
+  /// keys.
+  void prepare(const records_type& records, const noise_stream& noise, const layer_randomness& randomness) {
     settings_.noise = stream_upload::words(noise);
+    is_random_ = net().draws && randomness.is_random();
+    if (is_random_) {
+      layers_.stream = stream_upload::words(stream_upload::stream(randomness));
+      layer_step_ = stream_upload::step(stream_upload::stream(randomness));
+    }
     position_ = 0;  // chunks of a step that failed halfway do not count
     is_released_ = false;
     if (network_.remote->context != this) take_over();
@@ -32805,12 +35141,11 @@ class network_trainer {
       memory_->put(memory_->places().parameters, parameters.data(), parameters.size());
       network_.remote->changed = false;
     }
-    const void* inputs = records.size() == 0 ? nullptr : records.input(0);
-    if (captured_ && inputs == inputs_ && records.targets().data() == targets_ && records.size() == record_count_)
-      return;
-    const std::size_t input_bytes = records.size() * net().input_size * sizeof(Scalar);
-    const std::size_t target_start = (input_bytes + 255) / 256 * 256;
-    const std::size_t bytes = target_start + records.targets().size_bytes();
+    if (captured_ && copied_->same_view(records)) return;
+    const auto behind = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
+    const std::size_t target_start = behind(records.size() * net().input_size * sizeof(Scalar));
+    const std::size_t length_start = behind(target_start + records.targets().size_bytes());
+    const std::size_t bytes = length_start + (net().input_positions > 0 ? records.size() * sizeof(std::uint32_t) : 0);
     captured_ = false;
     if (room_ < bytes) {
       room_ = 0;
@@ -32819,14 +35154,14 @@ class network_trainer {
       room_ = bytes;
     }
     if (records.size() > 0) {
-      upload_inputs(static_cast<const Scalar*>(inputs), records.size() * net().input_size);
+      upload_inputs(records);
+      if (net().input_positions > 0) upload_lengths(records, length_start);
       device_->upload(records_.get() + target_start, records.targets().data(), records.targets().size_bytes());
     }
-    inputs_ = inputs;
-    targets_ = records.targets().data();
-    record_count_ = records.size();
+    copied_ = records;
     capture(reinterpret_cast<const Scalar*>(records_.get()),
-            reinterpret_cast<const Target*>(records_.get() + target_start));
+            reinterpret_cast<const Target*>(records_.get() + target_start),
+            reinterpret_cast<const std::uint32_t*>(records_.get() + length_start));
   }
 
   /// One physical batch. The last one has the step's noise: it is added, and the parameters are updated.
@@ -32837,6 +35172,7 @@ class network_trainer {
                      .first = position_ == 0 ? 1U : 0U,
                      .last = last ? 1U : 0U,
                      .noise_step = last ? stream_upload::step(*noise) : 0,
+                     .layer_step = layer_step_,
                      .rate = options_.learning_rate->value()};
     if (last && options_.optimizer == optimizer_kind::adam) {
       const rules::adam_bias bias =
@@ -32874,6 +35210,24 @@ class network_trainer {
       std::ranges::fill(to, Scalar{0});
     }
   }
+  /// f(an optimizer of the host with the state of this one), for files. Whatever f changes is taken over. Waits for the
+  /// device.
+  template <class Optimizer, class Function>
+  auto with_twin(Optimizer twin, Function&& f) {
+    const std::size_t places[] = {memory_->places().first_moment, memory_->places().second_moment};
+    const auto for_each_array = [&](const auto& use) {
+      std::size_t number = 0;
+      for (const auto array : optimizer_access::state(twin)) use(array, places[number++]);
+    };
+    std::uint64_t* const steps = optimizer_access::count(twin);
+    if (steps != nullptr) *steps = updates_;
+    for_each_array([&](auto array, std::size_t place) { memory_->get(array.data(), place, array.size()); });
+    auto result = f(twin);
+    for_each_array([&](auto array, std::size_t place) { memory_->put(place, array.data(), array.size()); });
+    if (steps != nullptr) updates_ = *steps;
+    return result;
+  }
+  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return memory_->max_batch(); }
   /// Kernels and copies of one physical batch.
   [[nodiscard]] std::size_t node_count() const { return Device::node_count(graph_); }
@@ -32892,15 +35246,26 @@ class network_trainer {
                       .groups = static_cast<int>(bounds.size()),
                       .unit = grid_.unit};
   }
-  /// With TF32 the device's copy is rounded; its kernels read it as it is.
-  void upload_inputs(const Scalar* inputs, std::size_t count) {
-    if (!memory_->tf32()) return device_->upload(records_.get(), inputs, count * sizeof(Scalar));
-    std::vector<Scalar> part(std::min(count, std::size_t{1} << 16U));
-    for (std::size_t first = 0; first < count; first += part.size()) {
-      const std::size_t size = std::min(part.size(), count - first);
-      for (std::size_t i = 0; i < size; ++i) part[i] = round_to_tf32(inputs[first + i]);
-      device_->upload(records_.get() + first * sizeof(Scalar), part.data(), size * sizeof(Scalar));
+  /// Kernels read the device's copy as it is: what `pack` does to records is done here.
+  void upload_inputs(const records_type& records) {
+    const std::size_t width = net().input_size;
+    if (std::is_same_v<Value, Scalar> && !memory_->tf32() && net().input_positions == 0) {
+      return device_->upload(records_.get(), records.input(0), records.size() * width * sizeof(Scalar));
     }
+    const std::size_t together = std::max<std::size_t>(1, (std::size_t{1} << 16U) / width);
+    std::vector<Scalar> part(std::min(together, records.size()) * width);
+    for (std::size_t first = 0; first < records.size(); first += together) {
+      const std::size_t count = std::min(together, records.size() - first);
+      for (std::size_t i = 0; i < count; ++i) {
+        memory_->pack(records.input(first + i), records.length(first + i), part.data() + i * width);
+      }
+      device_->upload(records_.get() + first * width * sizeof(Scalar), part.data(), count * width * sizeof(Scalar));
+    }
+  }
+  void upload_lengths(const records_type& records, std::size_t start) {
+    std::vector<std::uint32_t> lengths(records.size());
+    for (std::size_t i = 0; i < lengths.size(); ++i) lengths[i] = records.length(i);
+    device_->upload(records_.get() + start, lengths.data(), lengths.size() * sizeof(std::uint32_t));
   }
   /// From now on the newest parameters are here. They may have been with another trainer of the same network.
   void take_over() {
@@ -32912,12 +35277,13 @@ class network_trainer {
     memory_->get(static_cast<Scalar*>(to), memory_->places().parameters, net().parameters + net().frozen);
   }
 
-  void capture(const Scalar* inputs, const Target* targets) {
-    const auto samples = memory_->samples(inputs, targets, target_count_);
+  void capture(const Scalar* inputs, const Target* targets, const std::uint32_t* lengths) {
+    const auto* const drawn = memory_->template at<const std::uint32_t>(memory_->places().records);
+    const auto samples = memory_->samples(inputs, targets, target_count_, lengths, drawn);
     const launcher<Device, Scalar, Target, Layered> launch{*memory_, samples, launch_};
     const auto most = static_cast<int>(memory_->max_batch());
     graph_ = device_->capture([&] {
-      launch.samples({.rule = rule_, .samples = most});
+      launch.samples({.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .samples = most});
       launch.sum({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                   .per_layer = rule_.per_layer(),
                   .grid_steps = grid_.steps,
@@ -32943,7 +35309,9 @@ class network_trainer {
                                     .second = memory_->template at<Scalar>(places.second_moment),
                                     .released = memory_->template at<Scalar>(places.released),
                                     .is_open = memory_->template at<unsigned char>(places.is_open),
-                                    .rule = rule()};
+                                    .rule = rule(),
+                                    .tables = memory_->tables().rows,
+                                    .table_count = memory_->tables().row_count};
     launch(*device_, release_kernel<Scalar>{work});
     launch(*device_, settle_kernel<Scalar>{work});
   }
@@ -32959,9 +35327,10 @@ class network_trainer {
   clip_rule rule_;
   std::shared_ptr<std::byte> records_;  ///< on the device
   std::size_t room_ = 0;                ///< there, in bytes
-  const void* inputs_ = nullptr;
-  const void* targets_ = nullptr;
-  std::size_t record_count_ = 0;
+  std::optional<records_type> copied_;  ///< those that are there
+  held_stream layers_{};                ///< of the bits inside layers, if there may be any
+  std::uint64_t layer_step_ = 0;
+  bool is_random_ = false;
   bool captured_ = false;
   typename Device::graph graph_;
   std::uint64_t position_ = 0;
@@ -32972,29 +35341,38 @@ class network_trainer {
 
 /// What `dp_sgd` keeps on a device. Refers to the network and the tape.
 template <class Network, class Loss, class Device>
-class trainer : public network_trainer<typename Network::scalar, target_of<Loss, typename Network::scalar>,
-                                       layered_of<Network>, Device> {
+class trainer : public network_trainer<typename Network::scalar, typename Network::input_value,
+                                       target_of<Loss, typename Network::scalar>, layered_of<Network>, Device> {
   using scalar = typename Network::scalar;
 
  public:
   trainer(const basic_device_executor<Device>& executor, Network& network, Loss /*loss*/, tape<Network>& tape,
           const dp_sgd_options& options, double sensitivity)
-      : network_trainer<scalar, target_of<Loss, scalar>, layered_of<Network>, Device>{
-            executor.shared_device(),
-            {&pergrad::detail::network_access::remote(network), &network,
-             [](const void* self) { return static_cast<const Network*>(self)->all_parameters(); }},
-            executor.engine_of(tape).memory(),
-            sample_launcher_of<Device, Network, Loss>,
-            Loss::target_count(Network::output_shape),
-            options,
-            sensitivity} {}
+      : trainer::network_trainer{executor.shared_device(),
+                                 {&pergrad::detail::network_access::remote(network), &network,
+                                  [](const void* self) { return static_cast<const Network*>(self)->all_parameters(); }},
+                                 executor.engine_of(tape).memory(),
+                                 sample_launcher_of<Device, Network, Loss>,
+                                 Loss::target_count(Network::output_shape),
+                                 options,
+                                 sensitivity} {}
+
+  /// f(the optimizer), of a kind that options choose: for files.
+  template <class Function>
+  auto with_optimizer(Function&& f) {
+    const dp_sgd_options& options = this->options();
+    if (options.optimizer == optimizer_kind::adam) {
+      return this->with_twin(adam<Network>{*options.learning_rate, options.adam}, f);
+    }
+    return this->with_twin(sgd<Network>{*options.learning_rate, options.momentum}, f);
+  }
 
   /// All of a step. The last physical batch brings the noise along, and an empty one is a batch as well.
   template <class Noise, class NextNoise>
   void step(const pergrad::detail::step_records<Network, Loss>& records, const Noise& /*noise*/,
             const NextNoise& next_noise, std::span<scalar> /*update*/) {
     const auto noise = next_noise();
-    this->prepare(*records.records, noise);
+    this->prepare(*records.records, noise, records.randomness);
     std::span<const std::uint32_t> drawn = records.next();
     while (drawn.size() == this->max_batch()) {
       chunk(records, drawn, nullptr);

@@ -7,7 +7,7 @@
 namespace pg = pergrad;
 
 using net = pg::network<pg::shape{32, 64}, pg::sinusoidal_positions,
-                        pg::repeat<12, pg::transformer_encoder_layer<4, 128, pg::dropout_rate<std::ratio<1, 10>>>>,
+                        pg::repeat<12, pg::transformer_encoder_layer<4, 128, pg::dropout_rate<0.1>>>,
                         pg::mean_over_positions, pg::linear<2>>;
 static_assert(net::parameter_count == 12 * 33'472 + 130);
 

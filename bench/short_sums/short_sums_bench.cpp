@@ -24,7 +24,7 @@ namespace pg = pergrad;
 /// The same network as another type: flattening what is flat takes no time and moves nothing.
 template <class Network>
 struct renamed;
-template <class Scalar, pg::shape Input, class... Layers>
+template <class Scalar, class Input, class... Layers>
 struct renamed<pg::static_network<Scalar, Input, Layers...>> {
   using type = pg::static_network<Scalar, Input, Layers..., pg::flatten>;
 };

@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <iterator>
 #include <limits>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/errors.hpp>
@@ -28,6 +30,22 @@ template <class Array>
 concept array = requires(const Array& numbers) {
   std::data(numbers);
 };
+
+/// A shape as people write it: (1, 28, 28).
+struct shape_text {
+  char text[96] = {};
+  [[gnu::cold, gnu::noinline]] explicit shape_text(const shape& of) noexcept {
+    std::size_t used = 0;
+    for (std::size_t axis = 0; axis < std::max<std::size_t>(1, of.rank()); ++axis) {
+      used += static_cast<std::size_t>(std::snprintf(text + used, sizeof text - used, "%s%zu", axis == 0 ? "(" : ", ",
+                                                     axis < of.rank() ? of[axis] : std::size_t{0}));
+    }
+    std::snprintf(text + used, sizeof text - used, ")");
+  }
+};
+
+template <array Numbers>
+using number_in = std::remove_cvref_t<decltype(*std::data(std::declval<const Numbers&>()))>;
 
 /// Arrays that would be the targets and the inputs of samples, were their numbers of the right types.
 template <class Targets, class Inputs, class Target, class Value>
@@ -97,8 +115,9 @@ class dataset {
     if (input.size() == 0 || targets_per_record == 0 || inputs.size() % input.size() != 0 ||
         targets.size() % targets_per_record != 0 ||
         inputs.size() / input.size() != targets.size() / targets_per_record) {
-      detail::throw_invalid_argument({"pergrad: dataset: ", inputs.size(), " input values in records of ", input.size(),
-                                      " do not match ", targets.size(), " targets, ", targets_per_record, " a record"});
+      detail::throw_invalid_argument({"pergrad: dataset: ", inputs.size(), " input values in records of shape ",
+                                      detail::shape_text{input}.text, ", ", input.size(), " values, do not match ",
+                                      targets.size(), " targets, ", targets_per_record, " a record"});
     }
     if (lengths.size() != (input.varying_axis() != 0 ? size() : 0)) {
       detail::throw_invalid_argument({"pergrad: dataset: ", lengths.size(), " lengths for ", size(), " records of ",
@@ -122,6 +141,9 @@ class dataset {
       dataset(Inputs&& /*inputs*/, Targets&& /*targets*/, const shape& /*input*/, More&&... /*more*/) {
     static_cast<void>(error::temporary_array<typename detail::first_that_ends<Inputs, Targets, More...>::type>{});
   }
+
+  template <detail::array Inputs, detail::array Targets>
+  dataset(const Inputs&, const Targets&) = delete;  // a record has a shape: {inputs, targets, net_type::input_shape}
 
   /// Number of records. Under add-or-remove-one neighbours this is a private value.
   [[nodiscard]] std::size_t size() const noexcept { return inputs_.size() / input_.size(); }
@@ -179,6 +201,11 @@ class dataset {
   std::size_t targets_per_record_;
 };
 
+/// From the arrays' numbers: `dataset records{pixels, labels, net_type::input_shape}`.
+template <detail::array Inputs, detail::array Targets, class... More>
+dataset(const Inputs&, const Targets&, const More&...)
+    -> dataset<detail::number_in<Inputs>, detail::number_in<Targets>>;
+
 namespace detail {
 
 /// Whether values of one shape mean, in the same order, values of the other: the same extents but for those of 1, or
@@ -200,16 +227,10 @@ namespace detail {
 
 /// Throws std::invalid_argument unless the records are of the kind that the network takes.
 inline void require_fit(const shape& given, const shape& wanted, const char* where) {
-  if (given.size() != wanted.size()) {
-    throw_invalid_argument(
-        {"pergrad: ", where, ": records have ", given.size(), " input values, the network takes ", wanted.size()});
-  }
-  if (!means_the_same(given, wanted)) {
-    const auto number = [](const shape& of, std::size_t axis) { return axis < of.rank() ? of[axis] : 1; };
-    throw_invalid_argument({"pergrad: ", where, ": records have extents ", number(given, 0), ", ", number(given, 1),
-                            ", ", number(given, 2), ", ", number(given, 3), ", the network takes ", number(wanted, 0),
-                            ", ", number(wanted, 1), ", ", number(wanted, 2), ", ", number(wanted, 3),
-                            ": values in another order?"});
+  if (given.size() != wanted.size() || !means_the_same(given, wanted)) {
+    throw_invalid_argument({"pergrad: ", where, ": records have shape ", shape_text{given}.text, ", ", given.size(),
+                            " values, the network takes ", shape_text{wanted}.text, ", ", wanted.size(), " values",
+                            given.size() == wanted.size() ? ": values in another order?" : ""});
   }
   if (given.ids > wanted.ids) {
     throw_invalid_argument(
@@ -226,9 +247,32 @@ inline void require_fit(const shape& given, const shape& wanted, const char* whe
   }
 }
 
-[[noreturn]] inline void throw_bad_target(std::size_t sample, const text_piece& of = "", const text_piece& found = "") {
-  throw_invalid_argument(
-      {"pergrad: batch: sample ", sample, " has a target", of, found, " that this loss does not take"});
+/// Says which record has a target that the loss does not take, which one that is, and what it may be, as far as the
+/// loss tells: `target_limits(output)` gives the least and the largest.
+template <class Loss, class Target>
+[[noreturn, gnu::cold, gnu::noinline]] void throw_bad_target(const char* where, std::size_t record, const shape& output,
+                                                             std::span<const Target> targets) {
+  const std::size_t needed = Loss::target_count(output);
+  if (targets.size() != needed) {
+    throw_invalid_argument({"pergrad: ", where, ": record ", record, " has ", targets.size(),
+                            " targets, the loss takes ", needed, " a record"});
+  }
+  if constexpr (requires { Loss::target_limits(output)[1]; }) {
+    const auto limits = Loss::target_limits(output);
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      if (targets[i] >= static_cast<Target>(limits[0]) && targets[i] <= static_cast<Target>(limits[1])) continue;
+      throw_invalid_argument({"pergrad: ", where, ": record ", record, " has the target ", targets[i],
+                              targets.size() == 1 ? "" : " among its targets",
+                              " that this loss does not take: it takes ", limits[0], " to ", limits[1]});
+    }
+  }
+  if constexpr (std::is_arithmetic_v<Target>) {
+    if (targets.size() == 1) {
+      throw_invalid_argument(
+          {"pergrad: ", where, ": record ", record, " has the target ", targets[0], " that this loss does not take"});
+    }
+  }
+  throw_invalid_argument({"pergrad: ", where, ": record ", record, " has targets that this loss does not take"});
 }
 [[noreturn]] inline void throw_not_in_the_data_set(std::size_t record, std::size_t records) {
   throw_out_of_range({"pergrad: batch: record ", record, " of a data set with ", records});
@@ -283,6 +327,14 @@ class batch {
     detail::require_fit(records.input_shape(), Network::input_shape, "batch");
     require_valid(0, count_);
   }
+  /// Records of other types: one error that says so.
+  template <class Value, class Target, class... Ids>
+  requires(!std::is_same_v<dataset<Value, Target>, dataset<input_value, target>>)
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+      batch(const dataset<Value, Target>& /*records*/, const Ids&... /*ids*/)
+      : batch{{}, {}} {
+    static_cast<void>(error::records_of_another_type<dataset<input_value, target>, dataset<Value, Target>>{});
+  }
   /// Throws as the constructors do, for `count` samples from `first` on. The batch is a view: what it sees may have
   /// changed since it was made, and what is evaluated is looked at again.
   void require_valid(std::size_t first, std::size_t count) const {
@@ -310,8 +362,7 @@ class batch {
   void check_target(std::size_t sample) const {
     const std::span<const target> these = targets(sample);
     if (these.size() != per_sample || !Loss::valid(Network::output_shape, these)) {
-      if (these.size() == 1) detail::throw_bad_target(sample, " of ", these[0]);
-      detail::throw_bad_target(sample);
+      detail::throw_bad_target<Loss>("batch", record(sample), Network::output_shape, these);
     }
   }
 

@@ -11,9 +11,9 @@
 //   pooling      rows(in, i), combine, share   one window rule: which inputs an output sees, how it shares its gradient
 //   reshape      is_reshape                    the same values under another shape
 //   general      forward/backward/factors      anything else, one sample at a time; the kind that users write
-//   tiled        on_tiles, forward(tile)       anything else, on the samples of a tile together: recurrent layers and
-//                                              attention share their matrix products, and see lengths, ids, a second
-//                                              input and randomness (host/run/tile_view.hpp lists what a tile offers)
+//   tiled        on_tiles, forward(team)       anything else, in the words of a team (pergrad/team.hpp), which every
+//                                              executor speaks: products over all samples of a tile, lengths, ids, a
+//                                              second input and randomness
 #pragma once
 
 #include <concepts>
@@ -69,6 +69,10 @@ concept has_value = requires(float x) {
   { Layer::value(x) } -> std::convertible_to<float>;
 };
 template <class Layer>
+concept has_derivative = requires(float x) {
+  { Layer::derivative(x, x) } -> std::convertible_to<float>;
+};
+template <class Layer>
 concept is_reshape = requires {
   requires Layer::is_reshape;
 };
@@ -89,13 +93,13 @@ concept has_factors = requires(shape in) {
   Layer::factors(in).size();
 }
 || requires(shape in) { Layer::factors(in, in).size(); };
-/// Stands for any tile where only the signature of a layer's function is asked for.
-struct any_tile;
+/// Stands for any team where only the signature of a layer's function is asked for.
+struct any_team;
 template <class Layer>
-concept is_tiled = requires(const any_tile& tile) {
+concept is_tiled = requires(const any_team& team) {
   requires Layer::on_tiles;
-  Layer::forward(tile);
-  Layer::backward(tile);
+  Layer::forward(team);
+  Layer::backward(team);
 };
 /// A tiled layer that reads and writes values as the executor stores them (channels last), not in PyTorch's order.
 template <class Layer>
@@ -107,12 +111,18 @@ template <class Layer>
 concept takes_ids = requires {
   requires Layer::takes_ids;
 };
-/// Weight matrices `[rows][columns]` among a layer's parameters, of which a tile also offers the transposes.
+/// Weight matrices `[rows][columns]` among a layer's parameters, of which a team also offers the transposes.
 template <class Layer>
 concept has_matrices = requires(shape in) {
   Layer::matrices(in).size();
 }
 || requires(shape in) { Layer::matrices(in, in).size(); };
+/// Products over all positions that an executor may form for a whole batch.
+template <class Layer>
+concept has_projections = requires(shape in) {
+  Layer::projections(in).size();
+}
+|| requires(shape in) { Layer::projections(in, in).size(); };
 /// How many of the output's positions are there if `length` of the input's are. Without it, a layer that works position
 /// by position keeps the length and any other loses it. If positions change their axis, output_shape says so.
 template <class Layer>
@@ -199,6 +209,15 @@ template <class Layer>
     return Layer::matrices(in, second);
   } else {
     return Layer::matrices(in);
+  }
+}
+/// A layer's projections; those of a layer with two inputs may depend on both.
+template <class Layer>
+[[nodiscard]] constexpr auto projections_of(shape in, shape second) {
+  if constexpr (requires { Layer::projections(in, second); }) {
+    return Layer::projections(in, second);
+  } else {
+    return Layer::projections(in);
   }
 }
 /// A layer's factors; those of a layer with two inputs may depend on both.

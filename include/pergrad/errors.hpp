@@ -19,9 +19,11 @@ struct at_layer {};
 /// The layer that is wrong.
 template <class Layer>
 struct layer_type {};
-/// The shape that the layer gets.
-template <shape Given>
+/// The shape that the layer gets: `gets<of_shape<1, 28, 28>>`.
+template <class Shape>
 struct gets {};
+template <shape Given>
+using gets_shape = gets<detail::shape_name<Given>>;
 /// A number of parameters or of positions.
 template <std::size_t Count>
 struct count {};
@@ -34,123 +36,147 @@ namespace function {
 // clang-format off
 struct clip; struct clip_per_layer; struct clip_per_group; struct normalise; struct sum; struct mean; struct divided_by;
 struct gaussian_noise; struct step; struct assign; struct accumulate; struct evaluate; struct evaluate_into;
+struct dp_sgd; struct private_loop; struct evaluate_classifier; struct predict;
 // clang-format on
 }  // namespace function
 
 template <class...>
 inline constexpr bool never = false;
 
+template <class Explanation, class Scalar>
+struct wrong_network;
+/// Base of what is said of a network: what takes its place.
+struct instead_of_network {
+  template <class Scalar>
+  using network = wrong_network<instead_of_network, Scalar>;
+};
+
 // clang-format off
-template <class Where, class Layer, class Given> struct no_output_shape {
-  static_assert(never<Where>, "a layer needs: static constexpr pergrad::shape output_shape(pergrad::shape in); see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct no_output_shape : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer needs: static constexpr pergrad::shape output_shape(pergrad::shape in); see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct no_parameter_count {
-  static_assert(never<Where>, "a layer needs: static constexpr std::size_t parameter_count(pergrad::shape in); see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct no_parameter_count : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer needs: static constexpr std::size_t parameter_count(pergrad::shape in); see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct no_forward {
-  static_assert(never<Where>, "a layer needs: template <class S> static void forward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<S> y); see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct no_forward : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer needs: template <class S> static void forward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<S> y); see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct no_backward {
-  static_assert(never<Where>, "a layer needs: template <class S> static void backward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<const S> backprop, std::span<S> dx); see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct no_backward : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer needs: template <class S> static void backward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<const S> backprop, std::span<S> dx); see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct no_factors {
-  static_assert(never<Where>, "a layer with parameters needs: static constexpr auto factors(pergrad::shape in), one factor a parameter block; see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct no_factors : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer with parameters needs: static constexpr auto factors(pergrad::shape in), one factor a parameter block; see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class FactorsCover, class ParametersAre> struct factors_do_not_cover_the_parameters {
-  static_assert(never<Where>, "the sizes of a layer's factors must add up to its parameter_count; see docs/custom_layers.md");
+template <class Where, class Layer, class FactorsCover, class ParametersAre> struct factors_do_not_cover_the_parameters : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the sizes of a layer's factors must add up to its parameter_count; see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct factor_reads_outside_the_tape {
-  static_assert(never<Where>, "a factor's operand must lie inside the values it is taken from (input, output, backprop or saved); see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct factor_reads_outside_the_tape : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a factor's operand must lie inside the values it is taken from (input, output, backprop or saved); see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct mixes_samples {
-  static_assert(never<Where>, "this layer mixes the samples of a batch, so a per-sample gradient does not exist; use a per-sample normalisation such as group_norm; see docs/privacy.md");
+template <class Where, class Layer, class Given> struct mixes_samples : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer mixes the samples of a batch, so a per-sample gradient does not exist; use a per-sample normalisation such as group_norm; see docs/privacy.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_an_image {
-  static_assert(never<Where>, "this layer needs an input of shape {channels, height, width}; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_an_image : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer needs an input of shape {channels, height, width}; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_channels_and_positions {
-  static_assert(never<Where>, "this layer needs an input of shape {channels, positions}: put pergrad::transpose before it if the sequence is {positions, features}; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_channels_and_positions : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer needs an input of shape {channels, positions}: put pergrad::transpose before it if the sequence is {positions, features}; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_a_volume {
-  static_assert(never<Where>, "this layer needs an input of shape {channels, depth, height, width}; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_a_volume : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer needs an input of shape {channels, depth, height, width}; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_two_axes {
-  static_assert(never<Where>, "pergrad::transpose exchanges two axes, so it needs an input of shape {positions, features} or {channels, positions}; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_two_axes : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "pergrad::transpose exchanges two axes, so it needs an input of shape {positions, features} or {channels, positions}; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct reshape_changes_size {
-  static_assert(never<Where>, "pergrad::reshape keeps every value, so its shape must have as many as the input; see docs/layers.md");
+template <class Where, class Layer, class Given> struct reshape_changes_size : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "pergrad::reshape keeps every value, so its shape must have as many as the input; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct output_padding_too_large {
-  static_assert(never<Where>, "output_padding must be smaller than the stride or the dilation along its axis; see docs/layers.md");
+template <class Where, class Layer, class Given> struct output_padding_too_large : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "output_padding must be smaller than the stride or the dilation along its axis; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_features {
-  static_assert(never<Where>, "a linear layer needs an input of shape {features} or {positions, features}: put pergrad::flatten before it; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_features : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a linear layer needs an input of shape {features} or {positions, features}: put pergrad::flatten before it; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct kernel_larger_than_padded_input {
-  static_assert(never<Where>, "the kernel (with its dilation) is larger than the padded input: no window fits; see docs/networks.md");
+template <class Where, class Layer, class Given> struct kernel_larger_than_padded_input : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the kernel (with its dilation) is larger than the padded input: no window fits; see docs/networks.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct groups_do_not_divide_channels {
-  static_assert(never<Where>, "groups must divide both the input's and the output's channels; see docs/layers.md");
+template <class Where, class Layer, class Given> struct groups_do_not_divide_channels : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "groups must divide both the input's and the output's channels; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct padding_larger_than_half_the_window {
-  static_assert(never<Where>, "a pool's padding must be at most half its window, or a window could lie in the padding alone; see docs/layers.md");
+template <class Where, class Layer, class Given> struct padding_larger_than_half_the_window : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a pool's padding must be at most half its window, or a window could lie in the padding alone; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct zero_is_no_size {
-  static_assert(never<Where>, "channels, kernel, stride, dilation, groups and output sizes must be at least 1; see docs/layers.md");
+template <class Where, class Layer, class Given> struct zero_is_no_size : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "channels, kernel, stride, dilation, groups and output sizes must be at least 1; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct option_not_offered {
-  static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/layers.md");
+template <class Where, class Layer, class Given> struct option_not_offered : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct layer_rejects_its_input {
-  static_assert(never<Where>, "this layer does not take an input of this shape; see docs/layers.md, and docs/custom_layers.md for a layer with accepts(shape)");
+template <class Where, class Layer, class Given> struct no_derivative : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer with value(x) needs its slope: template <class Value> static Value derivative(Value x, Value y), with y = value(x); see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct layer_gives_no_output {
-  static_assert(never<Where>, "the layer's output_shape(shape) has no values for this input; see docs/networks.md");
+template <class Where, class Layer, class Given> struct softmax_is_in_the_loss : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the loss takes the softmax: leave it out, end the network in pergrad::linear<classes> and train with pergrad::cross_entropy; see docs/layers.md"); return 0; }
 };
-template <class Where, class Branch, class Shortcut> struct residual_branches_differ {
-  static_assert(never<Where>, "both branches of a residual must end in the same shape; give the shortcut a pergrad::projection<...>; see docs/networks.md");
+template <class Where, class Layer, class Given> struct activation_not_offered : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this activation is not here: take pergrad::relu, tanh, sigmoid, softplus or gelu, or write a struct with value(x) and derivative(x, y); see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct element_function_changes_shape {
-  static_assert(never<Where>, "a layer with value() and derivative() works element by element, so it keeps its input's shape; see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct layer_of_pytorch_not_offered : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer of PyTorch is not here: the table says which are (pergrad::dropout<p>, max_pool2d<kernel>, adaptive_avg_pool2d<height, width>, group_norm<groups>, reshape<shape>, padding<size> of a convolution), and a layer of your own is one struct; see docs/layers.md and docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct ids_into_a_float_layer {
-  static_assert(never<Where>, "this layer computes with numbers, its input is integer ids: put pergrad::embedding<features> before it; see docs/layers.md");
+template <class Where, class Layer, class Given> struct probability_out_of_range : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the probability of dropout is at least 0 and below 1: pergrad::dropout<0.1>; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_ids {
-  static_assert(never<Where>, "an embedding looks up integer ids: begin the network with pergrad::token_ids(positions, vocabulary); see docs/layers.md");
+template <class Where, class Layer, class Given> struct layer_rejects_its_input : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer does not take an input of this shape; see docs/layers.md, and docs/custom_layers.md for a layer with accepts(shape)"); return 0; }
 };
-template <class Where, class Layer, class Given> struct needs_a_sequence {
-  static_assert(never<Where>, "this layer needs an input of shape {positions, features}; see docs/layers.md");
+template <class Where, class Layer, class Given> struct layer_gives_no_output : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the layer's output_shape(shape) has no values for this input; see docs/networks.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct tied_blocks_differ {
-  static_assert(never<Where>, "all uses of one pergrad::tied key must be of the same layers with the same number of parameters, all frozen or none; see docs/layers.md");
+template <class Where, class Branch, class Shortcut> struct residual_branches_differ : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "both branches of a residual must end in the same shape; give the shortcut a pergrad::projection<...>; see docs/networks.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct ties_nest {
-  static_assert(never<Where>, "a pergrad::tied stands inside another one, and a block can share its parameters under one key only: tie the parts, not the whole; see docs/layers.md");
+template <class Where, class Layer, class Given> struct element_function_changes_shape : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer with value() and derivative() works element by element, so it keeps its input's shape; see docs/custom_layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct branches_differ_in_length {
-  static_assert(never<Where>, "samples here have lengths of their own, and of some lengths the two branches that are put together leave different numbers of positions: give both the same kernels, strides and padding; see docs/layers.md");
+template <class Where, class Layer, class Given> struct ids_into_a_float_layer : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer computes with numbers, its input is integer ids: put pergrad::embedding<features> before it; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct branches_not_given {
-  static_assert(never<Where>, "pergrad::cross_attention takes the number of heads, pergrad::queries<layers...>, pergrad::memory<layers...> and then its options, in this order; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_ids : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "an embedding looks up integer ids: begin the network with pergrad::token_ids(positions, vocabulary); see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct lengths_are_lost {
-  static_assert(never<Where>, "samples here have lengths of their own, and this layer does not say what becomes of positions beyond them: reduce with pergrad::mean_over_positions or pergrad::select_last first; see docs/layers.md");
+template <class Where, class Layer, class Given> struct needs_a_sequence : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this layer needs an input of shape {positions, features}; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct not_on_tiles {
-  static_assert(never<Where>, "a layer with on_tiles needs: template <class Tile> static void forward(const Tile& tile), the same for backward, output_shape, and parameter_count if it has parameters; see docs/custom_layers.md");
+template <class Where, class Layer, class Given> struct tied_blocks_differ : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "all uses of one pergrad::tied key must be of the same layers with the same number of parameters, all frozen or none; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct heads_do_not_divide_features {
-  static_assert(never<Where>, "the number of attention heads must divide the number of features; see docs/layers.md");
+template <class Where, class Layer, class Given> struct ties_nest : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a pergrad::tied stands inside another one, and a block can share its parameters under one key only: tie the parts, not the whole; see docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class First, class Second> struct branches_do_not_fit {
-  static_assert(never<Where>, "the two inputs of this layer do not fit each other; see docs/layers.md");
+template <class Where, class Layer, class Given> struct branches_differ_in_length : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "samples here have lengths of their own, and of some lengths the two branches that are put together leave different numbers of positions: give both the same kernels, strides and padding; see docs/layers.md"); return 0; }
 };
-template <class Network> struct empty_network {
-  static_assert(never<Network>, "a network needs an input shape and at least one layer: pergrad::network<pergrad::shape{1, 28, 28}, pergrad::flatten, pergrad::linear<10>>; see docs/networks.md");
+template <class Where, class Layer, class Given> struct branches_not_given : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "pergrad::cross_attention takes the number of heads, pergrad::queries<layers...>, pergrad::memory<layers...> and then its options, in this order; see docs/layers.md"); return 0; }
 };
-template <class Input> struct not_a_shape {
-  static_assert(never<Input>, "every extent of the input's shape must be at least 1; see docs/networks.md");
+template <class Where, class Layer, class Given> struct lengths_are_lost : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "samples here have lengths of their own, and this layer does not say what becomes of positions beyond them: reduce with pergrad::mean_over_positions or pergrad::select_last first; see docs/layers.md"); return 0; }
+};
+template <class Where, class Layer, class Given> struct not_on_tiles : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer with on_tiles needs: template <class Tile> static void forward(const Tile& tile), the same for backward, output_shape, and parameter_count if it has parameters; see docs/custom_layers.md"); return 0; }
+};
+template <class Where, class Layer, class Given> struct heads_do_not_divide_features : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the number of attention heads must divide the number of features; see docs/layers.md"); return 0; }
+};
+template <class Where, class Layer, class First, class Second> struct branches_do_not_fit : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the two inputs of this layer do not fit each other; see docs/layers.md"); return 0; }
+};
+template <class Network> struct empty_network : instead_of_network {
+  static constexpr int say() { static_assert(never<Network>, "a network needs an input shape and at least one layer: pergrad::network<pergrad::shape{1, 28, 28}, pergrad::flatten, pergrad::linear<10>>; see docs/networks.md"); return 0; }
+};
+template <class Input> struct not_a_shape : instead_of_network {
+  static constexpr int say() { static_assert(never<Input>, "every extent of the input's shape must be at least 1; see docs/networks.md"); return 0; }
 };
 template <class Loss, class Output> struct loss_rejects_the_networks_output {
   static_assert(never<Loss>, "this loss does not fit the network's output shape: end the network in pergrad::flatten and pergrad::linear<outputs>, or take another loss; see docs/networks.md");
@@ -158,8 +184,32 @@ template <class Loss, class Output> struct loss_rejects_the_networks_output {
 template <class Loss> struct not_a_loss {
   static_assert(never<Loss>, "a loss needs: template target<S>, target_count(shape), accepts(shape), valid(shape, targets) and evaluate(y, targets, dy), which returns one double a sample; see docs/custom_layers.md");
 };
+template <class Loss> struct loss_of_pytorch_not_offered {
+  static_assert(never<Loss>, "this loss of PyTorch is not here under this name: pergrad::cross_entropy takes logits and class numbers, pergrad::binary_cross_entropy_with_logits logits and targets in [0, 1], pergrad::mean_squared_error numbers; another one is a struct of your own; see docs/networks.md and docs/custom_layers.md");
+};
 template <class Network, class Loss, class Batch> struct batch_does_not_fit {
   static_assert(never<Network>, "the batch must be made for this network and this loss: pergrad::batch<net_type, loss_type> samples{inputs, targets}; see docs/expressions.md");
+};
+template <class... Given> struct batch_of_no_network {
+  static_assert(never<Given...>, "a batch is one of a network and a loss: pergrad::batch<net_type, pergrad::cross_entropy> samples{inputs, targets}; see docs/expressions.md");
+};
+template <class Needed, class Given> struct records_of_another_type {
+  static_assert(never<Given>, "the network and the loss take other numbers than these records have: the network's scalar or std::int32_t ids as inputs, the loss's targets (class numbers are std::int32_t): convert them before; see docs/quickstart.md");
+};
+template <class Network> struct network_is_const {
+  static_assert(never<Network>, "training changes the network: declare it without const; see docs/quickstart.md");
+};
+template <class... Given> struct step_draws_from_all_records {
+  static_assert(never<Given...>, "a private step draws its batch itself: pass all records, a pergrad::dataset, not a batch of them: trainer.step(records); see docs/quickstart.md");
+};
+template <class... Given> struct optimizer_of_no_network {
+  static_assert(never<Given...>, "an optimizer names its network's type, and takes a learning rate: pergrad::sgd<net_type> optimizer{pergrad::learning_rate{0.1}}; see docs/expressions.md");
+};
+template <class Network> struct network_is_not_called {
+  static_assert(never<Network>, "a network is no function, an executor evaluates it: pergrad::predict(exec, net, pergrad::public_records{inputs}); see docs/expressions.md");
+};
+template <class Function, class... Given> struct not_made_of_this {
+  static_assert(never<Function>, "a trainer is made of an executor, a network, a loss, options and perhaps a generator: pergrad::dp_sgd trainer{exec, net, pergrad::cross_entropy{}, options}; see docs/quickstart.md");
 };
 template <class Network, class Tape> struct tape_does_not_fit {
   static_assert(never<Network>, "the tape must be made for this network: net_type::tape tape{exec, pergrad::max_batch{256}}; see docs/expressions.md");
@@ -194,17 +244,17 @@ template <class Array> struct temporary_array {
 template <class Function, class Needed, class Given> struct plain_number {
   static_assert(never<Function>, "a plain number does not say what it stands for: write pergrad::l2_clip_norm{1.0}, pergrad::noise_multiplier{1.1} or pergrad::expected_batch_size{64}; see docs/privacy.md");
 };
-template <class Layer> struct layer_has_no_device_code {
-  static_assert(never<Layer>, "this layer has no device code: mark its functions PERGRAD_HD (those of a general layer as templates over the type of the views, in the place of std::span) and say: static constexpr bool on_device = true; see docs/custom_layers.md");
+template <class Needed, class Given> struct option_of_another_type {
+  static_assert(never<Given>, "an option says what its number stands for: clip = pergrad::l2_clip_norm{1.0}, noise = pergrad::noise_multiplier{1.1}, sampling = pergrad::poisson_sampling{pergrad::sampling_probability{0.01}}, divisor = pergrad::expected_batch_size{256}, learning_rate = pergrad::learning_rate{0.1}, budget = pergrad::privacy_budget{pergrad::epsilon{3.0}, pergrad::delta{1e-5}}; see docs/quickstart.md");
 };
-template <class Layer> struct layer_is_not_on_devices_yet {
-  static_assert(never<Layer>, "this layer, shared parameters, ids and samples of varying length run on pergrad::host only; see docs/layers.md");
+template <class Layer> struct layer_has_no_device_code {
+  static_assert(never<Layer>, "this layer has no device code: mark its functions PERGRAD_HD (those of a general layer as templates over the type of the views, in the place of std::span; those of a layer on tiles in the words of a team) and say: static constexpr bool on_device = true; see docs/custom_layers.md");
 };
 template <class Loss> struct loss_has_no_device_code {
   static_assert(never<Loss>, "this loss has no device code: it needs PERGRAD_HD static double evaluate(const S* y, std::size_t count, const target<S>* targets, S* dy) and static constexpr bool on_device = true; see docs/custom_layers.md");
 };
 template <class Function, class First> struct needs_an_executor {
-  static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); see docs/expressions.md");
+  static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); pergrad::dp_sgd trainer{exec, net, loss, options}; see docs/expressions.md");
 };
 template <class Sum> struct noise_on_an_unclipped_sum {
   static_assert(never<Sum>, "noise protects only a sum of bounded sensitivity: write sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...); see docs/privacy.md");

@@ -16,7 +16,6 @@
 // clang-format on
 
 #include <cstddef>
-#include <ratio>
 
 #include <pergrad/graph/sequential.hpp>
 #include <pergrad/layers/activations.hpp>
@@ -75,8 +74,8 @@ using lee_kifer_lstm = network<shape{28, 28}, lstm<128, last_output>, linear<10>
 /// Lee & Kifer's transformer on IMDb, 483,002 trained parameters; the embedding (GloVe, 200 features) is frozen.
 template <std::size_t Vocabulary = 50'000, std::size_t Positions = 512>
 using lee_kifer_transformer =
-    network<token_ids(Positions, Vocabulary), frozen<embedding<200>>, sinusoidal_positions, dropout<std::ratio<1, 10>>,
-            transformer_encoder_layer<8, 800, dropout_rate<std::ratio<1, 10>>>, mean_over_positions, linear<2>>;
+    network<token_ids(Positions, Vocabulary), frozen<embedding<200>>, sinusoidal_positions, dropout<0.1>,
+            transformer_encoder_layer<8, 800, dropout_rate<0.1>>, mean_over_positions, linear<2>>;
 
 namespace detail {
 
@@ -93,10 +92,9 @@ struct vgg_stage<0, Channels> {
 template <std::size_t Count, std::size_t Channels>
 using stage = typename vgg_stage<Count, Channels>::type;
 
-using half = std::ratio<1, 2>;
 template <std::size_t Classes>
-using vgg_head = sequential<adaptive_avg_pool2d<7>, flatten, linear<4096>, relu, dropout<half>, linear<4096>, relu,
-                            dropout<half>, linear<Classes>>;
+using vgg_head = sequential<adaptive_avg_pool2d<7>, flatten, linear<4096>, relu, dropout<0.5>, linear<4096>, relu,
+                            dropout<0.5>, linear<Classes>>;
 
 /// ResNet's basic block: two 3 x 3 convolutions and a shortcut, which is projected where the shape changes.
 template <std::size_t Channels, class Norm>
@@ -142,8 +140,8 @@ template <shape Input = shape{3, 224, 224}, std::size_t Classes = 1000>
 using alexnet =
     network<Input, conv2d<64, 11, stride<4>, padding<2>>, relu, max_pool2d<3, stride<2>>, conv2d<192, 5, padding<2>>,
             relu, max_pool2d<3, stride<2>>, conv2d<384, 3, padding<1>>, relu, conv2d<256, 3, padding<1>>, relu,
-            conv2d<256, 3, padding<1>>, relu, max_pool2d<3, stride<2>>, adaptive_avg_pool2d<6>, flatten,
-            dropout<detail::half>, linear<4096>, relu, dropout<detail::half>, linear<4096>, relu, linear<Classes>>;
+            conv2d<256, 3, padding<1>>, relu, max_pool2d<3, stride<2>>, adaptive_avg_pool2d<6>, flatten, dropout<0.5>,
+            linear<4096>, relu, dropout<0.5>, linear<4096>, relu, linear<Classes>>;
 
 /// Normalisation of a residual network: over groups of channels of one sample, or batch normalisation with statistics,
 /// gains and shifts frozen at given values, as Lee & Kifer train it.

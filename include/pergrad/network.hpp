@@ -5,6 +5,7 @@
 // shapes, parameter counts and offsets. An object of it owns one aligned buffer: the parameters, in PyTorch's order.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,8 +15,10 @@
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/detail/executors.hpp>
+#include <pergrad/errors.hpp>
 #include <pergrad/graph/gate.hpp>
 #include <pergrad/graph/graph.hpp>
+#include <pergrad/graph/stand_ins.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/shape.hpp>
 
@@ -33,8 +36,9 @@ struct network_access;
 
 }  // namespace detail
 
-/// The type behind `network`: use that name. One object holds the parameters of one model.
-template <class Scalar, shape Input, class... Layers>
+/// The type behind `network`: use that name. One object holds the parameters of one model. `Input` names the shape of a
+/// sample: `of_shape<1, 28, 28>`.
+template <class Scalar, class Input, class... Layers>
 class static_network {
  public:
   using scalar = Scalar;
@@ -44,14 +48,14 @@ class static_network {
   template <class Other>
   using rebind = static_network<Other, Input, Layers...>;
 
-  static constexpr shape input_shape = Input;
+  static constexpr shape input_shape = Input::value;
   static constexpr shape output_shape = structure::shapes[structure::size];
   /// Number of parameters, biases included.
   static constexpr std::size_t parameter_count = structure::found.trained;
   /// Number of parameters inside `frozen`, which are not trained and not part of `parameter_count`.
   static constexpr std::size_t frozen_parameter_count = structure::found.frozen;
   /// The type of one input value: integer ids or numbers.
-  using input_value = std::conditional_t<Input.ids != 0, std::int32_t, Scalar>;
+  using input_value = std::conditional_t<input_shape.ids != 0, std::int32_t, Scalar>;
 
   /// Bytes that a tape of this network for batches of up to MaxBatch samples takes on a device, all in one allocation:
   /// parameters, values, gradients, sums and an optimizer's moments. Needs the device part of the library.
@@ -84,9 +88,39 @@ class static_network {
     remote_.changed = true;
     return *this;
   }
-  static_network(const static_network&) = delete;
-  static_network& operator=(const static_network&) = delete;
+  // Compilers show these lines.
+  static_network(const static_network&) = delete;             // a copy is made by a word: net.clone()
+  static_network& operator=(const static_network&) = delete;  // a copy is made by a word: other = net.clone()
+  static_network() = delete;  // a network has an executor and first parameters: {exec, pergrad::kaiming_uniform{1}}
+  template <class Given>
+  explicit static_network(const Given&) = delete;  // it has both: {exec, pergrad::kaiming_uniform{1}}
   ~static_network() = default;
+
+  /// Another network with the same parameters, frozen ones included. While a device trains them, this brings them back.
+  [[nodiscard]] static_network clone() const {
+    const std::span<const Scalar> mine = all_parameters();
+    static_network copy{detail::aligned_buffer<Scalar>{mine.size(), "a network's parameters"}};
+    std::copy(mine.begin(), mine.end(), copy.parameters_.data());
+    return copy;
+  }
+
+  // What a network has in PyTorch. Compilers show these lines.
+  // clang-format off
+  template <class Any>
+  void forward(const Any&) const = delete;  // write pergrad::predict(exec, net, pergrad::public_records{inputs})
+  template <class... Any>
+  void train(const Any&...) const = delete;  // a network has no mode, trainers drop values, predict does not: leave it out
+  void eval() const = delete;  // a network has no mode, trainers drop values, predict does not: leave it out
+  void zero_grad() const = delete;  // a network keeps no gradients: leave it out
+  template <class... Any>
+  void to(const Any&...) const = delete;  // the executor says where: net_type net{exec, pergrad::kaiming_uniform{1}}
+  void state_dict() const = delete;  // write pergrad::save_parameters(net, "net.safetensors")
+  // clang-format on
+  template <class... Any>
+  error::explained operator()(const Any&... /*inputs*/) const {
+    static_cast<void>(error::network_is_not_called<static_network>{});
+    return {};
+  }
 
   /// All parameters, layer after layer, each in PyTorch's order: weight `[out, in / groups, kh, kw]`, then bias.
   /// While a device trains them, this brings them back; a span from before a step shows the values of then.
@@ -118,6 +152,7 @@ class static_network {
 
  private:
   friend struct detail::network_access;
+  explicit static_network(detail::aligned_buffer<Scalar>&& parameters) noexcept : parameters_{std::move(parameters)} {}
   void pull() const {
     if (!remote_.newer) return;
     remote_.newer = false;
@@ -146,10 +181,12 @@ struct network_access {
 
 /// A network with parameters of type `Scalar` (float or double).
 template <class Scalar, shape Input, class... Layers>
-using basic_network = typename detail::gate<Scalar, Input, Layers...>::type;
+using basic_network = detail::explained_network<typename detail::chosen<Input, Layers...>::template network<Scalar>,
+                                                detail::chosen<Input, Layers...>::say()>;
 
 /// A network in single precision: `network<shape{1, 28, 28}, flatten, linear<10>>`.
 template <shape Input, class... Layers>
-using network = typename detail::gate<float, Input, Layers...>::type;
+using network = detail::explained_network<typename detail::chosen<Input, Layers...>::template network<float>,
+                                          detail::chosen<Input, Layers...>::say()>;
 
 }  // namespace pergrad::inline v0_1

@@ -2,6 +2,8 @@
 // pergrad/pergrad.hpp - everything: networks, per-sample gradients, differential privacy, training
 #pragma once
 
+#include <pergrad/detail/cpp20.hpp>  // first: an older C++ understands nothing of what follows
+
 // A program's globals may be called as our parameters are: g++ would warn of each under -Wshadow, as it looks for names
 // from where a template is instantiated.
 #if defined(__GNUC__)
@@ -10,11 +12,20 @@
 #endif
 
 // clang-format off
-#include <pergrad/errors.hpp>  // first, so that an error comes with a short list of includes
+#include <pergrad/errors.hpp>  // these first, so that an error comes with a short list of includes
+#include <pergrad/privacy/types.hpp>
+#include <pergrad/network.hpp>
+#include <pergrad/tape.hpp>
+#include <pergrad/batch.hpp>
+#include <pergrad/optim/optimizer.hpp>
+#include <pergrad/optim/sgd.hpp>
+#include <pergrad/optim/adam.hpp>
+#include <pergrad/train/predict.hpp>
+#include <pergrad/train/private_loop.hpp>
+#include <pergrad/train/dp_sgd.hpp>
 #include <pergrad/detail/no_fast_math.hpp>
 // clang-format on
 
-#include <pergrad/batch.hpp>
 #include <pergrad/concepts.hpp>
 #include <pergrad/data/cifar.hpp>
 #include <pergrad/data/idx.hpp>
@@ -55,6 +66,7 @@
 #include <pergrad/layers/lstm.hpp>
 #include <pergrad/layers/mean_over_positions.hpp>
 #include <pergrad/layers/multihead_attention.hpp>
+#include <pergrad/layers/not_offered.hpp>
 #include <pergrad/layers/parallel.hpp>
 #include <pergrad/layers/pools.hpp>
 #include <pergrad/layers/positions.hpp>
@@ -72,10 +84,7 @@
 #include <pergrad/losses/focal.hpp>
 #include <pergrad/losses/huber.hpp>
 #include <pergrad/losses/mean_squared_error.hpp>
-#include <pergrad/network.hpp>
-#include <pergrad/optim/adam.hpp>
-#include <pergrad/optim/optimizer.hpp>
-#include <pergrad/optim/sgd.hpp>
+#include <pergrad/losses/not_offered.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/accounting/calibrate.hpp>
 #include <pergrad/privacy/accounting/rdp.hpp>
@@ -86,16 +95,12 @@
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/sensitivity.hpp>
 #include <pergrad/privacy/statistics.hpp>
-#include <pergrad/privacy/types.hpp>
 #include <pergrad/shape.hpp>
-#include <pergrad/tape.hpp>
+#include <pergrad/train/check_records.hpp>
 #include <pergrad/train/classifier.hpp>
-#include <pergrad/train/dp_sgd.hpp>
 #include <pergrad/train/dp_sgd_base.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
 #include <pergrad/train/metrics.hpp>
-#include <pergrad/train/predict.hpp>
-#include <pergrad/train/private_loop.hpp>
 #include <pergrad/train/private_run.hpp>
 #include <pergrad/train/statistics.hpp>
 #include <pergrad/version.hpp>

@@ -31,7 +31,7 @@ struct shape {
   constexpr shape() noexcept = default;
   // Implicit, so that a layer can return {channels, height, width}.
   // NOLINTNEXTLINE(google-explicit-constructor)
-  constexpr shape(std::size_t first, std::size_t second = 0, std::size_t third = 0, std::size_t fourth = 0) noexcept
+  PERGRAD_HD constexpr shape(std::size_t first, std::size_t second = 0, std::size_t third = 0, std::size_t fourth = 0) noexcept
       : e0{first}, e1{second}, e2{third}, e3{fourth} {}
 #if PERGRAD_WRITES_MEMBERS
   constexpr shape(std::size_t length_bits, std::size_t first, std::size_t second, std::size_t third, std::size_t fourth,
@@ -40,20 +40,20 @@ struct shape {
 #endif
 
   /// 1 or 2: along this axis, samples have a length of their own; 0: all samples are whole.
-  [[nodiscard]] constexpr std::size_t varying_axis() const noexcept { return lengths & 3U; }
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t varying_axis() const noexcept { return lengths & 3U; }
   constexpr void set_varying_axis(std::size_t axis) noexcept {
     lengths = axis == 0 ? 0 : std::size_t{1} << 31U | axis;  // a number that no extent has
   }
   /// Number of extents, 0 to 4.
-  [[nodiscard]] constexpr std::size_t rank() const noexcept {
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t rank() const noexcept {
     return e0 == 0 ? 0U : e1 == 0 ? 1U : e2 == 0 ? 2U : e3 == 0 ? 3U : 4U;
   }
   /// Number of values in a sample: the product of the extents (0 for `shape{}`).
-  [[nodiscard]] constexpr std::size_t size() const noexcept {
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t size() const noexcept {
     return e0 * (e1 == 0 ? 1U : e1) * (e2 == 0 ? 1U : e2) * (e3 == 0 ? 1U : e3);
   }
   /// Extent `axis`, counted from the outermost; 1 beyond the rank.
-  [[nodiscard]] constexpr std::size_t operator[](std::size_t axis) const noexcept {
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t operator[](std::size_t axis) const noexcept {
     const std::size_t extent = axis == 0 ? e0 : axis == 1 ? e1 : axis == 2 ? e2 : e3;
     return extent == 0 ? 1U : extent;
   }
@@ -72,6 +72,58 @@ struct shape {
   sequence.set_varying_axis(1);
   return sequence;
 }
+
+/// A shape as a type, so that compilers show it in their messages as people write it: `of_shape<1, 28, 28>`.
+template <std::size_t... Extents>
+struct of_shape {
+  static constexpr shape value{Extents...};
+};
+/// The same of ids: `of_ids<50000, 128>` is `token_ids(128, 50000)`.
+template <std::size_t Vocabulary, std::size_t Positions>
+struct of_ids {
+  static constexpr shape value = token_ids(Positions, Vocabulary);
+};
+/// The same of samples that have lengths of their own along an axis.
+template <class Longest, std::size_t Axis>
+struct of_varying_length {
+  static constexpr shape value = [] {
+    shape result = Longest::value;
+    result.set_varying_axis(Axis);
+    return result;
+  }();
+};
+
+namespace detail {
+
+template <shape Given>
+struct name_of_shape {
+  static constexpr auto choose() noexcept {
+    if constexpr (Given.varying_axis() != 0) {
+      constexpr shape longest = [] {
+        shape result = Given;
+        result.set_varying_axis(0);
+        return result;
+      }();
+      return std::type_identity<of_varying_length<typename name_of_shape<longest>::type, Given.varying_axis()>>{};
+    } else if constexpr (Given.ids != 0) {
+      return std::type_identity<of_ids<Given.ids, Given.e0>>{};
+    } else if constexpr (Given.e3 != 0) {
+      return std::type_identity<of_shape<Given.e0, Given.e1, Given.e2, Given.e3>>{};
+    } else if constexpr (Given.e2 != 0) {
+      return std::type_identity<of_shape<Given.e0, Given.e1, Given.e2>>{};
+    } else if constexpr (Given.e1 != 0) {
+      return std::type_identity<of_shape<Given.e0, Given.e1>>{};
+    } else {
+      return std::type_identity<of_shape<Given.e0>>{};
+    }
+  }
+  using type = typename decltype(choose())::type;
+};
+/// The type that stands for a shape.
+template <shape Given>
+using shape_name = typename name_of_shape<Given>::type;
+
+}  // namespace detail
 
 /// Depth, height and width of a window, a stride, a padding or a dilation. One number means all three alike; two are
 /// height and width, with a depth of 1. Of one number for all axes a layer looks at those that its input has; numbers

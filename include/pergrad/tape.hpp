@@ -2,6 +2,7 @@
 // pergrad/tape.hpp - the working memory that evaluating a network's per-sample gradients needs, reserved once
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <type_traits>
 #include <utility>
@@ -14,6 +15,10 @@ namespace pergrad::inline v0_1 {
 /// The most samples that one evaluation takes; larger batches are processed in chunks of this size.
 struct max_batch {
   std::size_t count = 0;
+
+  /// Compilers show the next lines to who leaves the type out.
+  template <std::integral Number>
+  max_batch& operator=(Number) = delete;  // a plain number does not say what it stands for: pergrad::max_batch{256}
 };
 /// The most different sums over the batch that one evaluation forms.
 struct max_sums {
@@ -41,6 +46,9 @@ class tape {
       memory_ = executor.template make_tape<Network>(batch.count, sums.count);
     }
   }
+
+  template <class... Given>
+  explicit tape(const Given&...) = delete;  // write net_type::tape tape{exec, pergrad::max_batch{256}}
 
   /// The largest batch of one evaluation.
   [[nodiscard]] std::size_t capacity() const noexcept { return max_batch_; }

@@ -1,4 +1,4 @@
-// expect-error: mixes_samples<.*at_layer<1>.*layer_type<.*batch_norm2d.*gets<.*\{0, 2, 6, 6, 0, 0\}
+// expect-error: mixes_samples<.*at_layer<1>.*layer_type<.*batch_norm2d.*gets<.*of_shape<2, 6, 6>
 // expect-error: see docs/privacy.md
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>

@@ -1,4 +1,4 @@
-// expect-error: option_not_offered<.*at_layer<1>.*layer_type<.*group_norm<2.*no_bias.*gets<.*\{0, 4, 6, 6, 0, 0\}
+// expect-error: option_not_offered<.*at_layer<1>.*layer_type<.*group_norm<2.*no_bias.*gets<.*of_shape<4, 6, 6>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

@@ -1,4 +1,4 @@
-// expect-error: needs_channels_and_positions<.*at_layer<0>.*layer_type<.*conv1d<2.*gets<.*\{0, 1, 8, 8, 0, 0\}
+// expect-error: needs_channels_and_positions<.*at_layer<0>.*layer_type<.*conv1d<2.*gets<.*of_shape<1, 8, 8>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

@@ -1,4 +1,4 @@
-// expect-error: element_function_changes_shape<.*at_layer<1>.*layer_type<cut>.*gets<.*\{0, 64, 0, 0, 0, 0\}
+// expect-error: element_function_changes_shape<.*at_layer<1>.*layer_type<cut>.*gets<.*of_shape<64>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

@@ -1,4 +1,4 @@
-// expect-error: groups_do_not_divide_channels<.*at_layer<1>.*layer_type<.*conv2d<6.*groups<4.*gets<.*\{0, 4, 6, 6, 0, 0\}
+// expect-error: groups_do_not_divide_channels<.*at_layer<1>.*layer_type<.*conv2d<6.*groups<4.*gets<.*of_shape<4, 6, 6>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

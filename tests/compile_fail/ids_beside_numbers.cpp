@@ -1,4 +1,4 @@
-// expect-error: branches_do_not_fit<.*at_layer<0>.*gets<.*\{0, 4, 0, 0, 0, 0\}.*gets<.*\{0, 9, 0, 0, 0, 50\}
+// expect-error: branches_do_not_fit<.*at_layer<0>.*gets<.*of_shape<4>.*gets<.*of_ids<50, 9>
 // expect-error: the two inputs of this layer do not fit each other
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>

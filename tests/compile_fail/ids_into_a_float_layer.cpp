@@ -1,4 +1,4 @@
-// expect-error: ids_into_a_float_layer<.*at_layer<0>.*layer_type<.*linear<2>.*gets<.*\{0, 9, 0, 0, 0, 50\}
+// expect-error: ids_into_a_float_layer<.*at_layer<0>.*layer_type<.*linear<2>.*gets<.*of_ids<50, 9>
 // expect-error: put pergrad::embedding<features> before it; see docs/layers.md
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>

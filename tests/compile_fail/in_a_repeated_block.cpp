@@ -1,4 +1,4 @@
-// expect-error: needs_features<.*at_layer<2>.*layer_type<.*linear<10>.*gets<.*\{0, 4, 8, 8, 0, 0\}
+// expect-error: needs_features<.*at_layer<2>.*layer_type<.*linear<10>.*gets<.*of_shape<4, 8, 8>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

@@ -1,4 +1,4 @@
-// expect-error: kernel_larger_than_padded_input<.*at_layer<2>.*layer_type<.*conv2d<2.*gets<.*\{0, 2, 4, 4, 0, 0\}
+// expect-error: kernel_larger_than_padded_input<.*at_layer<2>.*layer_type<.*conv2d<2.*gets<.*of_shape<2, 4, 4>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

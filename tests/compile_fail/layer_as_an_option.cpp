@@ -1,4 +1,4 @@
-// expect-error: option_not_offered<.*at_layer<0>.*layer_type<.*conv2d<2.*relu.*gets<.*\{0, 1, 8, 8, 0, 0\}
+// expect-error: option_not_offered<.*at_layer<0>.*layer_type<.*conv2d<2.*relu.*gets<.*of_shape<1, 8, 8>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

@@ -1,4 +1,4 @@
-// expect-error: needs_features<.*at_layer<1>.*layer_type<.*linear<10>.*gets<.*\{0, 2, 6, 6, 0, 0\}
+// expect-error: needs_features<.*at_layer<1>.*layer_type<.*linear<10>.*gets<.*of_shape<2, 6, 6>
 // expect-error: put pergrad::flatten before it; see docs/layers.md
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>

@@ -1,4 +1,4 @@
-// expect-error: needs_ids<.*at_layer<0>.*layer_type<.*embedding<4.*gets<.*\{0, 9, 0, 0, 0, 0\}
+// expect-error: needs_ids<.*at_layer<0>.*layer_type<.*embedding<4.*gets<.*of_shape<9>
 // expect-error: begin the network with pergrad::token_ids\(positions, vocabulary\); see docs/layers.md
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>

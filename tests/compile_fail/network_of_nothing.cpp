@@ -1,4 +1,4 @@
-// expect-error: empty_network<.*gets<.*\{0, 1, 8, 8, 0, 0\}
+// expect-error: empty_network<.*gets<.*of_shape<1, 8, 8>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

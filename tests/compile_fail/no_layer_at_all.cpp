@@ -1,4 +1,4 @@
-// expect-error: no_output_shape<.*at_layer<1>.*layer_type<int>.*gets<.*\{0, 64, 0, 0, 0, 0\}
+// expect-error: no_output_shape<.*at_layer<1>.*layer_type<int>.*gets<.*of_shape<64>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

@@ -1,4 +1,4 @@
-// expect-error: no_output_shape<.*at_layer<2>.*layer_type<scale>.*gets<.*\{0, 64, 0, 0, 0, 0\}
+// expect-error: no_output_shape<.*at_layer<2>.*layer_type<scale>.*gets<.*of_shape<64>
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>
 #include <span>

@@ -1,4 +1,4 @@
-// expect-error: groups_do_not_divide_channels<.*at_layer<1>.*layer_type<.*group_norm<4.*gets<.*\{0, 6, 6, 6, 0, 0\}
+// expect-error: groups_do_not_divide_channels<.*at_layer<1>.*layer_type<.*group_norm<4.*gets<.*of_shape<6, 6, 6>
 // expect-error: see docs/layers.md
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>

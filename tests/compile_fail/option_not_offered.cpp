@@ -1,4 +1,4 @@
-// expect-error: option_not_offered<.*at_layer<1>.*layer_type<.*linear<10.*stride<2.*gets<.*\{0, 64, 0, 0, 0, 0\}
+// expect-error: option_not_offered<.*at_layer<1>.*layer_type<.*linear<10.*stride<2.*gets<.*of_shape<64>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

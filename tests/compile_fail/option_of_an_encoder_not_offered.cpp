@@ -1,4 +1,4 @@
-// expect-error: option_not_offered<.*at_layer<0>.*layer_type<.*no_such_option<.*relu_cell>.*gets<.*\{0, 5, 4, 0, 0, 0\}
+// expect-error: option_not_offered<.*at_layer<0>.*layer_type<.*no_such_option<.*relu_cell>.*gets<.*of_shape<5, 4>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

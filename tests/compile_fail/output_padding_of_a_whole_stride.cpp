@@ -1,4 +1,4 @@
-// expect-error: output_padding_too_large<.*at_layer<0>.*layer_type<.*conv_transpose2d<2.*gets<.*\{0, 1, 8, 8, 0, 0\}
+// expect-error: output_padding_too_large<.*at_layer<0>.*layer_type<.*conv_transpose2d<2.*gets<.*of_shape<1, 8, 8>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

@@ -1,4 +1,4 @@
-// expect-error: padding_larger_than_half_the_window<.*at_layer<0>.*layer_type<.*max_pool2d<.*gets<.*\{0, 1, 8, 8, 0, 0\}
+// expect-error: padding_larger_than_half_the_window<.*at_layer<0>.*layer_type<.*max_pool2d<.*gets<.*of_shape<1, 8, 8>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

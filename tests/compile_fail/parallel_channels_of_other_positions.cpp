@@ -1,4 +1,4 @@
-// expect-error: branches_do_not_fit<.*at_layer<0>.*layer_type<.*concatenate_channels>.*gets<.*\{0, 2, 4, 0, 0, 0\}.*gets<.*\{0, 3, 5, 0, 0, 0\}
+// expect-error: branches_do_not_fit<.*at_layer<0>.*layer_type<.*concatenate_channels>.*gets<.*of_shape<2, 4>.*gets<.*of_shape<3, 5>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

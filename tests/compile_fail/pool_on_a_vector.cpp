@@ -1,4 +1,4 @@
-// expect-error: needs_an_image<.*at_layer<2>.*layer_type<.*max_pool2d<.*gets<.*\{0, 64, 0, 0, 0, 0\}
+// expect-error: needs_an_image<.*at_layer<2>.*layer_type<.*max_pool2d<.*gets<.*of_shape<64>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

@@ -1,4 +1,4 @@
-// expect-error: reshape_changes_size<.*at_layer<0>.*layer_type<.*reshape<.*gets<.*\{0, 1, 8, 8, 0, 0\}
+// expect-error: reshape_changes_size<.*at_layer<0>.*layer_type<.*reshape<.*gets<.*of_shape<1, 8, 8>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

@@ -1,4 +1,4 @@
-// expect-error: option_not_offered<.*at_layer<0>.*layer_type<.*reshape<.*\{0, 64, 0, 0, 0, 50\}
+// expect-error: option_not_offered<.*at_layer<0>.*layer_type<.*reshape<.*of_ids<50, 64>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

@@ -1,4 +1,4 @@
-// expect-error: residual_branches_differ<.*at_layer<1>.*gets<.*\{0, 8, 8, 8, 0, 0\}.*gets<.*\{0, 4, 8, 8, 0, 0\}
+// expect-error: residual_branches_differ<.*at_layer<1>.*gets<.*of_shape<8, 8, 8>.*gets<.*of_shape<4, 8, 8>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

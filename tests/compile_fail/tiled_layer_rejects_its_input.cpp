@@ -1,4 +1,4 @@
-// expect-error: layer_rejects_its_input<.*at_layer<0>.*layer_type<pairs>.*gets<.*\{0, 5, 0, 0, 0, 0\}
+// expect-error: layer_rejects_its_input<.*at_layer<0>.*layer_type<pairs>.*gets<.*of_shape<5>
 // expect-error: this layer does not take an input of this shape; see docs/layers.md
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>

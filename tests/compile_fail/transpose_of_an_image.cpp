@@ -1,4 +1,4 @@
-// expect-error: needs_two_axes<.*at_layer<0>.*layer_type<.*transpose.*gets<.*\{0, 1, 8, 8, 0, 0\}
+// expect-error: needs_two_axes<.*at_layer<0>.*layer_type<.*transpose.*gets<.*of_shape<1, 8, 8>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

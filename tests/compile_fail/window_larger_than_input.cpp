@@ -1,4 +1,4 @@
-// expect-error: kernel_larger_than_padded_input<.*at_layer<0>.*layer_type<.*avg_pool2d<.*gets<.*\{0, 1, 8, 8, 0, 0\}
+// expect-error: kernel_larger_than_padded_input<.*at_layer<0>.*layer_type<.*avg_pool2d<.*gets<.*of_shape<1, 8, 8>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

@@ -1,4 +1,4 @@
-// expect-error: not_a_shape<.*gets<.*\{0, 1, 0, 8, 0, 0\}
+// expect-error: not_a_shape<.*gets<.*of_shape<1, 0, 8>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

@@ -1,4 +1,4 @@
-// expect-error: zero_is_no_size<.*at_layer<1>.*layer_type<.*linear<0>.*gets<.*\{0, 64, 0, 0, 0, 0\}
+// expect-error: zero_is_no_size<.*at_layer<1>.*layer_type<.*linear<0>.*gets<.*of_shape<64>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

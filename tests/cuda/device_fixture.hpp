@@ -87,16 +87,35 @@ using mixed = pg::basic_network<Scalar, pg::shape{5, 4}, pg::linear<6>, bent, pg
                                 pg::reshape<pg::shape{1, 4, 5}>, pg::avg_pool2d<2, pg::stride<1>>, pg::flatten,
                                 pg::linear<3, pg::no_bias>>;
 
+/// The sum over positions: of zeros behind a sample's length.
+struct sum_of_positions {
+  static constexpr bool on_device = true;
+  static constexpr bool knows_lengths = true;
+  [[nodiscard]] static constexpr pg::shape output_shape(pg::shape in) { return {in.e1}; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(pg::shape /*in*/) { return 0; }
+  template <class Weights, class Input, class Output>
+  PERGRAD_HD static void forward(pg::shape in, Weights /*w*/, Input x, Output y) {
+    for (std::size_t i = 0; i < in.e1; ++i) y[i] = 0;
+    for (std::size_t i = 0; i < in.e0 * in.e1; ++i) y[i % in.e1] += x[i];
+  }
+  template <class Weights, class Input, class Backprop, class Gradient>
+  PERGRAD_HD static void backward(pg::shape in, Weights /*w*/, Input /*x*/, Backprop dy, Gradient dx) {
+    for (std::size_t i = 0; i < in.e0 * in.e1; ++i) dx[i] = dy[i % in.e1];
+  }
+};
+
 /// Data, a network and a tape on each executor.
 template <class Network, class Loss>
 struct both {
   using scalar = typename Network::scalar;
+  using value = typename Network::input_value;
   using target = pg::target_of<Loss, scalar>;
   static constexpr std::size_t width = Network::input_shape.size();
   static constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
 
-  std::vector<scalar> inputs;
+  std::vector<value> inputs;
   std::vector<target> targets;
+  std::vector<std::uint32_t> lengths;  ///< if samples have lengths of their own: all that there may be
   pg::host host{pg::threads{1}};
   pg::emulated device;
   Network net{host, pg::kaiming_uniform{5}};
@@ -108,10 +127,12 @@ struct both {
                 const pg::device_options& options = {})
       : inputs(make_inputs(count, seed)),
         targets(make_targets(count, seed)),
+        lengths(make_lengths(count)),
         device{order, options},
         host_tape{host, pg::max_batch{std::max<std::size_t>(1, count)}, pg::max_sums{4}},
         device_tape{device, pg::max_batch{std::max<std::size_t>(1, count)}, pg::max_sums{4}},
-        batch{std::span<const scalar>{inputs}, std::span<const target>{targets}} {}
+        batch{std::span<const value>{inputs}, std::span<const target>{targets},
+              std::span<const std::uint32_t>{lengths}} {}
 
   [[nodiscard]] auto on_host() { return pg::per_sample_gradients(net, Loss{}, batch, host_tape); }
   [[nodiscard]] auto on_device() { return pg::per_sample_gradients(net, Loss{}, batch, device_tape); }
@@ -121,11 +142,24 @@ struct both {
   }
 
  private:
-  [[nodiscard]] static std::vector<scalar> make_inputs(std::size_t count, std::uint32_t seed) {
+  [[nodiscard]] static std::vector<value> make_inputs(std::size_t count, std::uint32_t seed) {
     std::mt19937 random{seed};
     std::uniform_real_distribution<double> uniform{-1, 1};
-    std::vector<scalar> values(count * width);
-    for (scalar& value : values) value = static_cast<scalar>(uniform(random));
+    std::vector<value> values(count * width);
+    for (value& each : values) {
+      if constexpr (std::is_integral_v<value>) {
+        each = static_cast<value>(random() % Network::input_shape.ids);
+      } else {
+        each = static_cast<value>(uniform(random));
+      }
+    }
+    return values;
+  }
+  [[nodiscard]] static std::vector<std::uint32_t> make_lengths(std::size_t count) {
+    std::vector<std::uint32_t> values(Network::input_shape.varying_axis() == 0 ? 0 : count);
+    for (std::size_t b = 0; b < values.size(); ++b) {
+      values[b] = static_cast<std::uint32_t>(1 + b % Network::input_shape.e0);
+    }
     return values;
   }
   [[nodiscard]] static std::vector<target> make_targets(std::size_t count, std::uint32_t seed) {
@@ -192,6 +226,37 @@ void compare(const std::string& what) {
               pg::sum(pg::clip(of_host, bound)), "instantiated");
   compare_one(pg::sum(pg::clip(pg::with_method<pg::norm_method::gram>(of_device), bound)),
               pg::sum(pg::clip(pg::with_method<pg::norm_method::gram>(of_host), bound)), "clipped sum by gram");
+}
+
+/// Every strategy, of which `naive` and `ghost` evaluate samples again for each sum.
+template <class Network, class Loss>
+void compare_strategies(const std::string& what) {
+  using pg::strategy;
+  using scalar = typename Network::scalar;
+  both<Network, Loss> it{5};
+  const pg::l2_clip_norm bound{0.3};
+  for (const strategy each : {strategy::naive, strategy::multi, strategy::crb, strategy::ghost}) {
+    const auto of_host = it.on_host().with(each);
+    const auto of_device = it.on_device().with(each);
+    const auto evaluated = [&](const auto& executor, const auto& gradients) {
+      std::vector<double> norms(5);
+      std::vector<double> losses(5);
+      std::vector<scalar> clipped(Network::parameter_count);
+      std::vector<scalar> plain(Network::parameter_count);
+      pg::unprotected::evaluate_into(
+          executor, pg::assign(norms, pg::l2_norms(gradients)), pg::assign(losses, pg::losses(gradients)),
+          pg::assign(clipped, pg::sum(pg::clip(gradients, bound))), pg::assign(plain, pg::sum(gradients)));
+      std::vector<double> all(norms);
+      all.insert(all.end(), losses.begin(), losses.end());
+      all.insert(all.end(), clipped.begin(), clipped.end());
+      all.insert(all.end(), plain.begin(), plain.end());
+      const auto rows = pg::unprotected::evaluate(executor, pg::materialise(pg::clip_per_layer(gradients, bound)));
+      all.insert(all.end(), rows.begin(), rows.end());
+      return all;
+    };
+    const auto name = what + ", strategy " + std::to_string(static_cast<int>(each));
+    check_close(evaluated(it.device, of_device), evaluated(it.host, of_host), tolerance<scalar>, name);
+  }
 }
 
 /// What a layer that has no device code of its own can get wrong: its gradients, and the norms that come of its

@@ -37,21 +37,15 @@ BOOST_AUTO_TEST_CASE(several_results_of_one_evaluation_and_sums_that_are_added) 
   check_close(losses, pg::unprotected::evaluate(it.host, pg::losses(it.on_host())), 1e-12, "losses");
 }
 
-// What a device cannot do is refused, not left out.
-BOOST_AUTO_TEST_CASE(strategies_and_randomness_are_refused) {
-  both<mlp<float>, pg::mean_squared_error> it{5};
-  pg::seeded_generator generator{4};
-  const auto refused = [&](const auto& gradients, const char* named) {
-    try {
-      static_cast<void>(it.evaluate(pg::l2_norms(gradients)));
-      BOOST_ERROR(named);
-    } catch (const std::invalid_argument& error) {
-      BOOST_TEST(std::string{error.what()}.find(named) != std::string::npos, error.what());
-    }
-  };
-  refused(pg::with_strategy<pg::strategy::ghost>(it.on_device()), "strategy");
-  refused(pg::with_strategy<pg::strategy::naive>(it.on_device()), "strategy");
-  refused(pg::with_randomness(it.on_device(), generator), "with_randomness");
+BOOST_AUTO_TEST_CASE(every_strategy_gives_the_hosts_numbers) {
+  compare_strategies<mlp<double>, pg::mean_squared_error>("mlp");
+  compare_strategies<cnn<double>, pg::cross_entropy>("cnn");
+}
+
+BOOST_AUTO_TEST_CASE(predictions_are_the_hosts) {
+  both<cnn<double>, pg::cross_entropy> it{6};
+  const pg::public_records records{it.inputs};
+  check_close(pg::predict(it.device, it.net, records), pg::predict(it.host, it.net, records), 1e-12, "predictions");
 }
 
 BOOST_AUTO_TEST_CASE(a_private_loop_releases_what_one_on_the_host_does) {

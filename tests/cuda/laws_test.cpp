@@ -1,35 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/cuda/laws_test.cpp - the laws that layers keep on the host, kept on a device: finite differences, norms by
-// every method, isolation bit for bit, the clip bound from denormal to huge
-#include <pergrad/testing/layer_laws.hpp>
-
+// tests/cuda/laws_test.cpp - the laws on a device, of layers that are not on tiles
 #include "device_fixture.hpp"
-
-/// The same bits in any order of threads and blocks. A device has one strategy.
-template <>
-struct pergrad::testing::executors_to_compare<pergrad::emulated> {
-  using emulation_order = pergrad::on_device::emulation_order;
-  static constexpr emulation_order usual = emulation_order::forward;
-  static constexpr emulation_order others[] = {emulation_order::reversed, emulation_order::shuffled};
-  static constexpr std::size_t configuration_count = 5;
-  [[nodiscard]] static std::string name(emulation_order which) {
-    return which == emulation_order::reversed ? "reversed" : "shuffled";
-  }
-};
+#include "device_laws.hpp"
 
 namespace {
 
 using namespace device_fixture;
-
-constexpr pg::testing::law_options few{.samples = 5, .differences = 120};
-
-template <class Network, class Loss>
-void expect_laws(const char* what, std::size_t least_comparisons) {
-  const pg::testing::laws_report report = pg::testing::check_network<Network, Loss, pg::emulated>(few);
-  BOOST_TEST_MESSAGE(what << ": " << report.text());
-  BOOST_TEST(report.comparisons() > least_comparisons);
-  for (const auto& broken : report) BOOST_ERROR(broken.text());
-}
+using device_laws::expect_laws;
 
 /// What the fixture's networks do not have: blocks that are repeated, and pools one after the other.
 template <class Scalar>

@@ -75,6 +75,7 @@ BOOST_AUTO_TEST_CASE(every_result_is_the_hosts) {
   compare<layered_cnn<float>, pg::cross_entropy, pg::norm_method::direct>("layered cnn, float");
   compare<layered_cnn<double>, pg::cross_entropy>("layered cnn, double");
   compare<layered_mix<double>, pg::mean_squared_error>("layered mix, double");
+  compare_strategies<layered_cnn<double>, pg::cross_entropy>("layered cnn, double");
 }
 
 void check_clip_bound(const pg::device_options& options) {

@@ -24,7 +24,31 @@ using volume = pg::basic_network<double, pg::shape{2, 5, 6, 7}, pg::conv3d<4, 2,
 using adapted = pg::basic_network<double, pg::shape{4, 7}, pg::lora<2, pg::linear<6>>, pg::gelu,
                                   pg::repeat<3, pg::linear<6>, pg::tanh>, pg::flatten, pg::linear<3>>;
 
+/// Transposed convolutions: the adjoints of geometries with strides, groups and dilation, with and without a bias.
+template <std::size_t Width>
+using decoder =
+    pg::basic_network<double, pg::shape{4, 3, Width},
+                      pg::conv_transpose2d<6, 3, pg::stride<2>, pg::padding<1>, pg::output_padding<1>, pg::groups<2>>,
+                      pg::tanh, pg::residual<pg::conv_transpose2d<6, 3, pg::padding<1>, pg::no_bias>, pg::sigmoid>,
+                      pg::conv_transpose2d<2, pg::extent{2, 3}, pg::dilation<2>>, pg::flatten, pg::linear<3>>;
+/// Channels and positions that change places, inside a branch and beside one.
+template <std::size_t Positions>
+using turned = pg::basic_network<double, pg::shape{Positions, 4}, pg::linear<6>, pg::tanh,
+                                 pg::residual<pg::transpose, pg::linear<Positions>, pg::transpose>, pg::transpose,
+                                 pg::conv1d<3, 2>, pg::transpose, pg::flatten, pg::linear<3>>;
+
 }  // namespace
+
+BOOST_AUTO_TEST_SUITE_END()
+
+namespace pergrad::inline v0_1::on_device {
+template <>
+inline constexpr plan_kind plan_of<cuda_more_layers::decoder<5>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<cuda_more_layers::turned<7>> = plan_kind::layered;
+}  // namespace pergrad::inline v0_1::on_device
+
+BOOST_AUTO_TEST_SUITE(cuda_more_layers)
 
 BOOST_AUTO_TEST_CASE(convolutions_and_pools_along_one_axis_are_the_hosts) {
   compare_gradients<signal, pg::cross_entropy>("one axis");
@@ -34,6 +58,14 @@ BOOST_AUTO_TEST_CASE(convolutions_and_pools_along_three_axes_are_the_hosts) {
 }
 BOOST_AUTO_TEST_CASE(adapters_and_repeated_blocks_are_the_hosts) {
   compare_gradients<adapted, pg::mean_squared_error>("adapters");
+}
+BOOST_AUTO_TEST_CASE(transposed_convolutions_are_the_hosts) {
+  compare_gradients<decoder<4>, pg::cross_entropy>("decoder");
+  compare_gradients<decoder<5>, pg::cross_entropy>("decoder, layered");
+}
+BOOST_AUTO_TEST_CASE(axes_that_change_places_are_the_hosts) {
+  compare_gradients<turned<5>, pg::cross_entropy>("turned");
+  compare_gradients<turned<7>, pg::cross_entropy>("turned, layered");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/cuda/trainer_test.cpp - DP-SGD on a device: the host's training, one graph, nothing allocated and no waiting
+#include <filesystem>
+#include <unistd.h>
+
 #include "counted_allocations.hpp"
 #include "device_fixture.hpp"
 
@@ -52,7 +55,55 @@ std::vector<float> trained(const Executor& executor, const pg::dp_sgd_options& o
   return {parameters.begin(), parameters.end()};
 }
 
+struct scratch_file {
+  std::string path =
+      (std::filesystem::temp_directory_path() / ("pergrad_device_" + std::to_string(::getpid()) + ".run")).string();
+  scratch_file() = default;
+  scratch_file(const scratch_file&) = delete;
+  scratch_file& operator=(const scratch_file&) = delete;
+  ~scratch_file() { std::filesystem::remove(path); }
+};
+
+/// The same, of which the first half is done on another executor, and saved there.
+template <class First, class Second>
+std::vector<float> trained_in_parts(const First& first, const Second& second, const pg::dp_sgd_options& options,
+                                    int steps) {
+  const records_of_noise data;
+  const scratch_file file;
+  {
+    network net{first, pg::kaiming_uniform{5}};
+    pg::dp_sgd trainer{first, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+    for (int step = 0; step < steps / 2; ++step) trainer.step(data.view());
+    pg::save_checkpoint(trainer, file.path);
+  }
+  network net{second, pg::kaiming_uniform{6}};
+  pg::dp_sgd trainer{second, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+  pg::load_checkpoint(trainer, file.path);
+  BOOST_TEST(trainer.steps() == static_cast<std::uint64_t>(steps / 2));
+  for (int step = steps / 2; step < steps; ++step) trainer.step(data.view());
+  const auto parameters = net.parameters();
+  return {parameters.begin(), parameters.end()};
+}
+
 }  // namespace
+
+BOOST_AUTO_TEST_CASE(a_run_in_two_parts_has_the_bits_of_one_and_may_change_its_executor) {
+  auto plain = usual_options();
+  auto momentum = usual_options();
+  momentum.momentum = 0.8;
+  auto adam = usual_options();
+  adam.optimizer = pg::optimizer_kind::adam;
+  adam.learning_rate = pg::learning_rate{0.02};
+  const pg::emulated device;
+  const pg::emulated other;
+  const pg::host host{pg::threads{1}};
+  for (const auto& options : {plain, momentum, adam}) {
+    const auto wanted = trained(device, options, 6);
+    check_same(trained_in_parts(device, other, options, 6), wanted, "on a device");
+    check_close(trained_in_parts(device, host, options, 6), wanted, 1e-5, "from a device to the host");
+    check_close(trained_in_parts(host, device, options, 6), wanted, 1e-5, "from the host to a device");
+  }
+}
 
 BOOST_AUTO_TEST_CASE(an_epoch_is_the_hosts_epoch) {
   auto options = usual_options();
@@ -304,7 +355,7 @@ BOOST_AUTO_TEST_CASE(small_networks_take_few_nodes) {
   const std::vector<std::int32_t> targets(2, 1);
   trainer.clip_with(pg::detail::flat_clip{0.7});
   const pg::seeded_generator generator{1};
-  trainer.prepare({inputs, targets, task_a::input_shape}, generator.stream<pg::detail::randomness::noise>(0));
+  trainer.prepare({inputs, targets, task_a::input_shape}, generator.stream<pg::detail::randomness::noise>(0), {});
   BOOST_TEST(trainer.node_count() <= 12U);
   BOOST_TEST(trainer.node_count() == 4U);
 }

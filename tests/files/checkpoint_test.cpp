@@ -269,10 +269,8 @@ BOOST_AUTO_TEST_CASE(names_are_those_of_pytorch) {
       "0.self_attn.out_proj.bias F32 [4]\n0.linear1.weight F32 [8, 4]\n0.linear1.bias F32 [8]\n"
       "0.linear2.weight F32 [4, 8]\n0.linear2.bias F32 [4]\n0.norm1.weight F32 [4]\n0.norm1.bias F32 [4]\n"
       "0.norm2.weight F32 [4]\n0.norm2.bias F32 [4]";
-  using ratio = std::ratio<1, 10>;
   using after = pg::network<pg::shape{5, 4}, pg::transformer_encoder_layer<2, 8>>;
-  using before =
-      pg::network<pg::shape{5, 4}, pg::transformer_encoder_layer<2, 8, pg::pre_norm, pg::dropout_rate<ratio>>>;
+  using before = pg::network<pg::shape{5, 4}, pg::transformer_encoder_layer<2, 8, pg::pre_norm, pg::dropout_rate<0.1>>>;
   BOOST_TEST(names_of<after>() == "0" + encoder);
   BOOST_TEST(names_of<before>() == "0" + encoder);
   using given =
@@ -410,8 +408,8 @@ BOOST_AUTO_TEST_CASE(the_hash_sees_what_names_and_shapes_do_not) {
       pg::detail::structure_hash<network<shape{6, 4}, pg::layer_norm<pg::eps<1, 100>>>>(false),
       pg::detail::structure_hash<network<shape{6, 4}, pg::layer_norm<>, pg::tanh>>(false),
       pg::detail::structure_hash<network<shape{6, 4}, pg::residual<pg::layer_norm<>>>>(false),
-      pg::detail::structure_hash<network<shape{6, 4}, pg::layer_norm<>, pg::dropout<std::ratio<1, 2>>>>(false),
-      pg::detail::structure_hash<network<shape{6, 4}, pg::layer_norm<>, pg::dropout<std::ratio<1, 3>>>>(false),
+      pg::detail::structure_hash<network<shape{6, 4}, pg::layer_norm<>, pg::dropout<0.5>>>(false),
+      pg::detail::structure_hash<network<shape{6, 4}, pg::layer_norm<>, pg::dropout<1.0 / 3>>>(false),
       pg::detail::structure_hash<network<shape{6, 4}, pg::layer_norm<>, pg::scale<std::ratio<1, 3>>>>(false),
       pg::detail::structure_hash<network<shape{6, 4}, pg::layer_norm<>, pg::scale<std::ratio<2, 3>>>>(false),
       pg::detail::structure_hash<network<shape{4, 6, 6}, pg::group_norm<1>>>(false),

@@ -52,7 +52,7 @@ pg::dp_sgd_options with_adam() {
 
 /// Dropout, a table with a padding id and a frozen layer: everything that is random, held or not trained.
 using reader = pg::network<pg::token_ids(5, 12), pg::embedding<4, pg::padding_idx<0>>, pg::frozen<pg::linear<6>>,
-                           pg::dropout<std::ratio<1, 4>>, pg::mean_over_positions, pg::linear<3>>;
+                           pg::dropout<0.25>, pg::mean_over_positions, pg::linear<3>>;
 
 template <class Network, class Records>
 void two_parts_are_one(const pg::dp_sgd_options& options, const Records& records) {

@@ -234,7 +234,7 @@ def cpp_ratio(numerator, denominator=1):
 
 def dropout(numerator, denominator):
     """As in evaluation: nothing is dropped."""
-    return function(f"dropout<{cpp_ratio(numerator, denominator)}>", lambda x: x)
+    return function(f"dropout<{numerator / denominator}>", lambda x: x)
 
 
 transpose = function("transpose", lambda x: x.transpose(1, 2))

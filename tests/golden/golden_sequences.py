@@ -209,7 +209,7 @@ def padding_mask(x):
 
 
 def cpp_rate(name, rate):
-    return [f"{NS}{name}<{cpp_ratio(*rate)}>"] if rate else []
+    return [f"{NS}{name}<{rate[0] / rate[1]}>"] if rate else []
 
 
 def multihead_attention(heads, causal=False, bias=True, kv_bias=False, attention_dropout=None):

@@ -20,9 +20,9 @@ using tables =
     pg::network<pg::variable(pg::token_ids(12, 5000)), pg::embedding<8>, pg::mean_over_positions, pg::linear<2>>;
 using sequences =
     pg::network<pg::variable(pg::token_ids(12, 5000)), pg::embedding<8>, pg::learned_positions,
-                pg::transformer_encoder_layer<2, 16, pg::dropout_rate<std::ratio<1, 10>>>,
-                pg::lstm<6, pg::bidirectional>, pg::gru<5>, pg::transpose, pg::conv1d<4, 3, pg::padding<1>>, pg::relu,
-                pg::transpose, pg::rnn<4, pg::last_output>, pg::linear<2>>;
+                pg::transformer_encoder_layer<2, 16, pg::dropout_rate<0.1>>, pg::lstm<6, pg::bidirectional>, pg::gru<5>,
+                pg::transpose, pg::conv1d<4, 3, pg::padding<1>>, pg::relu, pg::transpose, pg::rnn<4, pg::last_output>,
+                pg::linear<2>>;
 using images = pg::network<pg::shape{2, 8, 8}, pg::conv2d<4, 3, pg::padding<1>>, pg::group_norm<2>, pg::relu,
                            pg::residual<pg::frozen<pg::conv2d<4, 3, pg::padding<1>>, pg::channel_affine>, pg::tanh>,
                            pg::conv_transpose2d<3, 2, pg::stride<2>>, pg::instance_norm2d<>, pg::avg_pool2d<2>,

@@ -5,7 +5,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <ratio>
+#include <limits>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -25,11 +26,36 @@ using pg::shape;
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(laws_in_evaluation) { keeps_the_laws<pg::dropout<std::ratio<1, 4>>, shape{5, 3}>(); }
+// Whatever double is meant, its fraction is the one that people mean: files hold it.
+BOOST_AUTO_TEST_CASE(a_probability_is_the_simplest_fraction) {
+  const auto is = [](pg::probability p, std::intmax_t numerator, std::intmax_t denominator) {
+    return p.numerator == numerator && p.denominator == denominator;
+  };
+  for (std::intmax_t denominator = 1; denominator <= 1000; ++denominator) {
+    for (std::intmax_t numerator = 0; numerator < denominator; ++numerator) {
+      const std::intmax_t common = std::gcd(numerator, denominator);
+      const pg::probability p{static_cast<double>(numerator) / static_cast<double>(denominator)};
+      if (!is(p, numerator / common, denominator / common) || !p.holds())
+        BOOST_ERROR(numerator << " / " << denominator);
+    }
+  }
+  BOOST_TEST(is(1e-12, 1, 1'000'000'000'000));
+  BOOST_TEST(is(1e-300, 0, 1));
+  BOOST_TEST(is(-0.25, -1, 4));
+  BOOST_TEST(is(0.1F, 1, 10));
+  BOOST_TEST(is(50, 50, 1));
+  for (const double wrong : {-0.25, -1e-9, 1.0, 1.5, 1e300, std::numeric_limits<double>::quiet_NaN()}) {
+    BOOST_TEST(!pg::probability{wrong}.holds(), wrong);
+  }
+  BOOST_TEST(pg::probability{0.1}.threshold() == 429'496'729U);  // floor(2^32 / 10)
+  BOOST_TEST(pg::probability{std::nextafter(1.0, 0.0)}.threshold() == 0xffff'ffffU);
+  BOOST_TEST(static_cast<double>(pg::probability{0.75}.scale()) == 4.0);
+}
+
+BOOST_AUTO_TEST_CASE(laws_in_evaluation) { keeps_the_laws<pg::dropout<0.25>, shape{5, 3}>(); }
 
 BOOST_AUTO_TEST_CASE(bits_depend_on_key_step_record_and_element_only) {
-  using net = pg::network<shape{40}, linear<8>, pg::dropout<std::ratio<1, 2>>, pg::tanh, pg::dropout<std::ratio<1, 4>>,
-                          linear<3>>;
+  using net = pg::network<shape{40}, linear<8>, pg::dropout<0.5>, pg::tanh, pg::dropout<0.25>, linear<3>>;
   constexpr std::size_t records_count = 50;
   const auto data = pg::testing::draw_samples<net, pg::cross_entropy>(9, records_count);
   const pg::dataset<float, std::int32_t> records{data.inputs, data.targets, net::input_shape};
@@ -60,7 +86,7 @@ BOOST_AUTO_TEST_CASE(bits_depend_on_key_step_record_and_element_only) {
 }
 
 BOOST_AUTO_TEST_CASE(keeps_the_right_share_and_scales_it) {
-  using net = basic_network<double, shape{4096}, pg::dropout<std::ratio<1, 4>>, linear<2, pg::no_bias>>;
+  using net = basic_network<double, shape{4096}, pg::dropout<0.25>, linear<2, pg::no_bias>>;
   const pg::host exec{pg::threads{1}};
   const net model{exec, pg::ones{}};
   net::tape tape{exec, pg::max_batch{64}};

@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(first_values_are_pytorchs) {
 
 namespace {
 using dropping = basic_network<double, variable(shape{6, 4}), element_bias,
-                               multihead_attention<2, kv_bias, causal, pergrad::attention_dropout<std::ratio<1, 3>>>>;
+                               multihead_attention<2, kv_bias, causal, pergrad::attention_dropout<1.0 / 3>>>;
 using keeping = basic_network<double, variable(shape{6, 4}), element_bias, multihead_attention<2, kv_bias, causal>>;
 
 template <class Network>

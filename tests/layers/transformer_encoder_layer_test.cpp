@@ -47,14 +47,14 @@ constexpr std::size_t norm2 = norm1 + 8;
 constexpr std::size_t end = norm2 + 8;
 
 using dropping = basic_network<double, variable(shape{4, 4}),
-                               transformer_encoder_layer<2, 6, dropout_rate<std::ratio<1, 3>>, gelu_activation>>;
+                               transformer_encoder_layer<2, 6, dropout_rate<1.0 / 3>, gelu_activation>>;
 
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(laws) { layer_tests::keeps_the_laws<transformer_encoder_layer<2, 5>, shape{4, 4}>(); }
 BOOST_AUTO_TEST_CASE(varying_pre_norm_gelu_laws) {
   layer_tests::keeps_the_laws_in_double<
-      sequential<transformer_encoder_layer<1, 5, pre_norm, gelu_activation, dropout_rate<std::ratio<1, 3>>>,
+      sequential<transformer_encoder_layer<1, 5, pre_norm, gelu_activation, dropout_rate<1.0 / 3>>,
                  mean_over_positions>,
       variable(shape{4, 3})>();
 }
@@ -63,7 +63,7 @@ BOOST_AUTO_TEST_CASE(parameters_are_in_pytorchs_order) {
   using behind = basic_network<float, shape{3, 4}, transformer_encoder_layer<2, 6>>;
   using before = basic_network<float, shape{3, 4}, transformer_encoder_layer<2, 6, pre_norm>>;
   using before_with_dropout =
-      basic_network<float, shape{3, 4}, transformer_encoder_layer<2, 6, dropout_rate<std::ratio<1, 9>>, pre_norm>,
+      basic_network<float, shape{3, 4}, transformer_encoder_layer<2, 6, dropout_rate<1.0 / 9>, pre_norm>,
                     pergrad::linear<2>>;
   static_assert(behind::parameter_count == end);
   BOOST_TEST(offsets<behind>() == (std::vector<std::size_t>{0, norm1, linear1, linear2, norm2}),

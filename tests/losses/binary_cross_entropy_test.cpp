@@ -65,11 +65,10 @@ BOOST_AUTO_TEST_CASE(not_a_number_shows) {
 }
 BOOST_AUTO_TEST_CASE(wrong_targets_are_refused) {
   BOOST_TEST(
-      (loss_tests::refusal<loss_type, 1>(numbers{0, 1, 1.5}, 3)).find("pergrad: batch: sample 2 has a target of 1.5") ==
+      (loss_tests::refusal<loss_type, 1>(numbers{0, 1, 1.5}, 3)).find("pergrad: batch: record 2 has the target 1.5") ==
       0U);
-  BOOST_TEST(
-      (loss_tests::refusal<loss_type, 2>(numbers{0, 1, -0.5, 1}, 2)).find("pergrad: batch: sample 1 has a target") ==
-      0U);
+  BOOST_TEST((loss_tests::refusal<loss_type, 2>(numbers{0, 1, -0.5, 1}, 2))
+                 .find("pergrad: batch: record 1 has the target -0.5") == 0U);
   BOOST_TEST((loss_tests::refusal<loss_type, 1>(numbers{std::numeric_limits<double>::quiet_NaN()}, 1))
                  .find("pergrad: batch: ") == 0U);
   BOOST_TEST((loss_tests::refusal<loss_type, 1>(numbers{std::numeric_limits<double>::infinity()}, 1))

@@ -90,8 +90,8 @@ BOOST_AUTO_TEST_CASE(not_a_number_shows) {
 }
 BOOST_AUTO_TEST_CASE(wrong_targets_are_refused) {
   const std::string text = loss_tests::refusal<cross_entropy, 3>(classes{0, 1, 3, 2}, 4);
-  BOOST_TEST(text == "pergrad: batch: sample 2 has a target of 3 that this loss does not take");
-  BOOST_TEST((loss_tests::refusal<cross_entropy, 3>(classes{-1}, 1)).find("target of -1") != std::string::npos);
+  BOOST_TEST(text == "pergrad: batch: record 2 has the target 3 that this loss does not take: it takes 0 to 2");
+  BOOST_TEST((loss_tests::refusal<cross_entropy, 3>(classes{-1}, 1)).find("the target -1") != std::string::npos);
   BOOST_TEST(
       (loss_tests::refusal<cross_entropy, 3>(classes{std::numeric_limits<std::int32_t>::min()}, 1)).find("pergrad: ") ==
       0U);

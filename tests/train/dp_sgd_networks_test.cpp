@@ -18,7 +18,7 @@ namespace {
 using namespace fixture;
 
 using grouped = pg::network<pg::shape{6}, pg::parameter_group<1, pg::linear<9>>, pg::tanh, pg::linear<3>>;
-using dropping = pg::network<pg::shape{6}, pg::linear<24>, pg::tanh, pg::dropout<std::ratio<1, 2>>, pg::linear<3>>;
+using dropping = pg::network<pg::shape{6}, pg::linear<24>, pg::tanh, pg::dropout<0.5>, pg::linear<3>>;
 using keeping = pg::network<pg::shape{6}, pg::linear<24>, pg::tanh, pg::linear<3>>;
 
 [[nodiscard]] pg::dp_sgd_options options_of_groups() {

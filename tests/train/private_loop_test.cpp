@@ -16,7 +16,7 @@ namespace {
 
 using namespace fixture;
 
-using with_dropout = pg::network<pg::shape{6}, pg::linear<9>, pg::tanh, pg::dropout<std::ratio<1, 4>>, pg::linear<3>>;
+using with_dropout = pg::network<pg::shape{6}, pg::linear<9>, pg::tanh, pg::dropout<0.25>, pg::linear<3>>;
 template <class Network>
 using seeded_loop = pg::private_loop<Network, pg::cross_entropy, pg::seeded_generator>;
 

@@ -5,6 +5,8 @@
 // not exist ends the compilation at once; its name is what the user reads.
 #pragma once
 
+#include <pergrad/detail/cpp20.hpp>
+
 #define PERGRAD_FOLDER_INCLUDED
 #ifdef PERGRAD_SINGLE_HEADER_INCLUDED
 #include "pergrad: laws and models are not in the single header: compile with -I pergrad/include instead of it"

@@ -7,6 +7,8 @@
 
 #ifdef __CUDACC__
 #define PERGRAD_HD __host__ __device__
+/// Before a marked function that calls functions of the host, and that only the host calls: nvcc would warn of it.
+#define PERGRAD_ONLY_HOST_CALLS _Pragma("nv_exec_check_disable")
 /// nvcc's front end drops the dots behind a pack among the arguments of a built-in function.
 #define PERGRAD_PACKS_IN_BUILTINS 0
 /// nvcc refuses vectors of the compiler's extension in functions that are marked, even where only the host calls them.
@@ -15,6 +17,7 @@
 #define PERGRAD_WRITES_MEMBERS 1
 #else
 #define PERGRAD_HD
+#define PERGRAD_ONLY_HOST_CALLS
 #define PERGRAD_PACKS_IN_BUILTINS 1
 #define PERGRAD_VECTORS_ON_DEVICE 1
 #define PERGRAD_WRITES_MEMBERS 0

@@ -222,11 +222,11 @@ void append_blocks(std::vector<typename basic_safetensors<Text>::tensor>& list, 
   }
 }
 
-template <class Names, class Scalar, shape Input, class... Layers>
+template <class Names, class Scalar, class Input, class... Layers>
 void name_layers(Names& names, std::type_identity<static_network<Scalar, Input, Layers...>> /*network*/) {
   names.template list_at<Layers...>("");
 }
-template <shape Input, class... Nodes, class... Layers>
+template <class Input, class... Nodes, class... Layers>
 [[nodiscard]] std::vector<std::size_t> later_places(
     std::type_identity<unfolded<Input, node_list<Nodes...>, Layers...>> /*structure*/) {
   return {Nodes::later...};

@@ -22,7 +22,6 @@
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <pergrad/detail/file.hpp>
@@ -261,18 +260,16 @@ struct checkpoint_access {
 
   template <class Trainer>
   static void save(const Trainer& trainer, const std::string& path) {
-    std::visit(
-        [&](auto& optimizer) {
-          save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path);
-        },
-        trainer.trainer_->optimizer_);
+    trainer.trainer_->with_optimizer([&](auto& optimizer) {
+      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path);
+      return true;
+    });
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
-    go_on(trainer.generator_,
-          std::visit(
-              [&](auto& optimizer) { return restore(*trainer.network_, optimizer, trainer.accountant_, path, older); },
-              trainer.trainer_->optimizer_));
+    go_on(trainer.generator_, trainer.trainer_->with_optimizer([&](auto& optimizer) {
+      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older);
+    }));
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
@@ -295,10 +292,9 @@ struct checkpoint_access {
 /// Writes a run: the network's parameters and the optimizer's state by name, and what was spent: ledger, plan, and the
 /// order of a Renyi filter. No key is written, and nothing that is private. Memory does not grow with the network. The
 /// file appears whole or not at all, and is on the disk when this returns. Throws std::runtime_error that names the
-/// file and says what failed. Trainers on a device cannot be saved yet.
+/// file and says what failed.
 template <class Network, class Loss, class Generator, class Executor>
-requires(Executor::template trainer<Network, Loss>::can_be_saved) void save_checkpoint(
-    const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
   detail::checkpoint_access::save(trainer, path);
 }
 
@@ -312,8 +308,7 @@ requires(Executor::template trainer<Network, Loss>::can_be_saved) void save_chec
 /// Throws std::runtime_error that says what is wrong with the file, or that it is of another network, scalar type,
 /// optimizer or plan; std::logic_error if steps were taken; nothing is changed then.
 template <class Network, class Loss, class Generator, class Executor>
-requires(Executor::template trainer<Network, Loss>::can_be_saved) void load_checkpoint(
-    dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+void load_checkpoint(dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, false);
 }
 
@@ -354,8 +349,7 @@ namespace unprotected {
 /// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
 /// damage to its ledger may go unnoticed: the caller vouches for both.
 template <class Network, class Loss, class Generator, class Executor>
-requires(Executor::template trainer<Network, Loss>::can_be_saved) void load_older_checkpoint(
-    dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+void load_older_checkpoint(dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, true);
 }
 

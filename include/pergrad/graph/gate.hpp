@@ -12,6 +12,7 @@
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/errors.hpp>
+#include <pergrad/graph/diagnose.hpp>
 #include <pergrad/graph/graph.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/graph/stand_ins.hpp>
@@ -19,138 +20,15 @@
 
 namespace pergrad::inline v0_1 {
 
-template <class Scalar, shape Input, class... Layers>
+template <class Scalar, class Input, class... Layers>
 class static_network;
 
 namespace detail {
 
-template <class Layer>
-concept has_check = requires(shape in) {
-  { Layer::check(in) } -> std::convertible_to<mistake>;
-};
-
-/// Does one operand lie inside the `size` values it is taken from?
-[[nodiscard]] constexpr bool inside(const operand& from, std::size_t positions, std::size_t count,
-                                    std::size_t size) noexcept {
-  return positions > 0 && count > 0 &&
-         from.offset + (positions - 1) * from.position_stride + (count - 1) * from.stride < size;
-}
-
-template <class Layer>
-[[nodiscard]] constexpr mistake check_factors(shape in, shape second) {
-  const std::size_t saved = saved_count_of<Layer>(in, second);
-  const auto size_of = [&](source from) -> std::size_t {
-    if (from == source::activation) return in.size();
-    if (from == source::second_activation) return second.size();
-    return from == source::saved ? saved : output_shape_of<Layer>(in, second).size();
-  };
-  std::size_t covered = 0;
-  for (const factor& each : factors_of<Layer>(in, second)) {
-    covered += each.size();
-    if (each.sparse) {
-      const bool all_inside = each.delta.from != source::ones &&
-                              inside(each.delta, each.positions, each.columns, size_of(each.delta.from)) &&
-                              each.other.from == source::activation && in.ids == each.rows &&
-                              each.positions == in.size();
-      if (!all_inside) return mistake::factor_outside_tape;
-      continue;
-    }
-    const std::size_t other_count = each.outer ? each.columns : each.rows;
-    const bool other_inside = (each.other.from == source::ones && !each.outer) ||
-                              inside(each.other, each.positions, other_count, size_of(each.other.from));
-    const bool delta_inside =
-        each.delta.from != source::ones && inside(each.delta, each.positions, each.rows, size_of(each.delta.from));
-    if (!delta_inside || !other_inside) return mistake::factor_outside_tape;
-  }
-  return covered == parameter_count_of<Layer>(in, second) ? mistake::none : mistake::factors_do_not_cover;
-}
-
-/// What is wrong with a layer that has functions of its own, once these are there.
-template <class Layer>
-[[nodiscard]] constexpr mistake diagnose_own(shape in, shape second) {
-  if constexpr (has_accepts<Layer>) {
-    if (!Layer::accepts(in)) return mistake::rejects_input;
-  }
-  if (output_shape_of<Layer>(in, second).size() == 0) return mistake::no_output;
-  if constexpr (has_factors<Layer>) {
-    return check_factors<Layer>(in, second);
-  } else {
-    return parameter_count_of<Layer>(in, second) == 0 ? mistake::none : mistake::no_factors;
-  }
-}
-template <class Layer>
-[[nodiscard]] constexpr mistake diagnose_tiled(shape in, shape second) {
-  if constexpr (!is_tiled<Layer> || !has_output_shape<Layer>) {
-    return mistake::not_on_tiles;
-  } else {
-    mistake found = mistake::none;
-    if constexpr (requires { Layer::check(in, second); }) {
-      found = Layer::check(in, second);
-    } else if constexpr (has_check<Layer>) {
-      found = Layer::check(in);
-    }
-    if (found != mistake::none) return found;
-    if (second.ids != 0) return mistake::branches_do_not_fit;  // to a layer with two inputs both are numbers
-    return diagnose_own<Layer>(in, second);
-  }
-}
-
-/// May a layer get samples of varying length? Either it works position by position (the executor keeps zero what is
-/// beyond), or it says what becomes of the length, or it takes care of lengths itself. Positions must lie along the
-/// axis that the layer takes for them.
-template <class Layer>
-[[nodiscard]] constexpr bool keeps_lengths(shape in, shape out) {
-  constexpr bool knows = requires { requires Layer::knows_lengths; };
-  constexpr bool channels_first = requires { requires Layer::channels_first; };
-  constexpr bool either = requires { requires Layer::is_transpose; };
-  if (in.varying_axis() == 0) return true;
-  if (in.varying_axis() == 2 && !channels_first && !either && (knows || out != in)) return false;
-  if (in.varying_axis() == 1 && channels_first) return false;
-  return knows || out.varying_axis() != 0;
-}
-
-/// Whether a layer may stand behind one other: it says what it makes of one shape.
-template <class Layer>
-inline constexpr bool takes_one_input = requires(shape in) {
-  Layer::output_shape(in);
-};
-
-/// What is wrong with a layer on this input, before anything else of it is used.
-template <class Layer>
-[[nodiscard]] constexpr mistake diagnose(shape in, shape second) {
-  if constexpr (is_mixing<Layer>) {
-    return mistake::mixes_samples;
-  } else if (in.ids != 0 && !takes_ids<Layer>) {
-    return mistake::ids_into_a_float_layer;
-  } else if constexpr (is_branch_sum<Layer>) {
-    return in == second ? mistake::none : mistake::branches_differ;
-  } else if constexpr (requires { Layer::on_tiles; }) {
-    return diagnose_tiled<Layer>(in, second);
-  } else if constexpr (has_check<Layer>) {
-    return Layer::check(in);
-  } else if constexpr (is_reshape<Layer>) {
-    return Layer::output_shape(in).size() == in.size() ? mistake::none : mistake::no_output;
-  } else if constexpr (has_value<Layer>) {
-    return output_shape_of<Layer>(in) == in ? mistake::none : mistake::element_function_changes_shape;
-  } else if constexpr (has_output_shape<Layer> && (has_affine<Layer> || has_windows<Layer>)) {
-    return Layer::output_shape(in).size() == 0 ? mistake::no_output : mistake::none;
-  } else if constexpr (!has_output_shape<Layer>) {
-    return mistake::no_output_shape;
-  } else if constexpr (!has_parameter_count<Layer>) {
-    return mistake::no_parameter_count;
-  } else if constexpr (!has_general_forward<Layer>) {
-    return mistake::no_forward;
-  } else if constexpr (!has_general_backward<Layer>) {
-    return mistake::no_backward;
-  } else {
-    return diagnose_own<Layer>(in, {});
-  }
-}
-
 /// The unfolded list of a network with its shapes; stops inferring at the first mistake.
-template <shape Input, class List, class... Layers>
+template <class Input, class List, class... Layers>
 struct unfolded;
-template <shape Input, class... Nodes, class... Layers>
+template <class Input, class... Nodes, class... Layers>
 struct unfolded<Input, node_list<Nodes...>, Layers...> {
   static constexpr std::size_t size = sizeof...(Nodes);
   using table = type_table<typename Nodes::layer_type...>;
@@ -194,7 +72,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     constexpr std::array<bool, size + 1> joins{joins_positions<typename Nodes::layer_type>..., false};
     constexpr std::array<bool, size + 1> changes_length{has_output_length<typename Nodes::layer_type>..., false};
     findings result;
-    result.shapes[0] = Input;
+    result.shapes[0] = Input::value;
     for (std::size_t i = 0; i < size; ++i) {
       result.inputs[i] = i + 1 - back[i];
       result.inputs2[i] = back2[i] == 0 ? 0 : i + 1 - back2[i];
@@ -248,7 +126,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     if (result.shapes[first].varying_axis() == 0 || result.length_origins[first] == result.length_origins[second]) {
       return true;
     }
-    for (std::size_t length = 0; length <= Input.e0; ++length) {
+    for (std::size_t length = 0; length <= Input::value.e0; ++length) {
       if (length_in(result, first, length) != length_in(result, second, length)) return false;
     }
     return true;
@@ -296,12 +174,8 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
   static constexpr const auto& inputs2 = found.inputs2;
 };
 
-template <shape Input, class... Layers>
+template <class Input, class... Layers>
 using structure = unfolded<Input, typename join<typename unfold<Layers>::type...>::type, Layers...>;
-
-}  // namespace detail
-
-namespace detail {
 
 template <mistake What, class Where, class Layer, class Given, class Structure, std::size_t Index>
 constexpr auto explain() {
@@ -326,6 +200,11 @@ constexpr auto explain() {
   else if constexpr (What == mistake::pool_padding_too_large) return std::type_identity<padding_larger_than_half_the_window<Where, Layer, Given>>{};
   else if constexpr (What == mistake::zero_is_no_size) return std::type_identity<zero_is_no_size<Where, Layer, Given>>{};
   else if constexpr (What == mistake::option_not_offered) return std::type_identity<option_not_offered<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::softmax_is_in_the_loss) return std::type_identity<error::softmax_is_in_the_loss<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::activation_not_offered) return std::type_identity<error::activation_not_offered<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::layer_of_pytorch_not_offered) return std::type_identity<error::layer_of_pytorch_not_offered<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_derivative) return std::type_identity<error::no_derivative<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_probability) return std::type_identity<probability_out_of_range<Where, Layer, Given>>{};
   else if constexpr (What == mistake::rejects_input) return std::type_identity<layer_rejects_its_input<Where, Layer, Given>>{};
   else if constexpr (What == mistake::no_output) return std::type_identity<layer_gives_no_output<Where, Layer, Given>>{};
   else if constexpr (What == mistake::element_function_changes_shape) return std::type_identity<element_function_changes_shape<Where, Layer, Given>>{};
@@ -340,10 +219,10 @@ constexpr auto explain() {
   else if constexpr (What == mistake::not_on_tiles) return std::type_identity<not_on_tiles<Where, Layer, Given>>{};
   else if constexpr (What == mistake::heads_do_not_divide) return std::type_identity<heads_do_not_divide_features<Where, Layer, Given>>{};
   else if constexpr (What == mistake::branches_do_not_fit) {
-    return std::type_identity<branches_do_not_fit<Where, Layer, Given, gets<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
+    return std::type_identity<branches_do_not_fit<Where, Layer, Given, gets_shape<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
   }
   else if constexpr (What == mistake::branches_differ) {
-    return std::type_identity<residual_branches_differ<Where, Given, gets<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
+    return std::type_identity<residual_branches_differ<Where, Given, gets_shape<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
   } else {
     using layer = typename Structure::template layer_at<Index>;
     constexpr shape in = Structure::found.shapes[Structure::found.inputs[Index]];
@@ -362,32 +241,41 @@ constexpr auto explain() {
   return of.e0 != 0 && (of.e1 != 0 || of.e2 == 0) && (of.e2 != 0 || of.e3 == 0);
 }
 
-/// The network, or its stand-in. The one place where an explanation is instantiated: what the compiler prints is short
-/// because it is a class that this class needs, with no function in between.
-template <class Scalar, shape Input, class... Layers>
+/// Behind the gate: a sound network, of which nothing is to be said.
+template <class Input, class... Layers>
+struct sound {
+  template <class Scalar>
+  using network = static_network<Scalar, Input, Layers...>;
+  static constexpr int say() noexcept { return 0; }
+};
+/// `chosen` is a sound network, or the explanation of what is wrong.
+template <class Input, class... Layers>
 struct gate {
   static constexpr auto choose() {
     if constexpr (sizeof...(Layers) == 0 || structure<Input, Layers...>::size == 0) {
-      return std::type_identity<error::wrong_network<error::empty_network<error::gets<Input>>, Scalar>>{};
-    } else if constexpr (!all_extents_positive(Input)) {
-      return std::type_identity<error::wrong_network<error::not_a_shape<error::gets<Input>>, Scalar>>{};
+      return std::type_identity<error::empty_network<error::gets<Input>>>{};
+    } else if constexpr (!all_extents_positive(Input::value)) {
+      return std::type_identity<error::not_a_shape<error::gets<Input>>>{};
     } else {
       using found = structure<Input, Layers...>;
       if constexpr (found::found.what != mistake::none) {
         constexpr std::size_t index = found::found.first_mistake;
-        using explanation = typename decltype(explain<found::found.what, error::at_layer<found::entry_of(index)>,
-                                                      error::layer_type<typename found::template layer_at<index>>,
-                                                      error::gets<found::found.shapes[found::found.inputs[index]]>,
-                                                      found, index>())::type;
-        return std::type_identity<error::wrong_network<explanation, Scalar>>{};
+        return explain<found::found.what, error::at_layer<found::entry_of(index)>,
+                       error::layer_type<typename found::template layer_at<index>>,
+                       error::gets_shape<found::found.shapes[found::found.inputs[index]]>, found, index>();
       } else {
-        return std::type_identity<static_network<Scalar, Input, Layers...>>{};
+        return std::type_identity<sound<Input, Layers...>>{};
       }
     }
   }
-  using type = typename decltype(choose())::type;
-  static_assert(sizeof(typename error::explanation_of<type>::type) != 0);
+  using chosen = typename decltype(choose())::type;
 };
+template <shape Input, class... Layers>
+using chosen = typename gate<shape_name<Input>, Layers...>::chosen;
+/// A network, once what is to be said of it is said: by a call, so that nothing stands between the program's line and
+/// the sentence, and the compiler prints little.
+template <class Network, int /*said*/>
+using explained_network = Network;
 
 }  // namespace detail
 }  // namespace pergrad::inline v0_1

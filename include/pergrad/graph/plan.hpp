@@ -218,18 +218,21 @@ struct value_lifetimes {
     for (int& each : gradient_birth) each = end;
     for (std::size_t i = 0; i < size; ++i) {
       const plan_node& node = plan::nodes[i];
-      root[i + 1] = node.kind == node_kind::reshape ? root[Structure::inputs[i]] : i + 1;
+      const bool is_view = node.kind == node_kind::reshape && !node.swaps_axes;
+      root[i + 1] = is_view ? root[Structure::inputs[i]] : i + 1;
       const int forward = static_cast<int>(i);
       const int backward = end - 1 - forward;
-      const bool is_general = node.kind == node_kind::general;
       const bool is_function = node.kind == node_kind::elementwise || node.kind == node_kind::pooling;
-      const bool reads_x = is_function && node.input_gradient && !node.derives_from_output;
-      live(Structure::inputs[i], reads_x || (is_general && node.backward) ? backward : forward);
-      live(i + 1, is_function && node.input_gradient ? backward : forward);
-      if (node.two_inputs) live(Structure::inputs2[i], forward);
-      if (node.input_gradient || is_general) write_gradient(Structure::inputs[i], backward);
+      const bool function_goes_back = is_function && node.input_gradient;
+      const bool tiled_goes_back = node.kind == node_kind::tiled && node.backward;
+      const bool reads_x = (function_goes_back && !node.derives_from_output) || tiled_goes_back ||
+                           (node.kind == node_kind::general && node.backward);
+      live(Structure::inputs[i], reads_x ? backward : forward);
+      live(i + 1, function_goes_back || tiled_goes_back ? backward : forward);
+      if (node.two_inputs) live(Structure::inputs2[i], tiled_goes_back ? backward : forward);
+      if (node.input_gradient) write_gradient(Structure::inputs[i], backward);
       if (node.input2_gradient) write_gradient(Structure::inputs2[i], backward);
-      if (node.backward && node.kind != node_kind::reshape) {
+      if (node.backward && !is_view) {
         int& death = gradient_death[root[i + 1]];
         death = std::max(death, Structure::trained_counts[i] > 0 ? end : backward);
       }
@@ -238,6 +241,7 @@ struct value_lifetimes {
       const auto reads = [&](source from) { return each.what.delta.from == from || each.what.other.from == from; };
       const bool is_affine = plan::nodes[each.node].kind == node_kind::affine;
       if (is_affine || reads(source::activation)) live(Structure::inputs[each.node], end);
+      if (reads(source::second_activation)) live(Structure::inputs2[each.node], end);
       if (reads(source::output)) live(each.node + 1, end);
     }
     live(size, end);

@@ -59,6 +59,12 @@ struct explained : stand_in_base {
   [[nodiscard]] static constexpr double sensitivity() noexcept { return 0; }
   [[nodiscard]] static constexpr double standard_deviation() noexcept { return 0; }
   [[nodiscard]] static constexpr bool within_budget() noexcept { return false; }
+  [[nodiscard]] static constexpr bool next() noexcept { return false; }
+  [[nodiscard]] static explained gradients() noexcept { return {}; }
+  template <class... Any>
+  [[nodiscard]] static explained begin(Any&&...) noexcept {
+    return {};
+  }
   [[nodiscard]] static constexpr std::size_t steps() noexcept { return 0; }
   template <class... Any>
   [[nodiscard]] static constexpr double epsilon(Any&&...) noexcept {
@@ -145,6 +151,9 @@ struct explanation_of<wrong_network<Explanation, Scalar>> {
 
 namespace detail {
 
+/// Base of what stands in for a loss of PyTorch's (losses/not_offered.hpp).
+struct loss_not_offered;
+
 template <class Type>
 inline constexpr bool is_explained = std::is_base_of_v<error::explained, std::remove_cvref_t<Type>>;
 template <class... Types>
@@ -155,10 +164,13 @@ template <class Network, class Loss>
 [[nodiscard]] constexpr auto explanation_of_loss() {
   if constexpr (is_explained<Network>) {
     return std::type_identity<char>{};
+  } else if constexpr (std::is_base_of_v<loss_not_offered, Loss>) {
+    return std::type_identity<error::loss_of_pytorch_not_offered<Loss>>{};
   } else if constexpr (!loss<Loss>) {
     return std::type_identity<error::not_a_loss<Loss>>{};
   } else if constexpr (!Loss::accepts(Network::output_shape)) {
-    return std::type_identity<error::loss_rejects_the_networks_output<Loss, error::gets<Network::output_shape>>>{};
+    return std::type_identity<
+        error::loss_rejects_the_networks_output<Loss, error::gets_shape<Network::output_shape>>>{};
   } else {
     return std::type_identity<char>{};
   }
@@ -180,17 +192,21 @@ class released_gradient<error::wrong_network<Explanation, Scalar>, IsPrivate> : 
 template <class Explanation, class Scalar>
 class bounded_total<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
 template <class Explanation, class Scalar>
-class sgd<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
+class sgd<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { static_assert(sizeof(Explanation) != 0); public: using error::stand_in<Scalar>::stand_in; };
 template <class Explanation, class Scalar>
-class adam<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
+class adam<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { static_assert(sizeof(Explanation) != 0); public: using error::stand_in<Scalar>::stand_in; };
 template <class Explanation, class Scalar>
 class unprotected::gradient<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
 template <class Network, class Loss> requires detail::cannot_be_trained<Network, Loss>
 class batch<Network, Loss> : public error::stand_in<typename Network::scalar> {
   static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
+  static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
  public:
   using error::stand_in<typename Network::scalar>::stand_in;
 };
+template <class... Given> sgd(const Given&...) -> sgd<error::wrong_network<error::optimizer_of_no_network<Given...>, float>>;
+template <class... Given> adam(const Given&...) -> adam<error::wrong_network<error::optimizer_of_no_network<Given...>, float>>;
+template <class... Given> batch(const Given&...) -> batch<error::wrong_network<error::batch_of_no_network<Given...>, float>, void>;
 // clang-format on
 
 }  // namespace pergrad::inline v0_1

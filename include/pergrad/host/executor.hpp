@@ -32,7 +32,6 @@ class step_by_verbs;
 class host {
  public:
   static constexpr bool is_executor = true;
-  static constexpr bool has_random_layers = true;
 
   /// As many threads as the machine has.
   host() : host{threads{}} {}

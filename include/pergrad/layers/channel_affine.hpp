@@ -9,11 +9,12 @@
 #include <cstdint>
 #include <span>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/graph/mistakes.hpp>
-#include <pergrad/layers/shared/channel_norm.hpp>
 #include <pergrad/layers/shared/normalisation.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/team.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -23,6 +24,7 @@ namespace pergrad::inline v0_1 {
 struct channel_affine {
   static constexpr const char* name = "channel_affine";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool stored_order = true;
   static constexpr bool channels_first = true;
 
@@ -44,25 +46,54 @@ struct channel_affine {
     detail::initialise_affine(initialiser, first, in.e0, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      detail::normalisation::scale_image(tile.x_layout, tile.x(b), tile.y_layout, tile.y(b), tile.parameters,
-                                         tile.parameters + tile.in.e0);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const auto channels = static_cast<std::ptrdiff_t>(team.in.e0);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      scale(team, team.x_layout, team.x(b), team.y_layout, team.y(b), team.parameters + channels);
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      if (tile.wants_factors) {
-        detail::normalisation::sum_image(tile.dy_layout, tile.dy(b), tile.x_layout, tile.x(b), tile.saved(b),
-                                         tile.saved(b) + tile.in.e0);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto channels = static_cast<std::ptrdiff_t>(team.in.e0);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* x = team.x(b);
+      const scalar* dy = team.dy(b);
+      scalar* saved = team.saved(b);
+      if (team.wants_factors) {
+        team.for_each_group(channels, 1, [&](const auto& groups) {
+          static_cast<void>(groups.template reduce<2>(
+              team.dy_layout, team.x_layout, {{saved, saved + channels}},
+              [&](const auto& /*channels*/) {
+                return [=](const auto& at) {
+                  const auto slope = at.first(dy);
+                  return values(slope * at.second(x), slope);
+                };
+              },
+              [](std::ptrdiff_t /*channel*/, const auto& sums) { return sums; }));
+        });
       }
-      if (!tile.wants_dx) continue;
-      detail::normalisation::scale_image(tile.dy_layout, tile.dy(b), tile.dx_layout, tile.dx(b), tile.parameters,
-                                         static_cast<const scalar*>(nullptr));
+      if (team.wants_dx) {
+        scale(team, team.dy_layout, dy, team.dx_layout, team.dx(b), static_cast<const scalar*>(nullptr));
+      }
     }
+  }
+
+ private:
+  /// to = gain_c from + shift_c; `shift` may be null.
+  template <class Team, class Layout>
+  PERGRAD_HD static void scale(const Team& team, const Layout& from_layout, const typename Team::scalar* from,
+                               const Layout& to_layout, typename Team::scalar* to, const typename Team::scalar* shift) {
+    using scalar = typename Team::scalar;
+    const scalar* gain = team.parameters;
+    team.for_each_group(static_cast<std::ptrdiff_t>(team.in.e0), 1, [&](const auto& groups) {
+      groups.map(from_layout, to_layout, [&](const auto& here) {
+        const auto gains = here.per_channel([&](std::ptrdiff_t c) { return gain[c]; });
+        const auto shifts = here.per_channel([&](std::ptrdiff_t c) { return shift == nullptr ? scalar{0} : shift[c]; });
+        return [=](const auto& at) { at.put_second(to, at.first(from) * gains + shifts); };
+      });
+    });
   }
 };
 

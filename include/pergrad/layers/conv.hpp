@@ -19,7 +19,7 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 /// A convolution along `Axes` axes of an input {channels, ...}.
-template <std::size_t Axes, std::size_t Channels, extent GivenKernel, class... Options>
+template <std::size_t Axes, std::size_t OutChannels, extent GivenKernel, class... Options>
 struct convolution {
   static constexpr window_options options = gather<window_options, Options...>().on(Axes);
   static constexpr extent kernel = on_axes(GivenKernel, Axes, 1);
@@ -27,7 +27,7 @@ struct convolution {
   static constexpr bool channels_first = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
-    return image_shape(Channels, output_size(in), Axes);
+    return image_shape(OutChannels, output_size(in), Axes);
   }
   /// Windows of a sequence that is shorter than the others: behind its end lie zeros, as behind any sequence's.
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept
@@ -35,7 +35,7 @@ struct convolution {
     return window_count(length, kernel.height, options.stride.height, options.padding.height, options.dilation.height);
   }
   [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
-    return map_between(in.e0, image_size(in), Channels, output_size(in));
+    return map_between(in.e0, image_size(in), OutChannels, output_size(in));
   }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
     if (options.output_padding_given) return mistake::option_not_offered;
@@ -60,11 +60,11 @@ struct convolution {
   [[nodiscard]] static constexpr mistake check_options(shape in) noexcept {
     if (options.unknown_given || !fits_axes(GivenKernel, Axes)) return mistake::option_not_offered;
     if (in.rank() != Axes + 1) return wrong_rank(Axes);
-    if (Channels == 0 || has_zero(kernel) || has_zero(options.stride) || has_zero(options.dilation) ||
+    if (OutChannels == 0 || has_zero(kernel) || has_zero(options.stride) || has_zero(options.dilation) ||
         options.groups == 0) {
       return mistake::zero_is_no_size;
     }
-    const bool divide = in.e0 % options.groups == 0 && Channels % options.groups == 0;
+    const bool divide = in.e0 % options.groups == 0 && OutChannels % options.groups == 0;
     return divide ? mistake::none : mistake::groups_do_not_divide;
   }
 
@@ -81,23 +81,23 @@ struct convolution {
 
 }  // namespace detail
 
-/// `conv1d<Channels, Kernel, Options...>` on `{channels, positions}`; put `transpose` before it if the sequence is
+/// `conv1d<OutChannels, Kernel, Options...>` on `{channels, positions}`; put `transpose` before it if the sequence is
 /// (positions, features). Options in any order: `stride<>`, `padding<>`, `dilation<>`, `groups<>`, `no_bias`. PyTorch:
-/// `nn.Conv1d` with zero padding; parameters: weight `[Channels, channels / groups, Kernel]`, then bias.
-template <std::size_t Channels, std::size_t Kernel, class... Options>
-struct conv1d : detail::convolution<1, Channels, extent{Kernel}, Options...> {
+/// `nn.Conv1d` with zero padding; parameters: weight `[OutChannels, channels / groups, Kernel]`, then bias.
+template <std::size_t OutChannels, std::size_t Kernel, class... Options>
+struct conv1d : detail::convolution<1, OutChannels, extent{Kernel}, Options...> {
   static constexpr const char* name = "conv1d";
 };
 /// The same on `{channels, height, width}`. Kernel: one number, or `extent{height, width}`. PyTorch: `nn.Conv2d`;
-/// weight `[Channels, channels / groups, height, width]`.
-template <std::size_t Channels, extent Kernel, class... Options>
-struct conv2d : detail::convolution<2, Channels, Kernel, Options...> {
+/// weight `[OutChannels, channels / groups, height, width]`.
+template <std::size_t OutChannels, extent Kernel, class... Options>
+struct conv2d : detail::convolution<2, OutChannels, Kernel, Options...> {
   static constexpr const char* name = "conv2d";
 };
 /// The same on `{channels, depth, height, width}`. Kernel: one number, or `extent{depth, height, width}`. PyTorch:
-/// `nn.Conv3d`; weight `[Channels, channels / groups, depth, height, width]`.
-template <std::size_t Channels, extent Kernel, class... Options>
-struct conv3d : detail::convolution<3, Channels, Kernel, Options...> {
+/// `nn.Conv3d`; weight `[OutChannels, channels / groups, depth, height, width]`.
+template <std::size_t OutChannels, extent Kernel, class... Options>
+struct conv3d : detail::convolution<3, OutChannels, Kernel, Options...> {
   static constexpr const char* name = "conv3d";
 };
 

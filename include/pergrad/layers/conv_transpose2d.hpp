@@ -18,22 +18,23 @@
 
 namespace pergrad::inline v0_1 {
 
-/// `conv_transpose2d<Channels, Kernel, Options...>` on `{channels, height, width}`; its output is (size - 1) stride - 2
-/// padding + dilation (kernel - 1) + output_padding + 1 high and wide. Options in any order: `stride<>`, `padding<>`,
-/// `output_padding<>` (smaller than the stride or the dilation), `dilation<>`, `groups<>`, `no_bias`. PyTorch:
-/// `nn.ConvTranspose2d`; parameters: weight `[channels, Channels / groups, height, width]`, then bias `[Channels]`.
-template <std::size_t Channels, extent Kernel, class... Options>
-struct conv_transpose2d : detail::convolution<2, Channels, Kernel, Options...> {
-  using frame = detail::convolution<2, Channels, Kernel, Options...>;
+/// `conv_transpose2d<OutChannels, Kernel, Options...>` on `{channels, height, width}`; its output is (size - 1) stride
+/// - 2 padding + dilation (kernel - 1) + output_padding + 1 high and wide. Options in any order: `stride<>`,
+/// `padding<>`, `output_padding<>` (smaller than the stride or the dilation), `dilation<>`, `groups<>`, `no_bias`.
+/// PyTorch: `nn.ConvTranspose2d`; parameters: weight `[channels, OutChannels / groups, height, width]`, then bias
+/// `[OutChannels]`.
+template <std::size_t OutChannels, extent Kernel, class... Options>
+struct conv_transpose2d : detail::convolution<2, OutChannels, Kernel, Options...> {
+  using frame = detail::convolution<2, OutChannels, Kernel, Options...>;
   static constexpr const char* name = "conv_transpose2d";
   using frame::kernel;
   using frame::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
-    return detail::image_shape(Channels, output_size(in), 2);
+    return detail::image_shape(OutChannels, output_size(in), 2);
   }
   [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
-    affine_map map = frame::map_between(Channels, output_size(in), in.e0, detail::image_size(in));
+    affine_map map = frame::map_between(OutChannels, output_size(in), in.e0, detail::image_size(in));
     map.adjoint = true;
     return map;
   }

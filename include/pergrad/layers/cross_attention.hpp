@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/graph/sequential.hpp>
@@ -77,49 +78,82 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
     if (options.bias) list[count++] = elementwise_sum(in.e0, features, backprop);
     return list;
   }
+  [[nodiscard]] static constexpr std::array<position_projection, 3> projections(shape in, shape second) noexcept {
+    const attention_layout at = lay_out(in, second);
+    const std::size_t features = in.e1;
+    const auto place = [](std::ptrdiff_t offset) { return static_cast<std::size_t>(offset); };
+    const operand query{source::saved, place(at.query), features};
+    const operand keys{source::saved, place(at.key + at.extra * at.memory_step), 2 * features};
+    const std::size_t none = position_projection{}.bias;
+    return {position_projection{.positions = in.e0,
+                                .weights = {0, features, features},
+                                .x = {source::activation, 0, features},
+                                .y = query,
+                                .delta = query,
+                                .bias = has_bias ? place(at.bias) : none},
+            position_projection{.positions = second.e0,
+                                .weights = {features * features, 2 * features, second.e1},
+                                .x = {source::second_activation, 0, second.e1},
+                                .y = keys,
+                                .delta = keys,
+                                .bias = has_bias ? place(at.bias) + features : none},
+            position_projection{.positions = in.e0,
+                                .weights = {place(at.out_weight), features, features},
+                                .x = {source::saved, place(at.context), features},
+                                .y = {source::output, 0, features},
+                                .delta = {source::backprop, 0, features},
+                                .bias = has_bias ? place(at.out_bias) : none}};
+  }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, shape second, const Initialiser& initialiser, std::uint64_t first,
                          std::span<Scalar> parameters) {
     initialise_attention(lay_out(in, second), options.bias, initialiser, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const attention_layout at = lay_out(tile.in, tile.in2);
-    const scalar* bias = options.bias ? tile.parameters + at.bias : nullptr;
-    project(tile, of_queries(tile, at), tile.x, tile.transposed(0), bias);
-    project(tile, of_memory(tile, at), tile.x2, tile.transposed(1), bias == nullptr ? nullptr : bias + at.features);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      set_learned_key(tile, at, b);
-      attend(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const attention_layout at = lay_out(team.in, team.in2);
+    const scalar* bias = has_bias ? team.parameters + at.bias : nullptr;
+    if (!team.projected) {
+      project(team, of_queries(at), team.x, team.transposed(0, 0, at.features, at.features), bias);
+      project(team, of_memory(at), team.x2,
+              team.transposed(1, at.features * at.features, 2 * at.features, at.memory_features),
+              bias == nullptr ? nullptr : bias + at.features);
     }
-    project_context(tile, at, tile.transposed(2), options.bias);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      set_learned_key(team, at, b);
+      attend(team, at, b, team.length(b), team.length2(b) + at.extra);
+    }
+    if (!team.projected)
+      project_context(team, at, team.transposed(2, at.out_weight, at.features, at.features), has_bias);
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const attention_layout at = lay_out(tile.in, tile.in2);
-    project_context_backward(tile, at);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      attend_backward(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    const attention_layout at = lay_out(team.in, team.in2);
+    if (!team.projected) project_context_backward(team, at);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      attend_backward(team, at, b, team.length(b), team.length2(b) + at.extra);
     }
-    if (tile.wants_dx) project_backward(tile, of_queries(tile, at), tile.parameters, tile.dx);
-    if (tile.wants_dx2) {
-      project_backward(tile, of_memory(tile, at), tile.parameters + at.features * at.features, tile.dx2);
+    if (team.projected) return;
+    if (team.wants_dx) project_backward(team, of_queries(at), team.matrix(0, at.features, at.features), team.dx);
+    if (team.wants_dx2) {
+      project_backward(team, of_memory(at), team.matrix(at.features * at.features, 2 * at.features, at.memory_features),
+                       team.dx2);
     }
   }
 
  private:
-  [[nodiscard]] static constexpr attention_layout lay_out(shape in, shape second) noexcept {
-    return lay_out_attention(in, second, Heads, false, options);
+  static constexpr bool has_bias = options.bias;
+  [[nodiscard]] PERGRAD_HD static constexpr attention_layout lay_out(shape in, shape second) noexcept {
+    constexpr attention_options chosen = options;
+    return lay_out_attention(in, second, Heads, false, chosen);
   }
-  template <class Tile>
-  [[nodiscard]] static projected_rows of_queries(const Tile& tile, const attention_layout& at) noexcept {
-    return {tile.lengths, at.queries, at.features, at.query, at.query_step};
+  [[nodiscard]] PERGRAD_HD static projected_rows of_queries(const attention_layout& at) noexcept {
+    return {false, at.queries, at.features, at.query, at.query_step};
   }
-  template <class Tile>
-  [[nodiscard]] static projected_rows of_memory(const Tile& tile, const attention_layout& at) noexcept {
-    return {tile.lengths2, at.positions, at.memory_features, at.key + at.extra * at.memory_step, at.memory_step};
+  [[nodiscard]] PERGRAD_HD static projected_rows of_memory(const attention_layout& at) noexcept {
+    return {true, at.positions, at.memory_features, at.key + at.extra * at.memory_step, at.memory_step};
   }
 };
 
@@ -128,7 +162,7 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
 /// `cross_attention<Heads, queries<Layers...>, memory<Layers...>, Options...>` on `{positions, features}`: both
 /// branches start from the same input; the output is `{positions of queries, features of queries}`. Heads must divide
 /// the features of the queries. Options in any order: `causal` (query t sees the memory up to t), `no_bias`, `kv_bias`,
-/// `attention_dropout<std::ratio<1, 10>>`.
+/// `attention_dropout<0.1>`.
 /// PyTorch: `nn.MultiheadAttention(features, Heads, kdim=m, vdim=m, batch_first=True)(x, memory, memory)` with m the
 /// memory's features; parameters: those of the branches, then in_proj_weight `[3 features, features]` or, if m differs,
 /// q_proj_weight `[features, features]`, k_proj_weight and v_proj_weight `[features, m]`; in_proj_bias; bias_k and

@@ -9,73 +9,66 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <ratio>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/graph/mistakes.hpp>
+#include <pergrad/layers/shared/probability.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
 
-/// `dropout<std::ratio<1, 10>>` on any shape. PyTorch: `nn.Dropout(0.1)`. Random only under `with_randomness` and in
-/// `dp_sgd`; elsewhere, as in evaluation, it changes nothing.
-template <class Probability>
+/// `dropout<0.1>` on any shape. PyTorch: `nn.Dropout(0.1)`. Random only under `with_randomness` and in `dp_sgd`;
+/// elsewhere, as in evaluation, it changes nothing.
+template <probability Probability>
 struct dropout {
   static constexpr const char* name = "dropout";
   static constexpr bool on_tiles = true;
-  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Probability::num, Probability::den}; }
+  static constexpr bool on_device = true;
+  [[nodiscard]] static constexpr auto settings() noexcept {
+    return std::array{Probability.numerator, Probability.denominator};
+  }
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size(); }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
-    if constexpr (detail::is_ratio<Probability>) {
-      if (Probability::num >= 0 && Probability::num < Probability::den) return detail::mistake::none;
-    }
-    return detail::mistake::option_not_offered;
+    return Probability.holds() ? detail::mistake::none : detail::mistake::no_probability;
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const std::size_t count = tile.in.size();
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const scalar* x = tile.x(b);
-      scalar* y = tile.y(b);
-      scalar* mask = tile.saved(b);
-      draw_mask(tile, b, count, mask);
-      for (std::size_t i = 0; i < count; ++i) y[i] = x[i] * mask[i];
+  static constexpr std::uint32_t threshold = Probability.threshold();  ///< an element is kept if its bits are not below
+  static constexpr auto share = static_cast<double>(Probability.scale());  ///< what it is then multiplied by
+
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto count = static_cast<std::ptrdiff_t>(team.in.size());
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* x = team.x(b);
+      scalar* y = team.y(b);
+      scalar* mask = team.saved(b);
+      draw_mask(team, b, count, mask);
+      team.map(count, [&](const auto& at) { at.put(y, at(x) * at(mask)); });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const std::size_t count = tile.in.size();
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const auto* dy = tile.dy(b);
-      const auto* mask = tile.saved(b);
-      auto* dx = tile.dx(b);
-      for (std::size_t i = 0; i < count; ++i) dx[i] = dy[i] * mask[i];
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto count = static_cast<std::ptrdiff_t>(team.in.size());
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      const scalar* dy = team.dy(b);
+      const scalar* mask = team.saved(b);
+      scalar* dx = team.dx(b);
+      team.map(count, [&](const auto& at) { at.put(dx, at(dy) * at(mask)); });
     }
   }
 
   /// What each of a sample's first `count` elements is multiplied by: 0 or 1 / (1 - p), or 1 where nothing is random.
-  template <class Tile, class Scalar>
-  static void draw_mask(const Tile& tile, std::ptrdiff_t sample, std::size_t count, Scalar* mask) {
-    // 2^32 p: an element is kept if its 32 bits are not below.
-    constexpr auto threshold = static_cast<std::uint32_t>(0x1p32L * static_cast<long double>(Probability::num) /
-                                                          static_cast<long double>(Probability::den));
-    constexpr auto kept = static_cast<Scalar>(static_cast<long double>(Probability::den) /
-                                              static_cast<long double>(Probability::den - Probability::num));
-    if (!tile.is_random()) {
-      for (std::size_t i = 0; i < count; ++i) mask[i] = 1;
-      return;
-    }
-    constexpr std::size_t together = 256;
-    std::uint32_t bits[together];
-    for (std::size_t first = 0; first < count; first += together) {
-      const std::size_t here = count - first < together ? count - first : together;
-      tile.random_bits(sample, first, {bits, here});
-      for (std::size_t i = 0; i < here; ++i) mask[first + i] = bits[i] < threshold ? Scalar{0} : kept;
-    }
+  template <class Team, class Scalar>
+  PERGRAD_HD static void draw_mask(const Team& team, std::ptrdiff_t sample, std::ptrdiff_t count, Scalar* mask) {
+    constexpr auto kept = static_cast<Scalar>(share);
+    if (!team.is_random()) return team.fill(count, mask, Scalar{1});
+    team.draw(sample, 0, count,
+              [&](std::ptrdiff_t i, std::uint32_t bits) { mask[i] = bits < threshold ? Scalar{0} : kept; });
   }
 };
 

@@ -10,9 +10,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/initialise.hpp>
@@ -47,6 +47,7 @@ constexpr void apply(table_options& options, bag_sum) noexcept { options.sum = t
 template <std::size_t Dim, class... Options>
 struct table_layer {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool takes_ids = true;
   static constexpr table_options options = gather<table_options, Options...>();
 
@@ -86,22 +87,20 @@ struct embedding : detail::table_layer<Dim, Options...> {
         row_sum(in.e0, in.ids, Dim, {.from = source::backprop, .position_stride = Dim}, options.padding));
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto positions = static_cast<std::ptrdiff_t>(tile.in.e0);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
     constexpr auto width = static_cast<std::ptrdiff_t>(Dim);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::int32_t* ids = tile.ids(b);
-      scalar* y = tile.y(b);
-      for (std::ptrdiff_t t = 0; t < positions; ++t) {
-        std::memcpy(y + t * width, tile.parameters + ids[t] * width, Dim * sizeof(scalar));
-      }
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::int32_t* ids = team.ids(b);
+      const auto* table = team.parameters;
+      auto* y = team.y(b);
+      team.map(static_cast<std::ptrdiff_t>(team.in.e0), width,
+               [=](std::ptrdiff_t t, const auto& at) { at.put(y + t * width, at(table + ids[t] * width)); });
     }
   }
   /// Nothing to do: ids have no gradient, and the table's is derived from its factors.
-  template <class Tile>
-  static void backward(const Tile& /*tile*/) {}
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& /*team*/) {}
 };
 
 }  // namespace pergrad::inline v0_1

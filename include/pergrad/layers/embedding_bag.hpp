@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/layers/embedding.hpp>
 #include <pergrad/shape.hpp>
@@ -35,63 +36,63 @@ struct embedding_bag : detail::table_layer<Dim, Options...> {
     return list_factors(row_sum(in.e0, in.ids, Dim, {.from = source::saved}, options.padding));
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::int32_t* ids = tile.ids(b);
-      const std::ptrdiff_t length = tile.length(b);
-      scalar* y = tile.y(b);
-      add_up<0>(tile.parameters, ids, length, y);
-      const auto divisor = static_cast<scalar>(divisor_of(ids, length));
-      for (std::size_t i = 0; i < Dim; ++i) y[i] /= divisor;
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    constexpr auto width = static_cast<std::ptrdiff_t>(Dim);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::int32_t* ids = team.ids(b);
+      const std::ptrdiff_t length = team.length(b);
+      const auto divisor = divisor_of(team, ids, length);
+      const scalar* table = team.parameters;
+      scalar* y = team.y(b);
+      team.map(width, [&](const auto& at) {
+        // Chains of their own for every fourth position, to hide the latency of additions.
+        auto first = at.zero();
+        auto second = at.zero();
+        auto third = at.zero();
+        auto fourth = at.zero();
+        const auto add = [&](auto& sum, std::int32_t id) {
+          if (!is_padding(id)) sum += at(table + id * width);
+        };
+        std::ptrdiff_t t = 0;
+        for (; t + 4 <= length; t += 4) {
+          add(first, ids[t]);
+          add(second, ids[t + 1]);
+          add(third, ids[t + 2]);
+          add(fourth, ids[t + 3]);
+        }
+        for (; t < length; ++t) add(first, ids[t]);
+        at.put(y, ((first + second) + (third + fourth)) / divisor);
+      });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const scalar* dy = tile.dy(b);
-      scalar* delta = tile.saved(b);
-      const auto divisor = static_cast<scalar>(divisor_of(tile.ids(b), tile.length(b)));
-      for (std::size_t i = 0; i < Dim; ++i) delta[i] = dy[i] / divisor;
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* dy = team.dy(b);
+      scalar* delta = team.saved(b);
+      const auto divisor = divisor_of(team, team.ids(b), team.length(b));
+      team.map(static_cast<std::ptrdiff_t>(Dim), [&](const auto& at) { at.put(delta, at(dy) / divisor); });
     }
   }
 
  private:
-  [[nodiscard]] static constexpr bool is_padding(std::int32_t id) noexcept {
-    return static_cast<std::size_t>(id) == options.padding;
+  [[nodiscard]] PERGRAD_HD static constexpr bool is_padding(std::int32_t id) noexcept {
+    constexpr std::size_t padding = options.padding;
+    return static_cast<std::size_t>(id) == padding;
   }
   /// n of a mean, at least 1; 1 for a sum.
-  [[nodiscard]] static std::ptrdiff_t divisor_of(const std::int32_t* ids, std::ptrdiff_t length) noexcept {
-    if (options.sum) return 1;
-    std::int32_t count = 0;
-    for (std::ptrdiff_t t = 0; t < length; ++t) count += is_padding(ids[t]) ? 0 : 1;
-    return count == 0 ? 1 : count;
-  }
-
-  /// Columns from `First` on of the sum of rows, a block at a time: its sums stay in registers, in chains of their own
-  /// for every fourth position.
-  template <std::size_t First, class Scalar>
-  static void add_up(const Scalar* table, const std::int32_t* ids, std::ptrdiff_t length, Scalar* y) noexcept {
-    constexpr std::size_t left = Dim - First;
-    constexpr std::size_t block = left >= 32 ? 32 : left >= 16 ? 16 : left;
-    constexpr std::ptrdiff_t chains = 4;
-    Scalar sums[chains][block] = {};
-    const auto add = [&](Scalar(&sum)[block], std::int32_t id) {
-      if (is_padding(id)) return;
-      const Scalar* row = table + id * static_cast<std::ptrdiff_t>(Dim) + First;
-      for (std::size_t i = 0; i < block; ++i) sum[i] += row[i];
-    };
-    const std::ptrdiff_t whole = length / chains * chains;
-    for (std::ptrdiff_t t = 0; t < whole; t += chains) {
-      for (std::ptrdiff_t c = 0; c < chains; ++c) add(sums[c], ids[t + c]);
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static typename Team::scalar divisor_of(const Team& team, const std::int32_t* ids,
+                                                                   std::ptrdiff_t length) {
+    if constexpr (options.sum) {
+      return 1;
+    } else {
+      const std::ptrdiff_t count = team.count(length, [&](std::ptrdiff_t t) { return !is_padding(ids[t]); });
+      return static_cast<typename Team::scalar>(count == 0 ? 1 : count);
     }
-    for (std::ptrdiff_t t = whole; t < length; ++t) add(sums[0], ids[t]);
-    for (std::size_t i = 0; i < block; ++i) {
-      y[First + i] = (sums[0][i] + sums[1][i]) + (sums[2][i] + sums[3][i]);
-    }
-    if constexpr (left > block) add_up<First + block>(table, ids, length, y);
   }
 };
 

@@ -12,11 +12,12 @@
 #include <cstdint>
 #include <span>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/graph/mistakes.hpp>
-#include <pergrad/layers/shared/channel_norm.hpp>
 #include <pergrad/layers/shared/normalisation.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/team.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -27,6 +28,7 @@ namespace detail {
 template <std::size_t Groups, class... Options>
 struct grouped_norm {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool stored_order = true;
   static constexpr bool channels_first = true;
   static constexpr norm_options options = gather<norm_options, Options...>();
@@ -63,50 +65,138 @@ struct grouped_norm {
     initialise_affine(initialiser, first, in.e0, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto channels = static_cast<std::ptrdiff_t>(tile.in.e0);
-    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
-    const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(tile.in));
-    const scalar* gain = options.affine ? tile.parameters : nullptr;
-    const scalar* shift = options.affine ? tile.parameters + channels : nullptr;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      scalar* xhat = tile.saved(b);
-      if (size > channels) {
-        normalisation::forward_image(tile.x_layout, tile.x(b), tile.y_layout, tile.y(b), group_size, options.epsilon,
-                                     gain, shift, xhat, xhat + size);
-      } else {
-        normalisation::forward_pixel(tile.x(b) + tile.x_layout.start, tile.y(b) + tile.y_layout.start, channels,
-                                     group_size, options.epsilon, gain, shift, xhat, xhat + size);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto channels = static_cast<std::ptrdiff_t>(team.in.e0);
+    const auto size = static_cast<std::ptrdiff_t>(team.in.size());
+    const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(team.in));
+    const double share = 1 / static_cast<double>(group_size * (size / channels));
+    const scalar* gain = affine ? team.parameters : nullptr;
+    const scalar* shift = affine ? team.parameters + channels : nullptr;
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* x = team.x(b);
+      scalar* y = team.y(b);
+      scalar* xhat = team.saved(b);
+      scalar* rates = xhat + size;
+      if (size == channels) {  // one pixel: groups are rows
+        x += team.x_layout.start;
+        y += team.y_layout.start;
+        team.for_each_row(channels / group_size, [&](std::ptrdiff_t r, const auto& row) {
+          const std::ptrdiff_t first = r * group_size;
+          const auto by = normalisation::normaliser_of_row<true>(row, group_size, x + first, epsilon());
+          row.fill(1, rates + r, by.rate);
+          normalisation::forward_row<true>(row, group_size, x + first, by, affine ? gain + first : nullptr,
+                                           affine ? shift + first : nullptr, xhat + first, y + first);
+        });
+        continue;
       }
+      const auto add_up = [](std::ptrdiff_t /*channel*/, const auto& sums) { return sums; };
+      team.for_each_group(channels, group_size, [&](const auto& groups) {
+        const auto mean = groups.template reduce<1>(
+            team.x_layout, team.x_layout, {},
+            [&](const auto& /*channels*/) { return [=](const auto& at) { return values(at.first(x) * share); }; },
+            add_up);
+        const auto sums = groups.template reduce<2>(
+            team.x_layout, team.x_layout, {},
+            [&](const auto& here) {
+              const auto centre = here.per_channel([&](std::ptrdiff_t c) { return mean(c)[0]; });
+              return [=](const auto& at) {
+                const auto deviation = at.first(x) - centre;
+                return values(deviation * share, deviation * share * deviation);
+              };
+            },
+            add_up);
+        const auto by = groups.each([&](std::ptrdiff_t group) {
+          const std::ptrdiff_t c = group * group_size;
+          return normalisation::normaliser<scalar>{mean(c)[0], sums(c)[0], sums(c)[1], epsilon()};
+        });
+        groups.keep(rates, [&](std::ptrdiff_t c) { return by(c).rate; });
+        groups.map(team.x_layout, team.y_layout, [&](const auto& here) {
+          const auto centre = here.per_channel([&](std::ptrdiff_t c) { return by(c).mean; });
+          const auto rate = here.per_channel([&](std::ptrdiff_t c) { return by(c).rate; });
+          const auto rest = here.per_channel([&](std::ptrdiff_t c) { return by(c).rest; });
+          const auto gains = here.per_channel([&](std::ptrdiff_t c) { return affine ? gain[c] : scalar{1}; });
+          const auto shifts = here.per_channel([&](std::ptrdiff_t c) { return affine ? shift[c] : scalar{0}; });
+          return [=](const auto& at) {
+            const auto value = normalisation::formula<true>::forward(at.first(x), centre, rate, rest);
+            at.put_dense(xhat, value);
+            at.put_second(y, value * gains + shifts);
+          };
+        });
+      });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto channels = static_cast<std::ptrdiff_t>(tile.in.e0);
-    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
-    const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(tile.in));
-    const scalar* gain = options.affine ? tile.parameters : nullptr;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const scalar* xhat = tile.saved(b);
-      scalar* gain_sums = tile.saved(b) + size + channels / group_size;
-      scalar* shift_sums = gain_sums + channels;
-      scalar* dx = tile.wants_dx ? tile.dx(b) : nullptr;
-      if (size > channels) {
-        normalisation::backward_image(tile.dy_layout, tile.dy(b), tile.dx_layout, dx, group_size, gain, xhat,
-                                      xhat + size, gain_sums, shift_sums);
-      } else {
-        normalisation::backward_pixel(tile.dy(b) + tile.dy_layout.start,
-                                      dx == nullptr ? nullptr : dx + tile.dx_layout.start, channels, group_size, gain,
-                                      xhat, xhat + size, gain_sums, shift_sums);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto channels = static_cast<std::ptrdiff_t>(team.in.e0);
+    const auto size = static_cast<std::ptrdiff_t>(team.in.size());
+    const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(team.in));
+    const double share = 1 / static_cast<double>(group_size * (size / channels));
+    const scalar* gain = affine ? team.parameters : nullptr;
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* dy = team.dy(b);
+      scalar* dx = team.wants_dx ? team.dx(b) : nullptr;
+      const scalar* xhat = team.saved(b);
+      const scalar* rates = xhat + size;
+      scalar* gain_sums = affine ? team.saved(b) + size + channels / group_size : nullptr;
+      scalar* shift_sums = affine ? gain_sums + channels : nullptr;
+      if (size == channels) {
+        dy += team.dy_layout.start;
+        if (dx != nullptr) {
+          dx += team.dx_layout.start;
+          team.for_each_row(channels / group_size, [&](std::ptrdiff_t r, const auto& row) {
+            const std::ptrdiff_t first = r * group_size;
+            normalisation::backward_row<true>(row, group_size, xhat + first, rates[r], affine ? gain + first : nullptr,
+                                              dy + first, dx + first);
+          });
+        }
+        if constexpr (affine) {
+          team.map(channels, [&](const auto& at) {
+            at.put(shift_sums, at(dy));
+            at.put(gain_sums, at(dy) * at(xhat));
+          });
+        }
+        continue;
       }
+      team.for_each_group(channels, group_size, [&](const auto& groups) {
+        const auto sums = groups.template reduce<2>(
+            team.dy_layout, team.dy_layout, {{shift_sums, gain_sums}},
+            [&](const auto& /*channels*/) {
+              return [=](const auto& at) {
+                const auto slope = at.first(dy);
+                return values(slope, slope * at.dense(xhat));
+              };
+            },
+            [&](std::ptrdiff_t c, const auto& of_channel) {
+              const double weight = affine ? share * static_cast<double>(gain[c]) : share;
+              return values(weight * of_channel[0], weight * of_channel[1]);
+            });
+        if (dx == nullptr) return;
+        groups.map(team.dy_layout, team.dx_layout, [&](const auto& here) {
+          const auto rate = here.per_channel([&](std::ptrdiff_t c) { return rates[c / group_size]; });
+          const auto slope = here.per_channel([&](std::ptrdiff_t c) { return affine ? gain[c] : scalar{1}; });
+          const auto mean = here.per_channel([&](std::ptrdiff_t c) { return static_cast<scalar>(sums(c)[0]); });
+          const auto projection = here.per_channel([&](std::ptrdiff_t c) { return static_cast<scalar>(sums(c)[1]); });
+          return [=](const auto& at) {
+            at.put_second(dx, normalisation::formula<true>::backward(at.first(dy) * slope, at.dense(xhat), mean,
+                                                                     projection, rate));
+          };
+        });
+      });
     }
   }
 
  private:
-  [[nodiscard]] static constexpr std::size_t group_count(shape in) noexcept { return Groups == 0 ? in.e0 : Groups; }
+  static constexpr bool affine = options.affine;
+  [[nodiscard]] PERGRAD_HD static constexpr double epsilon() noexcept {
+    constexpr double chosen = options.epsilon;
+    return chosen;
+  }
+  [[nodiscard]] PERGRAD_HD static constexpr std::size_t group_count(shape in) noexcept {
+    return Groups == 0 ? in.e0 : Groups;
+  }
 };
 
 template <std::size_t Rank, class... Options>

@@ -8,12 +8,11 @@
 //   W_ih and b_ih have (dr, dz, dn), W_hh and b_hh have (dr, dz, dq_n);  dL/dh_(t-1) = dh z + W_hh^T (dr, dz, dq_n)
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/layers/recurrent.hpp>
-#include <pergrad/simd/elements.hpp>
 #include <pergrad/simd/math.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -29,50 +28,60 @@ struct gru_cell : usual_cell {
   static constexpr std::array<gate_block, 2> input_blocks{{{1, 0, 2}, {0, 2, 1}}};
 
   /// q_n starts from its bias.
-  template <class Tile, class Scalar>
-  static void prepare(const Tile& tile, std::size_t hidden, Scalar* first_record, const Scalar* bias) {
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      std::copy_n(bias + 3 * hidden, hidden, first_record + b * tile.saved.step + 3 * hidden);
+  template <class Team, class Scalar>
+  PERGRAD_HD static void prepare(const Team& team, std::ptrdiff_t hidden, Scalar* first_record, const Scalar* bias) {
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      team.copy(hidden, bias + 3 * hidden, first_record + b * team.saved.step + 3 * hidden);
     }
   }
 
-  template <class Scalar>
-  static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
-    const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      Scalar* area_k = at.area + k;
-      const value reset = math::sigmoid(value{lanes.load(area_k + width)});
-      const value update = math::sigmoid(value{lanes.load(area_k + 2 * width)});
-      const value candidate = math::tanh(value{lanes.load(area_k) + reset * lanes.load(area_k + 3 * width)});
-      const value h = (1 - update) * candidate + update * lanes.load(at.h_before + k);
-      lanes.store(area_k, candidate);
-      lanes.store(area_k + width, reset);
-      lanes.store(area_k + 2 * width, update);
-      lanes.store(at.h + k, h);
-      if (at.y != nullptr) lanes.store(at.y + k, h);
-    });
+  template <class Value>
+  struct values {
+    Value candidate, reset, update, h;
+  };
+  /// From the pre-activations and the state before.
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static values<Value> forward(Value candidate, Value reset, Value update, Value from_state,
+                                                        Value h_before) noexcept {
+    reset = math::sigmoid(reset);
+    update = math::sigmoid(update);
+    candidate = math::tanh(Value{candidate + reset * from_state});
+    return {candidate, reset, update, (1 - update) * candidate + update * h_before};
+  }
+  template <class Value>
+  struct gradients {
+    Value candidate, reset, update, from_state, h_before;
+  };
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static gradients<Value> backward(Value candidate, Value reset, Value update,
+                                                            Value from_state, Value h_before, Value dh) noexcept {
+    const Value dn = dh * (1 - update) * (1 - candidate * candidate);
+    return {dn, dn * from_state * reset * (1 - reset), dh * (h_before - candidate) * update * (1 - update), dn * reset,
+            dh * update};
   }
 
-  template <class Scalar>
-  static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
-    const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      Scalar* area_k = at.area + k;
-      const value candidate = lanes.load(area_k);
-      const value reset = lanes.load(area_k + width);
-      const value update = lanes.load(area_k + 2 * width);
-      const value from_state = lanes.load(area_k + 3 * width);
-      value dh = lanes.load(at.dh + k);
-      if (at.dy != nullptr) dh += lanes.load(at.dy + k);
-      const value dn = dh * (1 - update) * (1 - candidate * candidate);
-      lanes.store(area_k, dn);
-      lanes.store(area_k + width, dn * from_state * reset * (1 - reset));
-      lanes.store(area_k + 2 * width, dh * (lanes.load(at.h_before + k) - candidate) * update * (1 - update));
-      lanes.store(area_k + 3 * width, dn * reset);
-      lanes.store(at.dh + k, dh * update);
-    });
+  template <class At, class Scalar>
+  PERGRAD_HD static void forward_at(const At& at, std::ptrdiff_t width, const cell_step<Scalar>& of) {
+    Scalar* area = of.area;
+    const auto now = forward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.h_before));
+    at.put(area, now.candidate);
+    at.put(area + width, now.reset);
+    at.put(area + 2 * width, now.update);
+    at.put(of.h, now.h);
+    if (of.y != nullptr) at.put(of.y, now.h);
+  }
+  template <class At, class Scalar>
+  PERGRAD_HD static void backward_at(const At& at, std::ptrdiff_t width, const cell_step<Scalar>& of) {
+    Scalar* area = of.area;
+    auto dh = at(of.dh);
+    if (of.dy != nullptr) dh = dh + at(of.dy);
+    const auto now =
+        backward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.h_before), dh);
+    at.put(area, now.candidate);
+    at.put(area + width, now.reset);
+    at.put(area + 2 * width, now.update);
+    at.put(area + 3 * width, now.from_state);
+    at.put(of.dh, now.h_before);
   }
 };
 

@@ -10,9 +10,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 
+#include <pergrad/detail/host_device.hpp>
+#include <pergrad/detail/limits.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/layers/shared/normalisation.hpp>
@@ -26,7 +27,9 @@ namespace detail {
 template <bool Centred, class... Options>
 struct row_norm {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr norm_options options = gather<norm_options, Options...>();
+  static constexpr bool affine = options.affine;
   static constexpr bool shifts = Centred && options.affine && options.bias;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
@@ -68,55 +71,59 @@ struct row_norm {
     initialise_affine(initialiser, first, row_size(in), parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto size = static_cast<std::ptrdiff_t>(row_size(tile.in));
-    const auto count = static_cast<std::ptrdiff_t>(row_count(tile.in));
-    const scalar* gain = options.affine ? tile.parameters : nullptr;
-    const scalar* shift = shifts ? tile.parameters + size : nullptr;
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const scalar* x = tile.x(b);
-      scalar* y = tile.y(b);
-      scalar* xhat = tile.saved(b);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto size = static_cast<std::ptrdiff_t>(row_size(team.in));
+    const auto count = static_cast<std::ptrdiff_t>(row_count(team.in));
+    const scalar* gain = affine ? team.parameters : nullptr;
+    const scalar* shift = shifts ? team.parameters + size : nullptr;
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const scalar* x = team.x(b);
+      scalar* y = team.y(b);
+      scalar* xhat = team.saved(b);
       scalar* rates = xhat + size * count;
-      for (std::ptrdiff_t r = 0; r < count; ++r) {
-        const auto by = normalisation::normaliser_of_row<Centred>(x + r * size, size, epsilon<scalar>());
-        rates[r] = by.rate;
-        normalisation::forward_row<Centred>(x + r * size, size, by, gain, shift, xhat + r * size, y + r * size);
-      }
+      team.for_each_row(count, [&](std::ptrdiff_t r, const auto& row) {
+        const auto by = normalisation::normaliser_of_row<Centred>(row, size, x + r * size, epsilon<scalar>());
+        row.fill(1, rates + r, by.rate);
+        normalisation::forward_row<Centred>(row, size, x + r * size, by, gain, shift, xhat + r * size, y + r * size);
+      });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto size = static_cast<std::ptrdiff_t>(row_size(tile.in));
-    const auto count = static_cast<std::ptrdiff_t>(row_count(tile.in));
-    const scalar* gain = options.affine ? tile.parameters : nullptr;
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const scalar* xhat = tile.saved(b);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto size = static_cast<std::ptrdiff_t>(row_size(team.in));
+    const auto count = static_cast<std::ptrdiff_t>(row_count(team.in));
+    const scalar* gain = affine ? team.parameters : nullptr;
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      const scalar* xhat = team.saved(b);
       const scalar* rates = xhat + size * count;
-      const scalar* dy = tile.dy(b);
-      scalar* dx = tile.dx(b);
-      for (std::ptrdiff_t r = 0; r < count; ++r) {
-        normalisation::backward_row<Centred>(xhat + r * size, rates[r], gain, dy + r * size, size, dx + r * size);
-      }
+      const scalar* dy = team.dy(b);
+      scalar* dx = team.dx(b);
+      team.for_each_row(count, [&](std::ptrdiff_t r, const auto& row) {
+        normalisation::backward_row<Centred>(row, size, xhat + r * size, rates[r], gain, dy + r * size, dx + r * size);
+      });
     }
   }
 
  private:
   /// PyTorch: 1e-5 for a layer norm; for the root mean square what 1 is away from the next larger number.
   template <class Scalar>
-  [[nodiscard]] static constexpr double epsilon() noexcept {
-    return Centred || options.epsilon_given ? options.epsilon
-                                            : static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+  [[nodiscard]] PERGRAD_HD static constexpr double epsilon() noexcept {
+    constexpr double chosen =
+        Centred || options.epsilon_given ? options.epsilon : static_cast<double>(limits::epsilon<Scalar>);
+    return chosen;
   }
-  [[nodiscard]] static constexpr std::size_t row_size(shape in) noexcept {
+  [[nodiscard]] PERGRAD_HD static constexpr std::size_t row_size(shape in) noexcept {
+    constexpr std::size_t axes = options.axes;
     std::size_t size = 1;
-    for (std::size_t axis = in.rank() - options.axes; axis < in.rank(); ++axis) size *= in[axis];
+    for (std::size_t axis = in.rank() - axes; axis < in.rank(); ++axis) size *= in[axis];
     return size;
   }
-  [[nodiscard]] static constexpr std::size_t row_count(shape in) noexcept { return in.size() / row_size(in); }
+  [[nodiscard]] PERGRAD_HD static constexpr std::size_t row_count(shape in) noexcept {
+    return in.size() / row_size(in);
+  }
 };
 
 }  // namespace detail

@@ -13,8 +13,8 @@
 #include <array>
 #include <cstddef>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/layers/recurrent.hpp>
-#include <pergrad/simd/elements.hpp>
 #include <pergrad/simd/math.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -29,51 +29,62 @@ struct lstm_cell : usual_cell {
   static constexpr std::size_t states = 2;
   static constexpr std::array<gate_block, 1> input_blocks{{{0, 0, 4}}};
 
-  template <class Scalar>
-  static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
-    const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      Scalar* area_k = at.area + k;
-      const value in = math::sigmoid(value{lanes.load(area_k)});
-      const value forget = math::sigmoid(value{lanes.load(area_k + width)});
-      const value candidate = math::tanh(value{lanes.load(area_k + 2 * width)});
-      const value out = math::sigmoid(value{lanes.load(area_k + 3 * width)});
-      const value cell = forget * lanes.load(at.c_before + k) + in * candidate;
-      const value squashed = math::tanh(cell);
-      const value h = out * squashed;
-      lanes.store(area_k, in);
-      lanes.store(area_k + width, forget);
-      lanes.store(area_k + 2 * width, candidate);
-      lanes.store(area_k + 3 * width, out);
-      lanes.store(at.c + k, cell);
-      lanes.store(at.tanh_c + k, squashed);
-      lanes.store(at.h + k, h);
-      if (at.y != nullptr) lanes.store(at.y + k, h);
-    });
+  template <class Value>
+  struct values {
+    Value in, forget, candidate, out, cell, squashed, h;
+  };
+  /// From the pre-activations of the gates and the cell before.
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static values<Value> forward(Value in, Value forget, Value candidate, Value out,
+                                                        Value cell_before) noexcept {
+    in = math::sigmoid(in);
+    forget = math::sigmoid(forget);
+    candidate = math::tanh(candidate);
+    out = math::sigmoid(out);
+    const Value cell = forget * cell_before + in * candidate;
+    const Value squashed = math::tanh(cell);
+    return {in, forget, candidate, out, cell, squashed, out * squashed};
+  }
+  template <class Value>
+  struct gradients {
+    Value in, forget, candidate, out, cell_before;
+  };
+  /// From what the gates were, the cell before, and dh and dc; of h before the product with W_hh says it.
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static gradients<Value> backward(Value in, Value forget, Value candidate, Value out,
+                                                            Value squashed, Value cell_before, Value dh,
+                                                            Value dc) noexcept {
+    dc = dc + dh * out * (1 - squashed * squashed);
+    return {dc * candidate * in * (1 - in), dc * cell_before * forget * (1 - forget),
+            dc * in * (1 - candidate * candidate), dh * squashed * out * (1 - out), dc * forget};
   }
 
-  template <class Scalar>
-  static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
-    const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      Scalar* area_k = at.area + k;
-      const value in = lanes.load(area_k);
-      const value forget = lanes.load(area_k + width);
-      const value candidate = lanes.load(area_k + 2 * width);
-      const value out = lanes.load(area_k + 3 * width);
-      const value squashed = lanes.load(at.tanh_c + k);
-      value dh = lanes.load(at.dh + k);
-      if (at.dy != nullptr) dh += lanes.load(at.dy + k);
-      const value dc = lanes.load(at.dc + k) + dh * out * (1 - squashed * squashed);
-      lanes.store(area_k, dc * candidate * in * (1 - in));
-      lanes.store(area_k + width, dc * lanes.load(at.c_before + k) * forget * (1 - forget));
-      lanes.store(area_k + 2 * width, dc * in * (1 - candidate * candidate));
-      lanes.store(area_k + 3 * width, dh * squashed * out * (1 - out));
-      lanes.store(at.dc + k, dc * forget);
-      lanes.store(at.dh + k, value{});
-    });
+  template <class At, class Scalar>
+  PERGRAD_HD static void forward_at(const At& at, std::ptrdiff_t width, const cell_step<Scalar>& of) {
+    Scalar* area = of.area;
+    const auto now = forward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.c_before));
+    at.put(area, now.in);
+    at.put(area + width, now.forget);
+    at.put(area + 2 * width, now.candidate);
+    at.put(area + 3 * width, now.out);
+    at.put(of.c, now.cell);
+    at.put(of.tanh_c, now.squashed);
+    at.put(of.h, now.h);
+    if (of.y != nullptr) at.put(of.y, now.h);
+  }
+  template <class At, class Scalar>
+  PERGRAD_HD static void backward_at(const At& at, std::ptrdiff_t width, const cell_step<Scalar>& of) {
+    Scalar* area = of.area;
+    auto dh = at(of.dh);
+    if (of.dy != nullptr) dh = dh + at(of.dy);
+    const auto now = backward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.tanh_c),
+                              at(of.c_before), dh, at(of.dc));
+    at.put(area, now.in);
+    at.put(area + width, now.forget);
+    at.put(area + 2 * width, now.candidate);
+    at.put(area + 3 * width, now.out);
+    at.put(of.dc, now.cell_before);
+    at.put(of.dh, at.zero());
   }
 };
 

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <span>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/layers/shared/attention.hpp>
 #include <pergrad/layers/shared/attention_layout.hpp>
@@ -23,7 +24,7 @@
 namespace pergrad::inline v0_1 {
 
 /// `multihead_attention<Heads, Options...>` on `{positions, features}`, of any length each; keeps the shape. Heads must
-/// divide the features. Options in any order: `causal`, `no_bias`, `kv_bias`, `attention_dropout<std::ratio<1, 10>>`.
+/// divide the features. Options in any order: `causal`, `no_bias`, `kv_bias`, `attention_dropout<0.1>`.
 /// PyTorch: `nn.MultiheadAttention(features, Heads, batch_first=True)` with x as query, key and value; parameters:
 /// in_proj_weight `[3 features, features]`, in_proj_bias, bias_k and bias_v with `kv_bias`, out_proj.weight
 /// `[features, features]`, out_proj.bias. Positions beyond a sample's length are not seen by any other.
@@ -58,40 +59,63 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
     if (options.bias) list[count++] = elementwise_sum(in.e0, features, backprop);
     return list;
   }
+  [[nodiscard]] static constexpr std::array<position_projection, 2> projections(shape in) noexcept {
+    const detail::attention_layout at = lay_out(in);
+    const std::size_t features = in.e1;
+    const auto place = [](std::ptrdiff_t offset) { return static_cast<std::size_t>(offset); };
+    const operand projected{source::saved, place(at.query), 3 * features};
+    const std::size_t none = position_projection{}.bias;
+    return {position_projection{.positions = in.e0,
+                                .weights = {0, 3 * features, features},
+                                .x = {source::activation, 0, features},
+                                .y = projected,
+                                .delta = projected,
+                                .bias = has_bias ? place(at.bias) : none},
+            position_projection{.positions = in.e0,
+                                .weights = {place(at.out_weight), features, features},
+                                .x = {source::saved, place(at.context), features},
+                                .y = {source::output, 0, features},
+                                .delta = {source::backprop, 0, features},
+                                .bias = has_bias ? place(at.out_bias) : none}};
+  }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
     detail::initialise_attention(lay_out(in), options.bias, initialiser, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const detail::attention_layout at = lay_out(tile.in);
-    detail::project(tile, inputs(tile, at), tile.x, tile.transposed(0),
-                    options.bias ? tile.parameters + at.bias : nullptr);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      detail::set_learned_key(tile, at, b);
-      detail::attend(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const detail::attention_layout at = lay_out(team.in);
+    if (!team.projected)
+      detail::project(team, inputs(at), team.x, team.transposed(0, 0, 3 * at.features, at.features),
+                      has_bias ? team.parameters + at.bias : nullptr);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      detail::set_learned_key(team, at, b);
+      detail::attend(team, at, b, team.length(b), team.length(b) + at.extra);
     }
-    detail::project_context(tile, at, tile.transposed(1), options.bias);
+    if (!team.projected)
+      detail::project_context(team, at, team.transposed(1, at.out_weight, at.features, at.features), has_bias);
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const detail::attention_layout at = lay_out(tile.in);
-    detail::project_context_backward(tile, at);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      detail::attend_backward(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    const detail::attention_layout at = lay_out(team.in);
+    if (!team.projected) detail::project_context_backward(team, at);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      detail::attend_backward(team, at, b, team.length(b), team.length(b) + at.extra);
     }
-    if (tile.wants_dx) detail::project_backward(tile, inputs(tile, at), tile.parameters, tile.dx);
+    if (team.wants_dx && !team.projected)
+      detail::project_backward(team, inputs(at), team.matrix(0, 3 * at.features, at.features), team.dx);
   }
 
  private:
-  [[nodiscard]] static constexpr detail::attention_layout lay_out(shape in) noexcept {
-    return detail::lay_out_attention(in, in, Heads, true, options);
+  static constexpr bool has_bias = options.bias;
+  [[nodiscard]] PERGRAD_HD static constexpr detail::attention_layout lay_out(shape in) noexcept {
+    constexpr detail::attention_options chosen = options;
+    return detail::lay_out_attention(in, in, Heads, true, chosen);
   }
   /// Of queries, keys and values at once.
-  template <class Tile>
-  [[nodiscard]] static detail::projected_rows inputs(const Tile& tile, const detail::attention_layout& at) noexcept {
-    return {tile.lengths, at.queries, at.features, at.query, at.query_step};
+  [[nodiscard]] PERGRAD_HD static detail::projected_rows inputs(const detail::attention_layout& at) noexcept {
+    return {false, at.queries, at.features, at.query, at.query_step};
   }
 };
 

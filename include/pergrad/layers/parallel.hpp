@@ -5,9 +5,9 @@
 // input's gradient is the sum of the branches' gradients.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/graph/sequential.hpp>
 #include <pergrad/shape.hpp>
@@ -21,40 +21,45 @@ namespace detail {
 template <bool ByPosition>
 struct concatenation {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool joins_positions = true;
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const rows_of rows{tile.in, tile.in2};
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      for (std::ptrdiff_t r = 0; r < rows.count; ++r) {
-        std::copy_n(tile.x(b) + r * rows.first, rows.first, tile.y(b) + r * rows.both());
-        std::copy_n(tile.x2(b) + r * rows.second, rows.second, tile.y(b) + r * rows.both() + rows.first);
-      }
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const rows_of rows{team.in, team.in2};
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      copy_rows(team, rows.count, rows.first, team.x(b), rows.first, team.y(b), rows.both());
+      copy_rows(team, rows.count, rows.second, team.x2(b), rows.second, team.y(b) + rows.first, rows.both());
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    const rows_of rows{tile.in, tile.in2};
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      for (std::ptrdiff_t r = 0; r < rows.count; ++r) {
-        const auto* dy = tile.dy(b) + r * rows.both();
-        if (tile.wants_dx) std::copy_n(dy, rows.first, tile.dx(b) + r * rows.first);
-        if (tile.wants_dx2) std::copy_n(dy + rows.first, rows.second, tile.dx2(b) + r * rows.second);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    const rows_of rows{team.in, team.in2};
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      if (team.wants_dx) copy_rows(team, rows.count, rows.first, team.dy(b), rows.both(), team.dx(b), rows.first);
+      if (team.wants_dx2) {
+        copy_rows(team, rows.count, rows.second, team.dy(b) + rows.first, rows.both(), team.dx2(b), rows.second);
       }
     }
   }
 
  private:
+  template <class Team>
+  PERGRAD_HD static void copy_rows(const Team& team, std::ptrdiff_t rows, std::ptrdiff_t width,
+                                   const typename Team::scalar* from, std::ptrdiff_t from_step,
+                                   typename Team::scalar* to, std::ptrdiff_t to_step) {
+    team.map(rows, width,
+             [&](std::ptrdiff_t r, const auto& at) { at.put(to + r * to_step, at(from + r * from_step)); });
+  }
   struct rows_of {
-    constexpr rows_of(shape in, shape in2) noexcept
+    PERGRAD_HD constexpr rows_of(shape in, shape in2) noexcept
         : count{ByPosition && in.rank() == 2 ? static_cast<std::ptrdiff_t>(in.e0) : 1},
           first{static_cast<std::ptrdiff_t>(in.size()) / count},
           second{static_cast<std::ptrdiff_t>(in2.size()) / count} {}
     std::ptrdiff_t count;
     std::ptrdiff_t first;
     std::ptrdiff_t second;
-    [[nodiscard]] constexpr std::ptrdiff_t both() const noexcept { return first + second; }
+    [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t both() const noexcept { return first + second; }
   };
 };
 

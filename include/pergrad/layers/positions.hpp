@@ -6,17 +6,17 @@
 // (Vaswani et al. 2017, arXiv:1706.03762, section 3.5).
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/shape.hpp>
-#include <pergrad/simd/elements.hpp>
+#include <pergrad/simd/math.hpp>
+#include <pergrad/simd/rounded.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -25,6 +25,7 @@ namespace detail {
 /// On `{positions, features}`; keeps the shape and hands the gradient on as it is.
 struct added_table {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
@@ -33,21 +34,18 @@ struct added_table {
   }
 
   /// y = x + table, of the input's shape.
-  template <class Tile>
-  static void add(const Tile& tile, const typename Tile::scalar* table) {
-    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const auto* x = tile.x(b);
-      auto* y = tile.y(b);
-      on_host::for_each_vector<typename Tile::scalar>(size, [&](std::ptrdiff_t i, const auto& lanes) {
-        lanes.store(y + i, lanes.load(x + i) + lanes.load(table + i));
-      });
+  template <class Team>
+  PERGRAD_HD static void add(const Team& team, const typename Team::scalar* table) {
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const auto* x = team.x(b);
+      auto* y = team.y(b);
+      team.map(static_cast<std::ptrdiff_t>(team.in.size()), [&](const auto& at) { at.put(y, at(x) + at(table)); });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      std::copy_n(tile.dy(b), tile.in.size(), tile.dx(b));
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.dy(b), team.dx(b));
     }
   }
 };
@@ -69,9 +67,9 @@ struct learned_positions : detail::added_table {
     detail::initialise_rows(initialiser, {features, features}, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    add(tile, tile.parameters);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    add(team, team.parameters);
   }
 };
 
@@ -80,46 +78,64 @@ struct sinusoidal_positions : detail::added_table {
   static constexpr const char* name = "sinusoidal_positions";
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return in.size(); }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    auto* table = tile.scratch(0);
-    fill(tile.in.e0, tile.in.e1, table);
-    add(tile, table);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    auto* table = team.scratch(0);
+    fill(team, static_cast<std::ptrdiff_t>(team.in.e0), static_cast<std::ptrdiff_t>(team.in.e1), table);
+    add(team, table);
   }
 
  private:
   /// The table is made for every tile, in double: from one position to the next, (cos, sin) turns by the angle w_k.
   /// Errors of the turning add up to about t units in the last place of a double, which is less than what a float holds
   /// for t up to 10^8.
-  template <class Scalar>
-  static void fill(std::size_t positions, std::size_t features, Scalar* table) {
-    constexpr std::size_t together = 8;  // frequencies side by side, to hide the latency of their chains
-    for (std::size_t first = 0; first < features; first += 2 * together) {
+  template <class Team>
+  PERGRAD_HD static void fill(const Team& team, std::ptrdiff_t positions, std::ptrdiff_t features,
+                              typename Team::scalar* table) {
+    constexpr int together = 4;  // frequencies side by side, to hide the latency of their chains
+    team.each((features + 2 * together - 1) / (2 * together), [&](std::ptrdiff_t group) {
+      const std::ptrdiff_t first = group * 2 * together;
       double sine[together];
       double cosine[together];
       double turn_sine[together];
       double turn_cosine[together];
-      for (std::size_t k = 0; k < together; ++k) {
-        const double exponent = -static_cast<double>(first + 2 * k) / static_cast<double>(features);
-        const double frequency = std::pow(10000.0, exponent);
+      for (int k = 0; k < together; ++k) {
         sine[k] = 0;
         cosine[k] = 1;
-        turn_sine[k] = std::sin(frequency);
-        turn_cosine[k] = std::cos(frequency);
+        turn_by(frequency(first + 2 * k, features), turn_sine[k], turn_cosine[k]);
       }
-      const std::size_t here = features - first < 2 * together ? features - first : 2 * together;
-      for (std::size_t t = 0; t < positions; ++t) {
-        Scalar* row = table + t * features + first;
-        for (std::size_t i = 0; i < here; ++i) {
-          row[i] = static_cast<Scalar>(i % 2 == 0 ? sine[i / 2] : cosine[i / 2]);
-        }
-        for (std::size_t k = 0; k < together; ++k) {
+      for (std::ptrdiff_t t = 0; t < positions; ++t) {
+        auto* row = table + t * features + first;
+        for (int k = 0; k < together; ++k) {
+          if (first + 2 * k < features) row[2 * k] = static_cast<typename Team::scalar>(sine[k]);
+          if (first + 2 * k + 1 < features) row[2 * k + 1] = static_cast<typename Team::scalar>(cosine[k]);
           const double before = sine[k];
           sine[k] = before * turn_cosine[k] + cosine[k] * turn_sine[k];
           cosine[k] = cosine[k] * turn_cosine[k] - before * turn_sine[k];
         }
       }
+    });
+  }
+  /// 10000^(-column / features), with the logarithm in two parts.
+  [[nodiscard]] PERGRAD_HD static double frequency(std::ptrdiff_t column, std::ptrdiff_t features) noexcept {
+    constexpr double log_of_base = 0x1.26bb1bbb55516p+3;
+    constexpr double rest_of_log = -0x1.f48ad494ea3e9p-51;
+    const double share = -static_cast<double>(column) / static_cast<double>(features);
+    const double power = share * log_of_base;
+    const double low = rounded::fma(share, log_of_base, -power) + share * rest_of_log;
+    return math::exp(power) * (1 + low);
+  }
+  /// sin w and cos w for 0 <= w <= 1, by their series.
+  PERGRAD_HD static void turn_by(double w, double& sine, double& cosine) noexcept {
+    const double square = w * w;
+    double of_sine = 1;
+    double of_cosine = 1;
+    for (int n = 10; n > 0; --n) {
+      of_sine = 1 - square / (2 * n * (2 * n + 1)) * of_sine;
+      of_cosine = 1 - square / (2 * n * (2 * n - 1)) * of_cosine;
     }
+    sine = w * of_sine;
+    cosine = of_cosine;
   }
 };
 

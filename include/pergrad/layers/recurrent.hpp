@@ -25,6 +25,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/graph/sequential.hpp>
@@ -32,6 +33,7 @@
 #include <pergrad/layers/mean_over_positions.hpp>
 #include <pergrad/layers/parallel.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/team.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -83,6 +85,24 @@ struct gate_block {
   std::size_t count = 1;
 };
 
+// Constants of a cell, as numbers that device code may read.
+template <class Cell>
+inline constexpr std::size_t gate_block_count = Cell::input_blocks.size();
+template <class Cell, std::size_t Index>
+inline constexpr gate_block gate_block_at = Cell::input_blocks[Index];
+
+/// f(in_area, in_weight, count) for the blocks of a cell's gates that the input meets.
+template <class Cell, class Function>
+PERGRAD_HD void for_each_gate_block(const Function& f) {
+  const auto call = [&]<std::size_t... Index>(std::index_sequence<Index...> /*blocks*/) {
+    (f(static_cast<std::ptrdiff_t>(gate_block_at<Cell, Index>.in_area),
+       static_cast<std::ptrdiff_t>(gate_block_at<Cell, Index>.in_weight),
+       static_cast<std::ptrdiff_t>(gate_block_at<Cell, Index>.count)),
+     ...);
+  };
+  call(std::make_index_sequence<gate_block_count<Cell>>{});
+}
+
 /// What a cell's step sees of one sample at one position. `c`, `tanh_c` of cells with two states only.
 template <class Scalar>
 struct cell_step {
@@ -104,8 +124,9 @@ struct usual_cell {
   static constexpr std::size_t first_recurrent = 0;  ///< of a record's gates, which meets the state
   static constexpr bool may_be_relu = false;
   /// What a record still needs before the state is added to it.
-  template <class Tile, class Scalar>
-  static void prepare(const Tile& /*tile*/, std::size_t /*hidden*/, Scalar* /*first_record*/, const Scalar* /*bias*/) {}
+  template <class Team, class Scalar>
+  PERGRAD_HD static void prepare(const Team& /*team*/, std::ptrdiff_t /*hidden*/, Scalar* /*first_record*/,
+                                 const Scalar* /*bias*/) {}
 };
 
 /// One direction of one layer. `Cell` says what its elements compute; `Last`: only the last state is put out; `Given`:
@@ -116,6 +137,7 @@ struct recurrent_core {
   [[nodiscard]] static constexpr auto settings() noexcept requires requires { Cell::setting; }
   { return std::array{Cell::setting}; }
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr bool knows_lengths = true;
   static constexpr std::size_t samples_together = 8;
 
@@ -145,6 +167,20 @@ struct recurrent_core {
   }
   [[nodiscard]] static constexpr std::array<matrix, 2> matrices(shape in) noexcept {
     return {matrix{0, gates, in.e1}, matrix{gates * in.e1, gates, Hidden}};
+  }
+  /// What meets the input, without its biases.
+  [[nodiscard]] static constexpr auto projections(shape in) noexcept {
+    std::array<position_projection, Cell::input_blocks.size()> list{};
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const gate_block& gate = Cell::input_blocks[i];
+      const operand record{source::saved, gate.in_area * Hidden, area};
+      list[i] = {.positions = in.e0,
+                 .weights = {gate.in_weight * Hidden * in.e1, gate.count * Hidden, in.e1},
+                 .x = {source::activation, 0, in.e1},
+                 .y = record,
+                 .delta = record};
+    }
+    return list;
   }
   /// Records, states before and after every position, and for cells with two states c and tanh c.
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept {
@@ -185,105 +221,126 @@ struct recurrent_core {
     }
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const extents at{tile};
-    scalar* bias = tile.scratch(0);
-    gather_biases(tile.parameters + number(gates) * (at.features + number(Hidden)), bias);
-    for (index b = 0; b < tile.samples; ++b) start(tile, at, b);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const extents at{team};
+    const matrix_view<scalar> input_weights = team.transposed(0, 0, number(gates), at.features);
+    const matrix_view<scalar> recurrent_weights =
+        team.transposed(1, number(gates) * at.features, number(gates), number(Hidden));
+    scalar* bias = team.scratch(0);
+    gather_biases(team, team.parameters + number(gates) * (at.features + number(Hidden)), bias);
+    for (index b = 0; b < team.samples; ++b) start(team, at, b);
     for_each_stretch(at.longest, Reversed, [&](index first, index count) {
-      for (const gate_block& gate : Cell::input_blocks) {
-        const index offset = number(gate.in_area * Hidden);
-        tile.multiply_bias({{{}, {tile.samples, tile.x.step, tile.saved.step}, {count, at.features, number(area)}},
-                            {{}, {}, {at.features, 1, number(gates)}},
-                            number(gate.count * Hidden)},
-                           tile.x(0) + first * at.features, tile.transposed(0) + number(gate.in_weight * Hidden),
-                           tile.saved(0) + first * number(area) + offset, bias + offset);
-      }
+      for_each_gate_block<Cell>([&](index in_area, index in_weight, index gate_count) {
+        const index offset = in_area * number(Hidden);
+        if (team.projected) {
+          auto* record = first_record(team, first) + offset;
+          return team.map(count, gate_count * number(Hidden), [&](index p, const auto& here) {
+            auto* row = record + p * number(area);
+            here.put(row, here(row) + here(bias + offset));
+          });
+        }
+        team.multiply_bias({.outer = {team.samples, team.x.step, team.saved.step},
+                            .rows = {count, at.features, number(area)},
+                            .depth = at.features,
+                            .columns = gate_count * number(Hidden)},
+                           team.x(0) + first * at.features, input_weights.from(0, in_weight * number(Hidden)),
+                           team.saved(0) + first * number(area) + offset, bias + offset);
+      });
       for_each_position(first, count, Reversed, [&](index p) {
-        Cell::prepare(tile, Hidden, first_record(tile, p), bias);
-        tile.multiply_add({{{}, {}, {tile.samples, tile.saved.step, tile.saved.step}},
-                           {{}, {}, {number(Hidden), 1, number(gates)}},
-                           number(gates)},
-                          tile.saved(0) + at.states + before(p) * number(Hidden), tile.transposed(1),
-                          first_record(tile, p) + number(first_recurrent));
-        for (index b = 0; b < tile.samples; ++b) {
-          if (p < tile.length(b)) {
-            Cell::template forward<scalar>(Hidden, step_of(tile, at, b, p));
+        Cell::prepare(team, number(Hidden), first_record(team, p), bias);
+        team.multiply_add({.rows = {team.samples, team.saved.step, team.saved.step},
+                           .depth = number(Hidden),
+                           .columns = number(gates)},
+                          team.saved(0) + at.states + before(p) * number(Hidden), recurrent_weights,
+                          first_record(team, p) + number(first_recurrent));
+        for (index b = 0; b < team.samples; ++b) {
+          if (p < team.length(b)) {
+            const auto step = step_of(team, at, b, p);
+            team.map(number(Hidden), [&](const auto& here) { Cell::forward_at(here, number(Hidden), step); });
           } else {
-            end(tile, at, b, p);
+            end(team, at, b, p);
           }
         }
       });
     });
-    for (index b = 0; Last && b < tile.samples; ++b) {
-      const scalar* last = tile.saved(b) + at.states + (Reversed ? 0 : tile.length(b)) * number(Hidden);
-      std::copy_n(last, Hidden, tile.y(b));
+    for (index b = 0; Last && b < team.samples; ++b) {
+      const scalar* last = team.saved(b) + at.states + (Reversed ? 0 : team.length(b)) * number(Hidden);
+      team.copy(number(Hidden), last, team.y(b));
     }
   }
 
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const extents at{tile};
-    for (index b = 0; b < tile.samples; ++b) {
-      std::fill_n(tile.scratch(b), state, scalar{0});
-      if (Last) std::copy_n(tile.dy(b), Hidden, tile.scratch(b));
-      if (tile.wants_dx) {
-        std::fill(tile.dx(b) + at.longest * at.features, tile.dx(b) + at.positions * at.features, scalar{0});
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const extents at{team};
+    const matrix_view<scalar> input_weights = team.matrix(0, number(gates), at.features);
+    const matrix_view<scalar> recurrent_weights =
+        team.matrix(number(gates) * at.features, number(gates), number(Hidden));
+    for (index b = 0; b < team.samples; ++b) {
+      team.fill(number(state), team.scratch(b), scalar{0});
+      if (Last) team.copy(number(Hidden), team.dy(b), team.scratch(b));
+      if (team.wants_dx) {
+        team.fill((at.positions - at.longest) * at.features, team.dx(b) + at.longest * at.features, scalar{0});
       }
     }
-    const scalar* input_weights = tile.parameters;
-    const scalar* recurrent_weights = tile.parameters + number(gates) * at.features;
     const index first_position = Reversed ? at.longest - 1 : 0;
     for_each_stretch(at.longest, !Reversed, [&](index first, index count) {
       for_each_position(first, count, !Reversed, [&](index p) {
-        for (index b = 0; b < tile.samples; ++b) {
-          if (p < tile.length(b)) Cell::template backward<scalar>(Hidden, step_of(tile, at, b, p));
+        for (index b = 0; b < team.samples; ++b) {
+          if (p >= team.length(b)) continue;
+          const auto step = step_of(team, at, b, p);
+          team.map(number(Hidden), [&](const auto& here) { Cell::backward_at(here, number(Hidden), step); });
         }
-        if (p == first_position && !tile.wants_dx2) return;
-        tile.multiply_add({{{}, {}, {tile.samples, tile.saved.step, tile.scratch.step}},
-                           {{}, {}, {number(gates), 1, number(Hidden)}},
-                           number(Hidden)},
-                          first_record(tile, p) + number(first_recurrent), recurrent_weights, tile.scratch(0));
+        if (p == first_position && !team.wants_dx2) return;
+        team.multiply_add({.rows = {team.samples, team.saved.step, team.scratch.step},
+                           .depth = number(gates),
+                           .columns = number(Hidden)},
+                          first_record(team, p) + number(first_recurrent), recurrent_weights, team.scratch(0));
       });
       bool add = false;
-      for (const gate_block& gate : Cell::input_blocks) {
-        if (!tile.wants_dx) break;
-        const scalar* delta = first_record(tile, first) + number(gate.in_area * Hidden);
-        const scalar* weights = input_weights + number(gate.in_weight * Hidden) * at.features;
-        scalar* dx = tile.dx(0) + first * at.features;
-        const auto multiply = add ? &Tile::multiply_add : &Tile::multiply;
-        multiply({{{}, {tile.samples, tile.saved.step, tile.dx.step}, {count, number(area), at.features}},
-                  {{}, {}, {number(gate.count * Hidden), 1, at.features}},
-                  at.features},
-                 delta, weights, dx);
+      for_each_gate_block<Cell>([&](index in_area, index in_weight, index gate_count) {
+        if (!team.wants_dx || team.projected) return;
+        const product_sizes sizes{.outer = {team.samples, team.saved.step, team.dx.step},
+                                  .rows = {count, number(area), at.features},
+                                  .depth = gate_count * number(Hidden),
+                                  .columns = at.features};
+        const scalar* delta = first_record(team, first) + in_area * number(Hidden);
+        const matrix_view<scalar> weights = input_weights.from(in_weight * number(Hidden), 0);
+        scalar* dx = team.dx(0) + first * at.features;
+        if (add) {
+          team.multiply_add(sizes, delta, weights, dx);
+        } else {
+          team.multiply(sizes, delta, weights, dx);
+        }
         add = true;
-      }
+      });
     });
-    for (index b = 0; tile.wants_dx2 && b < tile.samples; ++b) std::copy_n(tile.scratch(b), state, tile.dx2(b));
+    for (index b = 0; team.wants_dx2 && b < team.samples; ++b) team.copy(number(state), team.scratch(b), team.dx2(b));
   }
 
  private:
   using index = std::ptrdiff_t;
-  [[nodiscard]] static constexpr index number(std::size_t count) noexcept { return static_cast<index>(count); }
+  [[nodiscard]] PERGRAD_HD static constexpr index number(std::size_t count) noexcept {
+    return static_cast<index>(count);
+  }
   [[nodiscard]] static constexpr shape output_of(shape in) noexcept {
     return Last ? shape{Hidden} : shape{in.e0, Hidden};
   }
-  [[nodiscard]] static constexpr index before(index p) noexcept { return Reversed ? p + 1 : p; }
-  [[nodiscard]] static constexpr index after(index p) noexcept { return Reversed ? p : p + 1; }
+  [[nodiscard]] PERGRAD_HD static constexpr index before(index p) noexcept { return Reversed ? p + 1 : p; }
+  [[nodiscard]] PERGRAD_HD static constexpr index after(index p) noexcept { return Reversed ? p : p + 1; }
 
   /// Sizes that the tile's samples share, and where arrays of `saved` begin.
   struct extents {
-    template <class Tile>
-    explicit extents(const Tile& tile)
-        : positions{number(tile.in.e0)},
-          features{number(tile.in.e1)},
+    template <class Team>
+    PERGRAD_HD explicit extents(const Team& team)
+        : positions{number(team.in.e0)},
+          features{number(team.in.e1)},
           states{positions * number(area)},
           cells{states + (positions + 1) * number(Hidden)},
           tanh_cells{cells + (positions + 1) * number(Hidden)} {
-      for (index b = 0; b < tile.samples; ++b) longest = std::max(longest, tile.length(b));
+      for (index b = 0; b < team.samples; ++b) longest = longest < team.length(b) ? team.length(b) : longest;
     }
     index positions;
     index features;
@@ -293,16 +350,16 @@ struct recurrent_core {
     index longest = 0;  ///< positions of the longest sample
   };
 
-  template <class Tile>
-  [[nodiscard]] static auto* first_record(const Tile& tile, index p) {
-    return tile.saved(0) + p * number(area);
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static auto* first_record(const Team& team, index p) {
+    return team.saved(0) + p * number(area);
   }
-  template <class Tile>
-  [[nodiscard]] static auto step_of(const Tile& tile, const extents& at, index b, index p) {
-    using scalar = typename Tile::scalar;
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static auto step_of(const Team& team, const extents& at, index b, index p) {
+    using scalar = typename Team::scalar;
     constexpr index width = number(Hidden);
     constexpr bool two = Cell::states > 1;
-    scalar* saved = tile.saved(b);
+    scalar* saved = team.saved(b);
     scalar* h = saved + at.states;
     scalar* c = two ? saved + at.cells : nullptr;
     return cell_step<scalar>{saved + p * number(area),
@@ -311,66 +368,68 @@ struct recurrent_core {
                              two ? c + before(p) * width : nullptr,
                              two ? c + after(p) * width : nullptr,
                              two ? saved + at.tanh_cells + p * width : nullptr,
-                             Last ? nullptr : tile.y(b) + p * width,
-                             Last || tile.dy.first == nullptr ? nullptr : tile.dy(b) + p * width,
-                             tile.scratch(b),
-                             two ? tile.scratch(b) + width : nullptr};
+                             Last ? nullptr : team.y(b) + p * width,
+                             Last || team.dy.first == nullptr ? nullptr : team.dy(b) + p * width,
+                             team.scratch(b),
+                             two ? team.scratch(b) + width : nullptr};
   }
 
   /// Calls f(first, count) for stretches of positions whose records stay in the cache between two products.
   template <class Function>
-  static void for_each_stretch(index positions, bool descending, Function&& f) {
+  PERGRAD_HD static void for_each_stretch(index positions, bool descending, Function&& f) {
     constexpr index together = 16;
     const index stretches = (positions + together - 1) / together;
     for (index k = 0; k < stretches; ++k) {
       const index first = (descending ? stretches - 1 - k : k) * together;
-      f(first, std::min(together, positions - first));
+      f(first, positions - first < together ? positions - first : together);
     }
   }
   template <class Function>
-  static void for_each_position(index first, index count, bool descending, Function&& f) {
+  PERGRAD_HD static void for_each_position(index first, index count, bool descending, Function&& f) {
     for (index k = 0; k < count; ++k) f(descending ? first + count - 1 - k : first + k);
   }
 
   /// What a record starts from: biases, where the two of PyTorch's meet in one sum added up.
-  template <class Scalar>
-  static void gather_biases(const Scalar* biases, Scalar* bias) {
-    std::fill_n(bias, area, Scalar{0});
-    for (const gate_block& gate : Cell::input_blocks) {
-      if (Biases > 0) {
-        std::copy_n(biases + gate.in_weight * Hidden, gate.count * Hidden, bias + gate.in_area * Hidden);
-      }
-    }
-    for (std::size_t i = 0; Biases > 1 && i < gates; ++i) bias[first_recurrent + i] += biases[gates + i];
+  template <class Team, class Scalar>
+  PERGRAD_HD static void gather_biases(const Team& team, const Scalar* biases, Scalar* bias) {
+    constexpr index hidden = number(Hidden);
+    team.fill(number(area), bias, Scalar{0});
+    for_each_gate_block<Cell>([&](index in_area, index in_weight, index gate_count) {
+      if (Biases > 0) team.copy(gate_count * hidden, biases + in_weight * hidden, bias + in_area * hidden);
+    });
+    if (Biases <= 1) return;
+    Scalar* met = bias + number(first_recurrent);
+    const Scalar* second = biases + number(gates);
+    team.map(number(gates), [&](const auto& at) { at.put(met, at(met) + at(second)); });
   }
 
   /// The initial state, and zeros where no position is: factors read all rows.
-  template <class Tile>
-  static void start(const Tile& tile, const extents& at, index b) {
-    using scalar = typename Tile::scalar;
+  template <class Team>
+  PERGRAD_HD static void start(const Team& team, const extents& at, index b) {
+    using scalar = typename Team::scalar;
     constexpr index width = number(Hidden);
-    scalar* saved = tile.saved(b);
-    std::fill(saved + at.longest * number(area), saved + at.states, scalar{0});
+    scalar* saved = team.saved(b);
+    team.fill((at.positions - at.longest) * number(area), saved + at.longest * number(area), scalar{0});
     scalar* h = saved + at.states;
-    std::fill(h + at.longest * width, h + (at.positions + 1) * width, scalar{0});
-    const index row = Reversed ? tile.length(b) : 0;
-    if (Reversed) std::fill(h + row * width, h + at.longest * width, scalar{0});
-    for (std::size_t part = 0; part < Cell::states; ++part) {
+    team.fill((at.positions + 1 - at.longest) * width, h + at.longest * width, scalar{0});
+    const index row = Reversed ? team.length(b) : 0;
+    if (Reversed) team.fill((at.longest - row) * width, h + row * width, scalar{0});
+    for (index part = 0; part < number(Cell::states); ++part) {
       scalar* to = saved + (part == 0 ? at.states : at.cells) + row * width;
       if constexpr (Given) {
-        std::copy_n(tile.x2(b) + number(part) * width, width, to);
+        team.copy(width, team.x2(b) + part * width, to);
       } else {
-        std::fill_n(to, width, scalar{0});
+        team.fill(width, to, scalar{0});
       }
     }
   }
   /// A position beyond the sample's length.
-  template <class Tile>
-  static void end(const Tile& tile, const extents& at, index b, index p) {
-    using scalar = typename Tile::scalar;
-    scalar* saved = tile.saved(b);
-    std::fill_n(saved + p * number(area), area, scalar{0});
-    if (!Reversed) std::fill_n(saved + at.states + (p + 1) * number(Hidden), Hidden, scalar{0});
+  template <class Team>
+  PERGRAD_HD static void end(const Team& team, const extents& at, index b, index p) {
+    using scalar = typename Team::scalar;
+    scalar* saved = team.saved(b);
+    team.fill(number(area), saved + p * number(area), scalar{0});
+    if (!Reversed) team.fill(number(Hidden), saved + at.states + (p + 1) * number(Hidden), scalar{0});
   }
 };
 

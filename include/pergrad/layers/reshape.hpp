@@ -15,19 +15,27 @@ struct flatten {
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.size()}; }
 };
 
+namespace detail {
+
+/// `Output` names the shape, for messages.
+template <class Output>
+struct reshape_to {
+  static constexpr const char* name = "reshape";
+  static constexpr bool is_reshape = true;
+  [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return Output::value; }
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    // Numbers become no ids, and nobody knows the lengths of what is cut anew.
+    if (Output::value.ids != 0 || Output::value.varying_axis() != 0) return mistake::option_not_offered;
+    return Output::value.size() == in.size() ? mistake::none : mistake::reshape_changes_size;
+  }
+};
+
+}  // namespace detail
+
 /// `reshape<shape{...}>` of as many values as the input has, in PyTorch's order. PyTorch: `nn.Unflatten`,
 /// `x.reshape(...)`. An executor copies only where the next layer needs another order in memory.
 template <shape Output>
-struct reshape {
-  static constexpr const char* name = "reshape";
-  static constexpr bool is_reshape = true;
-  [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return Output; }
-  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    // Numbers become no ids, and nobody knows the lengths of what is cut anew.
-    if (Output.ids != 0 || Output.varying_axis() != 0) return detail::mistake::option_not_offered;
-    return Output.size() == in.size() ? detail::mistake::none : detail::mistake::reshape_changes_size;
-  }
-};
+using reshape = detail::reshape_to<detail::shape_name<Output>>;
 
 /// y[j, i] = x[i, j]. Between layers that take (positions, features) and those that take (channels, positions), such as
 /// `conv1d`. No value moves: both are the same sequence in memory. PyTorch: `x.transpose(1, 2)`.

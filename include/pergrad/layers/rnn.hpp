@@ -8,8 +8,8 @@
 #include <array>
 #include <cstddef>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/layers/recurrent.hpp>
-#include <pergrad/simd/elements.hpp>
 #include <pergrad/simd/math.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -26,28 +26,27 @@ struct rnn_cell : usual_cell {
   static constexpr std::array<gate_block, 1> input_blocks{{{0, 0, 1}}};
   static constexpr bool may_be_relu = true;
 
-  template <class Scalar>
-  static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
-    on_host::for_each_pack<Scalar>(static_cast<std::ptrdiff_t>(hidden), [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      const value sum = lanes.load(at.area + k);
-      const value h = Relu ? math::max(sum, value{}) : math::tanh(sum);
-      lanes.store(at.h + k, h);
-      if (at.y != nullptr) lanes.store(at.y + k, h);
-    });
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value forward(Value sum) noexcept {
+    return Relu ? math::max(sum, Value{}) : math::tanh(sum);
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value backward(Value h, Value dh) noexcept {
+    return dh * (Relu ? math::select(h > Value{}, math::splat<Value>(1), Value{}) : 1 - h * h);
   }
 
-  template <class Scalar>
-  static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
-    on_host::for_each_pack<Scalar>(static_cast<std::ptrdiff_t>(hidden), [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::pack<Scalar>;
-      const value h = lanes.load(at.h + k);
-      value dh = lanes.load(at.dh + k);
-      if (at.dy != nullptr) dh += lanes.load(at.dy + k);
-      const value slope = Relu ? math::select(h > value{}, math::splat<value>(1), value{}) : 1 - h * h;
-      lanes.store(at.area + k, dh * slope);
-      lanes.store(at.dh + k, value{});
-    });
+  template <class At, class Scalar>
+  PERGRAD_HD static void forward_at(const At& at, std::ptrdiff_t /*width*/, const cell_step<Scalar>& of) {
+    const auto h = forward(at(of.area));
+    at.put(of.h, h);
+    if (of.y != nullptr) at.put(of.y, h);
+  }
+  template <class At, class Scalar>
+  PERGRAD_HD static void backward_at(const At& at, std::ptrdiff_t /*width*/, const cell_step<Scalar>& of) {
+    auto dh = at(of.dh);
+    if (of.dy != nullptr) dh = dh + at(of.dy);
+    at.put(of.area, backward(at(of.h), dh));
+    at.put(of.dh, at.zero());
   }
 };
 

@@ -6,9 +6,9 @@
 // multi-head attention, with the same parameters in the same order; between adapters it is attention with adapters.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/layers/shared/attention.hpp>
 #include <pergrad/layers/shared/attention_layout.hpp>
@@ -18,7 +18,7 @@ namespace pergrad::inline v0_1 {
 
 /// `scaled_dot_product_attention<Heads, Options...>` from `{positions, 3 features}`, queries, keys and values side by
 /// side, to `{positions, features}`, of any length each. Three times the heads must divide the width of the input.
-/// Options in any order: `causal`, `attention_dropout<std::ratio<1, 10>>`. No parameters. PyTorch:
+/// Options in any order: `causal`, `attention_dropout<0.1>`. No parameters. PyTorch:
 /// `torch.nn.functional.scaled_dot_product_attention` for every head. Positions beyond a sample's length are not seen
 /// by any other.
 template <std::size_t Heads, class... Options>
@@ -36,30 +36,31 @@ struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...>
     return in.e1 % (3 * Heads) != 0 ? detail::mistake::heads_do_not_divide : detail::mistake::none;
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const detail::attention_layout at = lay_out(tile.in);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      std::copy_n(tile.x(b), tile.in.size(), tile.saved(b) + at.query);
-      detail::attend(tile, at, b, tile.length(b), tile.length(b));
-      std::copy_n(tile.saved(b) + at.context, tile.out.size(), tile.y(b));
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const detail::attention_layout at = lay_out(team.in);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.x(b), team.saved(b) + at.query);
+      detail::attend(team, at, b, team.length(b), team.length(b));
+      team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.saved(b) + at.context, team.y(b));
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    if (!tile.wants_dx) return;
-    const detail::attention_layout at = lay_out(tile.in);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      std::copy_n(tile.dy(b), tile.out.size(), tile.scratch(b));
-      detail::attend_backward(tile, at, b, tile.length(b), tile.length(b));
-      std::copy_n(tile.saved(b) + at.query, tile.in.size(), tile.dx(b));
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    if (!team.wants_dx) return;
+    const detail::attention_layout at = lay_out(team.in);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.dy(b), team.scratch(b));
+      detail::attend_backward(team, at, b, team.length(b), team.length(b));
+      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.saved(b) + at.query, team.dx(b));
     }
   }
 
  private:
-  [[nodiscard]] static constexpr detail::attention_layout lay_out(shape in) noexcept {
+  [[nodiscard]] PERGRAD_HD static constexpr detail::attention_layout lay_out(shape in) noexcept {
+    constexpr detail::attention_options chosen = options;
     const shape of_one{in.e0, in.e1 / 3};
-    return detail::lay_out_attention(of_one, of_one, Heads, true, options);
+    return detail::lay_out_attention(of_one, of_one, Heads, true, chosen);
   }
 };
 

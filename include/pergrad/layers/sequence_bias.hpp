@@ -4,11 +4,11 @@
 // Its per-sample gradient is dy at that position, which lies where the sample ends.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/initialise.hpp>
@@ -21,6 +21,7 @@ namespace pergrad::inline v0_1 {
 struct sequence_bias {
   static constexpr const char* name = "sequence_bias";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0 + 1, in.e1}; }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept {
@@ -41,28 +42,24 @@ struct sequence_bias {
     detail::initialise_rows(initialiser, {features, features}, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t end = tile.length(b) * features;
-      auto* y = tile.y(b);
-      std::copy_n(tile.x(b), end, y);
-      std::copy_n(tile.parameters, features, y + end);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::ptrdiff_t end = team.length(b) * features;
+      team.copy(end, team.x(b), team.y(b));
+      team.copy(features, team.parameters, team.y(b) + end);
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t end = tile.length(b) * features;
-      const auto* dy = tile.dy(b);
-      std::copy_n(dy + end, features, tile.saved(b));
-      if (!tile.wants_dx) continue;
-      auto* dx = tile.dx(b);
-      std::copy_n(dy, end, dx);
-      std::fill(dx + end, dx + static_cast<std::ptrdiff_t>(tile.in.size()), scalar{0});
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::ptrdiff_t end = team.length(b) * features;
+      team.copy(features, team.dy(b) + end, team.saved(b));
+      if (!team.wants_dx) continue;
+      team.copy(end, team.dy(b), team.dx(b));
+      team.fill(static_cast<std::ptrdiff_t>(team.in.size()) - end, team.dx(b) + end, 0);
     }
   }
 };

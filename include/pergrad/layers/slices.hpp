@@ -7,10 +7,10 @@
 //     select_last     y = x_(n-1),  with n the sample's own length
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/shape.hpp>
 
@@ -18,28 +18,30 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-/// Copies the output's size of values from `Layer::begin_of(tile, sample)` on; a negative one stands for zeros.
+/// Copies the output's size of values from `Layer::begin_of(team, sample)` on; a negative one stands for zeros.
 template <class Layer>
 struct part_of_input {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t begin = Layer::begin_of(tile, b);
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const auto count = static_cast<std::ptrdiff_t>(team.out.size());
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::ptrdiff_t begin = Layer::begin_of(team, b);
       if (begin < 0) {
-        std::fill_n(tile.y(b), tile.out.size(), 0);
+        team.fill(count, team.y(b), 0);
       } else {
-        std::copy_n(tile.x(b) + begin, tile.out.size(), tile.y(b));
+        team.copy(count, team.x(b) + begin, team.y(b));
       }
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const std::ptrdiff_t begin = Layer::begin_of(tile, b);
-      std::fill_n(tile.dx(b), tile.in.size(), 0);
-      if (begin >= 0) std::copy_n(tile.dy(b), tile.out.size(), tile.dx(b) + begin);
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      const std::ptrdiff_t begin = Layer::begin_of(team, b);
+      team.fill(static_cast<std::ptrdiff_t>(team.in.size()), team.dx(b), 0);
+      if (begin >= 0) team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.dy(b), team.dx(b) + begin);
     }
   }
 };
@@ -58,7 +60,7 @@ struct slice : detail::part_of_input<slice<First, Count>> {
     if (in.rank() != 1) return detail::mistake::needs_features;
     return First + Count <= in.e0 ? detail::mistake::none : detail::mistake::rejects_input;
   }
-  [[nodiscard]] static std::ptrdiff_t begin_of(const auto& /*tile*/, std::ptrdiff_t /*sample*/) noexcept {
+  [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& /*team*/, std::ptrdiff_t /*sample*/) noexcept {
     return static_cast<std::ptrdiff_t>(First);
   }
 };
@@ -84,8 +86,8 @@ struct take_positions : detail::part_of_input<take_positions<First, Count>> {
     if (in.rank() != 2 || in.varying_axis() == 2) return detail::mistake::needs_a_sequence;
     return First + Count <= in.e0 ? detail::mistake::none : detail::mistake::rejects_input;
   }
-  [[nodiscard]] static std::ptrdiff_t begin_of(const auto& tile, std::ptrdiff_t /*sample*/) noexcept {
-    return static_cast<std::ptrdiff_t>(First * tile.in.e1);
+  [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& team, std::ptrdiff_t /*sample*/) noexcept {
+    return static_cast<std::ptrdiff_t>(First * team.in.e1);
   }
 };
 
@@ -98,8 +100,8 @@ struct select_last : detail::part_of_input<select_last> {
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     return in.rank() == 2 && in.varying_axis() != 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
   }
-  [[nodiscard]] static std::ptrdiff_t begin_of(const auto& tile, std::ptrdiff_t sample) noexcept {
-    return (tile.length(sample) - 1) * static_cast<std::ptrdiff_t>(tile.in.e1);
+  [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& team, std::ptrdiff_t sample) noexcept {
+    return (team.length(sample) - 1) * static_cast<std::ptrdiff_t>(team.in.e1);
   }
 };
 

@@ -8,14 +8,13 @@
 // both with dropout on the attention's probabilities, on its output, behind f and on what W2 gives.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <ratio>
 #include <span>
 #include <type_traits>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/graph/graph.hpp>
 #include <pergrad/graph/mistakes.hpp>
@@ -27,8 +26,8 @@
 #include <pergrad/layers/linear.hpp>
 #include <pergrad/layers/multihead_attention.hpp>
 #include <pergrad/layers/shared/attention.hpp>
+#include <pergrad/layers/shared/probability.hpp>
 #include <pergrad/shape.hpp>
-#include <pergrad/simd/elements.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -37,20 +36,21 @@ namespace pergrad::inline v0_1 {
 struct pre_norm {};
 /// Option of `transformer_encoder_layer`: GELU instead of ReLU. PyTorch: `activation="gelu"`.
 struct gelu_activation {};
-/// Option of `transformer_encoder_layer`: `dropout_rate<std::ratio<1, 10>>`. Without it nothing is dropped. PyTorch:
+/// Option of `transformer_encoder_layer`: `dropout_rate<0.1>`. Without it nothing is dropped. PyTorch:
 /// `dropout=0.1`, which is PyTorch's default.
-template <class Probability>
+template <probability Probability>
 struct dropout_rate {};
 
 namespace detail {
 
 /// The end of a block's feed-forward part: y = x2 + dropout(W x + b), back to as many features as the block has, which
 /// only its second input knows. Parameters: weight `[features, hidden]`, bias.
-template <class Probability>
+template <probability Probability>
 struct feed_forward_end {
   static constexpr const char* name = "residual_linear";
   static constexpr bool on_tiles = true;
-  static constexpr bool drops = Probability::num != 0;
+  static constexpr bool on_device = true;
+  static constexpr bool drops = Probability.numerator != 0;
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/, shape second) noexcept {
     return {second.e0, second.e1};
@@ -62,7 +62,9 @@ struct feed_forward_end {
   [[nodiscard]] static constexpr block_list<2> blocks(shape in, shape second) noexcept {
     return {{{"weight", {second.e1, in.e1}}, {"bias", {second.e1}}}};
   }
-  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Probability::num, Probability::den}; }
+  [[nodiscard]] static constexpr auto settings() noexcept {
+    return std::array{Probability.numerator, Probability.denominator};
+  }
   [[nodiscard]] static constexpr std::size_t saved_count(shape /*in*/, shape second) noexcept {
     return drops ? second.size() : 0;
   }
@@ -77,6 +79,14 @@ struct feed_forward_end {
     return list_factors(outer_sum(in.e0, second.e1, delta, in.e1, {source::activation, 0, in.e1}),
                         elementwise_sum(in.e0, second.e1, delta));
   }
+  [[nodiscard]] static constexpr std::array<position_projection, 1> projections(shape in, shape second) noexcept {
+    return {position_projection{.positions = in.e0,
+                                .weights = {0, second.e1, in.e1},
+                                .x = {source::activation, 0, in.e1},
+                                .y = {source::output, 0, second.e1},
+                                .delta = {drops ? source::saved : source::backprop, 0, second.e1},
+                                .bias = second.e1 * in.e1}};
+  }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, shape second, const Initialiser& initialiser, std::uint64_t first,
                          std::span<Scalar> parameters) {
@@ -84,56 +94,56 @@ struct feed_forward_end {
     initialise_block(initialiser, fan, in.e1 * second.e1, first, parameters);
   }
 
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    const auto hidden = static_cast<std::ptrdiff_t>(tile.in.e1);
-    const auto features = static_cast<std::ptrdiff_t>(tile.in2.e1);
-    multiply_positions(tile, tile.lengths, static_cast<std::ptrdiff_t>(tile.in.e0), {tile.x.first, tile.x.step, hidden},
-                       tile.transposed(0), tile.parameters + features * hidden, {tile.y.first, tile.y.step, features});
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const std::ptrdiff_t count = tile.length(b) * features;
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const auto hidden = static_cast<std::ptrdiff_t>(team.in.e1);
+    const auto features = static_cast<std::ptrdiff_t>(team.in2.e1);
+    if (!team.projected)
+      multiply_positions(team, lengths_of{team}, static_cast<std::ptrdiff_t>(team.in.e0),
+                         {team.x.first, team.x.step, hidden}, team.transposed(0, 0, features, hidden),
+                         team.parameters + features * hidden, {team.y.first, team.y.step, features});
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const std::ptrdiff_t count = team.length(b) * features;
+      auto* y = team.y(b);
+      const auto* x2 = team.x2(b);
       if constexpr (drops) {
-        dropout<Probability>::draw_mask(tile, b, static_cast<std::size_t>(count), tile.saved(b));
-        scale_by(tile.y(b), tile.saved(b), count);
-      }
-      on_host::add_to(tile.y(b), tile.x2(b), count);
-    }
-  }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const auto positions = static_cast<std::ptrdiff_t>(tile.in.e0);
-    const auto hidden = static_cast<std::ptrdiff_t>(tile.in.e1);
-    const auto features = static_cast<std::ptrdiff_t>(tile.in2.e1);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      if (tile.wants_dx2) std::copy_n(tile.dy(b), positions * features, tile.dx2(b));
-      if constexpr (drops) {
-        const std::ptrdiff_t count = tile.length(b) * features;
-        scale_by(tile.saved(b), tile.dy(b), count);
-        std::fill(tile.saved(b) + count, tile.saved(b) + positions * features, scalar{0});
+        auto* mask = team.saved(b);
+        dropout<Probability>::draw_mask(team, b, count, mask);
+        team.map(count, [&](const auto& at) { at.put(y, at(y) * at(mask) + at(x2)); });
+      } else {
+        team.map(count, [&](const auto& at) { at.put(y, at(y) + at(x2)); });
       }
     }
-    if (!tile.wants_dx) return;
-    const position_rows<const scalar> delta{drops ? tile.saved.first : tile.dy.first,
-                                            drops ? tile.saved.step : tile.dy.step, features};
-    multiply_positions(tile, tile.lengths, positions, delta, tile.parameters, nullptr,
-                       {tile.dx.first, tile.dx.step, hidden});
-    clear_beyond(tile.dx, tile.samples, tile.lengths, positions, hidden);
   }
-
- private:
-  template <class Scalar>
-  static void scale_by(Scalar* values, const Scalar* factors, std::ptrdiff_t count) {
-    on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t i, const auto& lanes) {
-      lanes.store(values + i, lanes.load(values + i) * lanes.load(factors + i));
-    });
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    using scalar = typename Team::scalar;
+    const auto positions = static_cast<std::ptrdiff_t>(team.in.e0);
+    const auto hidden = static_cast<std::ptrdiff_t>(team.in.e1);
+    const auto features = static_cast<std::ptrdiff_t>(team.in2.e1);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const auto* dy = team.dy(b);
+      if (team.wants_dx2) team.copy(positions * features, dy, team.dx2(b));
+      if constexpr (drops) {
+        const std::ptrdiff_t count = team.length(b) * features;
+        auto* delta = team.saved(b);
+        team.map(count, [&](const auto& at) { at.put(delta, at(delta) * at(dy)); });
+        team.fill(positions * features - count, delta + count, scalar{0});
+      }
+    }
+    if (!team.wants_dx || team.projected) return;
+    const position_rows<const scalar> delta{drops ? team.saved.first : team.dy.first,
+                                            drops ? team.saved.step : team.dy.step, features};
+    multiply_positions(team, lengths_of{team}, positions, delta, team.matrix(0, features, hidden), nullptr,
+                       {team.dx.first, team.dx.step, hidden});
+    clear_beyond(team, team.dx, lengths_of{team}, positions, hidden);
   }
 };
 
 /// What the options of a `transformer_encoder_layer` say, in any order.
 template <class... Options>
 struct transformer_options {
-  using rate = std::ratio<0>;
+  static constexpr probability rate = 0;
   static constexpr bool norm_first = false;
   static constexpr bool with_gelu = false;
 };
@@ -145,9 +155,9 @@ template <class... Rest>
 struct transformer_options<gelu_activation, Rest...> : transformer_options<Rest...> {
   static constexpr bool with_gelu = true;
 };
-template <std::intmax_t Numerator, std::intmax_t Denominator, class... Rest>
-struct transformer_options<dropout_rate<std::ratio<Numerator, Denominator>>, Rest...> : transformer_options<Rest...> {
-  using rate = typename std::ratio<Numerator, Denominator>::type;
+template <probability Probability, class... Rest>
+struct transformer_options<dropout_rate<Probability>, Rest...> : transformer_options<Rest...> {
+  static constexpr probability rate = Probability;
 };
 template <class Unknown, class... Rest>
 struct transformer_options<Unknown, Rest...> : transformer_options<Rest...> {
@@ -156,8 +166,8 @@ struct transformer_options<Unknown, Rest...> : transformer_options<Rest...> {
 
 template <std::size_t Heads, std::size_t FeedForward, class Options>
 struct transformer_block {
-  using rate = typename Options::rate;
-  static constexpr bool drops = rate::num != 0;
+  static constexpr probability rate = Options::rate;
+  static constexpr bool drops = rate.numerator != 0;
   using drop = std::conditional_t<drops, sequential<dropout<rate>>, sequential<>>;
   using attention =
       std::conditional_t<drops, multihead_attention<Heads, attention_dropout<rate>>, multihead_attention<Heads>>;
@@ -191,7 +201,7 @@ struct transformer_block<Heads, FeedForward, Options> {
 
 /// `transformer_encoder_layer<Heads, FeedForward, Options...>` on `{positions, features}`, of any length each; keeps
 /// the shape. Heads must divide the features; `FeedForward` is the width between the two linear layers. Options in any
-/// order: `pre_norm`, `gelu_activation`, `dropout_rate<std::ratio<1, 10>>`. PyTorch: `nn.TransformerEncoderLayer(
+/// order: `pre_norm`, `gelu_activation`, `dropout_rate<0.1>`. PyTorch: `nn.TransformerEncoderLayer(
 /// features, Heads, FeedForward, dropout, batch_first=True)`; parameters in its order: those of the attention, linear1,
 /// linear2, norm1, norm2.
 template <std::size_t Heads, std::size_t FeedForward, class... Options>

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/graph/graph.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/layers/mean_over_positions.hpp>
@@ -47,29 +48,32 @@ template <std::size_t Hidden, std::size_t Kinds, std::size_t Index, std::size_t 
 struct state_part {
   static constexpr const char* name = "state";
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Index}; }
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Kinds * Hidden}; }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
     return in == shape{Total * Kinds * Hidden} ? mistake::none : mistake::rejects_input;
   }
-  template <class Tile>
-  static void forward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      for (std::size_t i = 0; i < Kinds * Hidden; ++i) tile.y(b)[i] = tile.x(b)[place_of(i)];
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      team.each(count, [&](std::ptrdiff_t i) { team.y(b)[i] = team.x(b)[place_of(i)]; });
     }
   }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      for (std::size_t i = 0; i < tile.in.size(); ++i) tile.dx(b)[i] = 0;
-      for (std::size_t i = 0; i < Kinds * Hidden; ++i) tile.dx(b)[place_of(i)] = tile.dy(b)[i];
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      team.fill(static_cast<std::ptrdiff_t>(team.in.size()), team.dx(b), 0);
+      team.each(count, [&](std::ptrdiff_t i) { team.dx(b)[place_of(i)] = team.dy(b)[i]; });
     }
   }
 
  private:
-  [[nodiscard]] static constexpr std::size_t place_of(std::size_t i) noexcept {
-    return (i / Hidden * Total + Index) * Hidden + i % Hidden;
+  static constexpr auto count = static_cast<std::ptrdiff_t>(Kinds * Hidden);
+  [[nodiscard]] PERGRAD_HD static constexpr std::ptrdiff_t place_of(std::ptrdiff_t i) noexcept {
+    constexpr auto hidden = static_cast<std::ptrdiff_t>(Hidden);
+    return (i / hidden * static_cast<std::ptrdiff_t>(Total) + static_cast<std::ptrdiff_t>(Index)) * hidden + i % hidden;
   }
 };
 

@@ -3,6 +3,7 @@
 // dL/dy_i = (sigmoid(y_i) - t_i) / n
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <span>
@@ -30,6 +31,8 @@ struct binary_cross_entropy_with_logits {
     }
     return true;
   }
+  /// The least and the largest target, for messages.
+  [[nodiscard]] static constexpr std::array<int, 2> target_limits(shape /*output*/) noexcept { return {0, 1}; }
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
                                        std::span<Scalar> dy) noexcept {

@@ -6,6 +6,7 @@
 // classes: L_e = L - (e / K) sum_j (y_j - y_t);  dL_e/dy = dL/dy + e onehot(t) - e / K.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +34,10 @@ struct cross_entropy {
       if (target < 0 || static_cast<std::size_t>(target) >= output.size()) return false;
     }
     return true;
+  }
+  /// The least and the largest target, for messages.
+  [[nodiscard]] static constexpr std::array<std::int32_t, 2> target_limits(shape output) noexcept {
+    return {0, static_cast<std::int32_t>(output.size()) - 1};
   }
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,

@@ -55,6 +55,9 @@ template <class Rule, class Scalar, class... State>
 
 /// The library's own way to an optimizer's formula.
 struct optimizer_access {
+  /// What an optimizer remembers: arrays of values, and a count of steps or null.
+  [[nodiscard]] static auto state(auto& optimizer) noexcept { return optimizer.state(); }
+  [[nodiscard]] static std::uint64_t* count(auto& optimizer) noexcept { return optimizer.count(); }
   /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
   /// any thread: f(first parameter, values, how many). The rows of padding ids stay what they are.
   template <class Optimizer, class Network>
@@ -165,6 +168,21 @@ class optimizer_steps {
             Number /*divisor*/) {
     static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
   }
+  template <executor Executor, class... Rest>
+  void step(const Executor& /*executor*/, const Network& /*network*/, const Rest&... /*rest*/) {
+    static_cast<void>(error::network_is_const<Network>{});
+  }
+  template <class First, class... Rest>
+  requires(!executor<First>) void step(const First& /*first*/, const Rest&... /*rest*/) {
+    if constexpr (!detail::any_explained<First, Rest...>) {
+      static_cast<void>(error::needs_an_executor<error::function::step, First>{});
+    }
+  }
+  template <class Nothing = void>
+  void step() {
+    static_cast<void>(error::needs_an_executor<error::function::step, Nothing>{});
+  }
+  void zero_grad() = delete;  // nothing is left over from a step: leave it out
 
  protected:
   optimizer_steps() = default;

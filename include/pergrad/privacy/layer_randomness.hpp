@@ -40,6 +40,7 @@ struct layer_randomness {
   }
 
  private:
+  friend struct on_device::stream_upload;
   detail::secret_stream<detail::randomness::layers> stream_;
 };
 

@@ -8,6 +8,7 @@
 #include <concepts>
 #include <cstdio>
 #include <limits>
+#include <type_traits>
 
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/errors.hpp>
@@ -24,7 +25,9 @@ namespace detail {
 
 inline constexpr double largest_double = std::numeric_limits<double>::max();
 
-/// Base of the strong types: `Derived` says its name, what it needs and which values it holds.
+/// Base of the strong types: `Derived` says its name, what it needs and which values it holds. It deletes the
+/// conversion from a plain number in a line that compilers show; inherited, g++ 12 would take the explicit one in its
+/// place.
 template <class Derived>
 class checked_number {
  public:
@@ -48,6 +51,8 @@ class checked_number {
 /// Bound C on the L2 norm of one sample's gradient: finite, at least 1e-30.
 struct l2_clip_norm : detail::checked_number<l2_clip_norm> {
   using detail::checked_number<l2_clip_norm>::checked_number;
+  template <std::same_as<double> Plain>
+  l2_clip_norm(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::l2_clip_norm{1.0}
   static constexpr const char* name = "l2_clip_norm";
   static constexpr const char* need = "finite and at least 1e-30";
   [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 1e-30 && x <= detail::largest_double; }
@@ -56,6 +61,9 @@ struct l2_clip_norm : detail::checked_number<l2_clip_norm> {
 /// Standard deviation of the noise divided by the L2 sensitivity of the sum: finite, not negative.
 struct noise_multiplier : detail::checked_number<noise_multiplier> {
   using detail::checked_number<noise_multiplier>::checked_number;
+  template <std::same_as<double> Plain>
+  noise_multiplier(Plain) =
+      delete;  // a plain number does not say what it stands for: write pergrad::noise_multiplier{1.1}
   static constexpr const char* name = "noise_multiplier";
   static constexpr const char* need = "finite and not negative";
   [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0 && x <= detail::largest_double; }
@@ -64,6 +72,9 @@ struct noise_multiplier : detail::checked_number<noise_multiplier> {
 /// Probability with which each record enters a step's batch, independently of all others: in [0, 1].
 struct sampling_probability : detail::checked_number<sampling_probability> {
   using detail::checked_number<sampling_probability>::checked_number;
+  template <std::same_as<double> Plain>
+  sampling_probability(Plain) =
+      delete;  // a plain number does not say what it stands for: write pergrad::sampling_probability{0.01}
   static constexpr const char* name = "sampling_probability";
   static constexpr const char* need = "in [0, 1]";
   [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0 && x <= 1; }
@@ -72,6 +83,9 @@ struct sampling_probability : detail::checked_number<sampling_probability> {
 /// Public constant that divides a noisy sum; never the size of a drawn batch. Finite and positive.
 struct expected_batch_size : detail::checked_number<expected_batch_size> {
   using detail::checked_number<expected_batch_size>::checked_number;
+  template <std::same_as<double> Plain>
+  expected_batch_size(Plain) =
+      delete;  // a plain number does not say what it stands for: write pergrad::expected_batch_size{256}
   static constexpr const char* name = "expected_batch_size";
   static constexpr const char* need = "finite and positive";
   [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
@@ -85,6 +99,8 @@ struct expected_batch_size : detail::checked_number<expected_batch_size> {
 /// Privacy loss bound of (epsilon, delta)-differential privacy: not negative; infinity means no guarantee.
 struct epsilon : detail::checked_number<epsilon> {
   using detail::checked_number<epsilon>::checked_number;
+  template <std::same_as<double> Plain>
+  epsilon(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::epsilon{3.0}
   static constexpr const char* name = "epsilon";
   static constexpr const char* need = "not negative";
   [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0; }
@@ -93,6 +109,8 @@ struct epsilon : detail::checked_number<epsilon> {
 /// Probability with which the bound epsilon may fail: strictly between 0 and 1.
 struct delta : detail::checked_number<delta> {
   using detail::checked_number<delta>::checked_number;
+  template <std::same_as<double> Plain>
+  delta(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::delta{1e-5}
   static constexpr const char* name = "delta";
   static constexpr const char* need = "strictly between 0 and 1";
   [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x < 1; }
@@ -101,6 +119,8 @@ struct delta : detail::checked_number<delta> {
 /// Step size of an optimizer: finite and positive.
 struct learning_rate : detail::checked_number<learning_rate> {
   using detail::checked_number<learning_rate>::checked_number;
+  template <std::same_as<double> Plain>
+  learning_rate(Plain) = delete;  // a plain number does not say what it stands for: write pergrad::learning_rate{0.1}
   static constexpr const char* name = "learning_rate";
   static constexpr const char* need = "finite and positive";
   [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
@@ -111,6 +131,12 @@ enum class neighbouring { add_or_remove_one, replace_one };
 
 /// What a training run may spend in total.
 struct privacy_budget {
+  constexpr privacy_budget(pergrad::epsilon most, pergrad::delta at) noexcept : max_epsilon{most}, delta{at} {}
+  // clang-format off
+  template <class First, class Second> requires(std::is_arithmetic_v<First> || std::is_arithmetic_v<Second>)
+  privacy_budget(First, Second) = delete;  // write pergrad::privacy_budget{pergrad::epsilon{3.0}, pergrad::delta{1e-5}}
+  // clang-format on
+
   pergrad::epsilon max_epsilon;
   pergrad::delta delta;
 };

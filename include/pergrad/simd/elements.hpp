@@ -14,6 +14,7 @@
 #include <pergrad/detail/index.hpp>
 #include <pergrad/detail/limits.hpp>
 #include <pergrad/simd/vector.hpp>
+#include <pergrad/team.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -23,35 +24,60 @@ namespace pergrad::inline v0_1::on_host {
 template <class Scalar>
 using pack = vector<Scalar>;
 
+/// Vectors of the channels of a pixel, and of the doubles that their sums are taken in.
+template <class Scalar>
+using narrow_pack = narrow<Scalar>;
+using wide_pack = vector<double>;
+inline constexpr auto wide_pack_lanes = static_cast<index>(vector_lanes<double>);
+template <class Pack>
+[[nodiscard]] inline auto lane_of(const Pack& values, index lane) noexcept {
+  return values[lane];
+}
+
 /// for_each_vector for `pack`s.
 template <class Scalar, class Function>
 inline void for_each_pack(index count, Function&& f) {
   for_each_vector<Scalar>(count, f);
 }
-/// f(x) where f calls such functions.
-template <class Scalar, class Function>
-[[nodiscard]] inline vector<Scalar> in_packs(std::type_identity_t<vector<Scalar>> x, Function&& f) noexcept {
-  return f(x);
-}
 #else
 template <class Scalar>
 using pack = Scalar;
+template <class Scalar>
+using narrow_pack = Scalar;
+using wide_pack = double;
+inline constexpr index wide_pack_lanes = 1;
+template <class Value>
+[[nodiscard]] PERGRAD_HD inline Value lane_of(Value value, index /*lane*/) noexcept {
+  return value;
+}
 
 template <class Scalar>
 struct one_element {
-  [[nodiscard]] Scalar load(const Scalar* from) const noexcept { return *from; }
-  void store(Scalar* to, Scalar value) const noexcept { *to = value; }
+  [[nodiscard]] PERGRAD_HD Scalar load(const Scalar* from) const noexcept { return *from; }
+  PERGRAD_HD void store(Scalar* to, Scalar value) const noexcept { *to = value; }
 };
 template <class Scalar, class Function>
-inline void for_each_pack(index count, Function&& f) {
+PERGRAD_HD inline void for_each_pack(index count, Function&& f) {
   for (index i = 0; i < count; ++i) f(i, one_element<Scalar>{});
 }
-template <class Scalar, class Function>
-[[nodiscard]] inline vector<Scalar> in_packs(std::type_identity_t<vector<Scalar>> x, Function&& f) noexcept {
-  for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) x[lane] = f(Scalar{x[lane]});
-  return x;
-}
 #endif
+
+/// The elements of a pack, as functions of layers see them: `at(p)` reads them from an array, `at.put(q, v)` writes
+/// them.
+template <class Scalar, class Lanes>
+struct elements_at {
+  index first;
+  Lanes lanes;
+  [[nodiscard]] PERGRAD_HD pack<Scalar> operator()(const Scalar* from) const noexcept {
+    return lanes.load(from + first);
+  }
+  PERGRAD_HD void put(Scalar* to, pack<Scalar> value) const noexcept { lanes.store(to + first, value); }
+  [[nodiscard]] PERGRAD_HD static pack<Scalar> zero() noexcept { return pack<Scalar>{}; }
+};
+template <class Scalar, class Lanes>
+[[nodiscard]] PERGRAD_HD inline elements_at<Scalar, Lanes> elements_from(index first, const Lanes& lanes) noexcept {
+  return {first, lanes};
+}
 
 /// f(f(a, b), ...) of a vector's lanes, halves with halves.
 template <class Scalar, std::size_t Distance = vector_lanes<Scalar> / 2, class Function>
@@ -79,6 +105,110 @@ template <class Scalar>
 [[nodiscard]] inline Scalar largest_of(vector<Scalar> values) noexcept {
   return across_lanes<Scalar>(values, [](vector<Scalar> a, vector<Scalar> b) { return vector<Scalar>{a < b ? b : a}; });
 }
+
+#if PERGRAD_VECTORS_ON_DEVICE
+/// The sum of f(at) over `count` elements, and their largest.
+template <class Scalar, class Function>
+[[nodiscard]] inline Scalar sum_of_packs(index count, const Function& f) {
+  vector<Scalar> sums{};
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    const vector<Scalar> terms = f(elements_from<Scalar>(i, lanes));
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(lanes)>, all_lanes<Scalar>>) {
+      sums += terms;
+    } else {
+      alignas(vector_bytes) Scalar there[vector_lanes<Scalar>] = {};
+      lanes.store(there, terms);
+      sums += load(there);
+    }
+  });
+  return sum_of<Scalar>(sums);
+}
+template <class Scalar>
+[[nodiscard]] inline Scalar largest_of(const Scalar* from, index count) noexcept {
+  vector<Scalar> most = splat(from[0]);
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    alignas(vector_bytes) Scalar there[vector_lanes<Scalar>];
+    vector<Scalar> here = lanes.load(from + i);
+    if constexpr (!std::is_same_v<std::remove_cvref_t<decltype(lanes)>, all_lanes<Scalar>>) {
+      store(there, splat(from[0]));
+      lanes.store(there, here);
+      here = load(there);
+    }
+    most = most < here ? here : most;
+  });
+  return largest_of<Scalar>(most);
+}
+
+/// Elements that are summed up in double: all lanes of a vector of doubles, or the first `count`; the others are 0.
+template <bool All>
+struct wide_elements {
+  index first;
+  index count = 0;
+  template <class Scalar>
+  [[nodiscard]] vector<double> operator()(const Scalar* from) const noexcept {
+    if constexpr (All) {
+      return widen(load_narrow(from + first));
+    } else {
+      Scalar lanes[vector_lanes<double>]{};
+      for (index i = 0; i < count; ++i) lanes[i] = from[first + i];
+      return widen(load_narrow(lanes));
+    }
+  }
+};
+/// Sums over i < count, in double and in an order that depends on `count` only. `f(at)` gives the summands of some
+/// elements, as `values`.
+template <int Sums, class Scalar, class Function>
+[[nodiscard]] inline values_of<double, Sums> reduce_in_double(index count, const Function& f) {
+  constexpr auto width = static_cast<index>(vector_lanes<double>);
+  vector<double> sums[2][Sums]{};
+  index i = 0;
+  for (; i + 2 * width <= count; i += 2 * width) {
+    for (index half = 0; half < 2; ++half) {
+      const values_of<vector<double>, Sums> here = f(wide_elements<true>{i + half * width});
+      for (int s = 0; s < Sums; ++s) sums[half][s] += here[s];
+    }
+  }
+  values_of<double, Sums> totals{};
+  for (int s = 0; s < Sums; ++s) totals[s] = sum_of<double>(sums[0][s] + sums[1][s]);
+  for (; i < count; i += width) {
+    const index rest = count - i < width ? count - i : width;
+    const values_of<vector<double>, Sums> here = f(wide_elements<false>{i, rest});
+    for (int s = 0; s < Sums; ++s) {
+      for (index lane = 0; lane < rest; ++lane) totals[s] += here[s][lane];
+    }
+  }
+  return totals;
+}
+#else
+template <class Scalar, class Function>
+[[nodiscard]] PERGRAD_HD inline Scalar sum_of_packs(index count, const Function& f) {
+  Scalar sum = 0;
+  for (index i = 0; i < count; ++i) sum += f(elements_from<Scalar>(i, one_element<Scalar>{}));
+  return sum;
+}
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline Scalar largest_of(const Scalar* from, index count) noexcept {
+  Scalar most = from[0];
+  for (index i = 1; i < count; ++i) most = most < from[i] ? from[i] : most;
+  return most;
+}
+struct wide_element {
+  index first;
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD double operator()(const Scalar* from) const noexcept {
+    return static_cast<double>(from[first]);
+  }
+};
+template <int Sums, class Scalar, class Function>
+[[nodiscard]] PERGRAD_HD inline values_of<double, Sums> reduce_in_double(index count, const Function& f) {
+  values_of<double, Sums> sums{};
+  for (index i = 0; i < count; ++i) {
+    const values_of<double, Sums> here = f(wide_element{i});
+    for (int s = 0; s < Sums; ++s) sums[s] += here[s];
+  }
+  return sums;
+}
+#endif
 
 template <class Scalar>
 [[gnu::noinline]] void add_to(Scalar* to, const Scalar* from, index count) {

@@ -51,17 +51,17 @@ namespace testing_detail {
 /// The same layers on `Positions` positions, all of them there; void where they, or their parameters, do not fit.
 template <class Network, std::size_t Positions>
 struct shortened;
-template <class Scalar, shape Input, class... Layers, std::size_t Positions>
+template <class Scalar, class Input, class... Layers, std::size_t Positions>
 struct shortened<static_network<Scalar, Input, Layers...>, Positions> {
   using longer = static_network<Scalar, Input, Layers...>;
   static constexpr shape input = [] {
-    shape result = Input;
+    shape result = Input::value;
     result.e0 = Positions;
     result.set_varying_axis(0);
     return result;
   }();
   [[nodiscard]] static constexpr bool fits() {
-    using structure = pergrad::detail::structure<input, Layers...>;
+    using structure = pergrad::detail::structure<pergrad::detail::shape_name<input>, Layers...>;
     if constexpr (structure::found.what != pergrad::detail::mistake::none) {
       return false;
     } else {
@@ -70,7 +70,7 @@ struct shortened<static_network<Scalar, Input, Layers...>, Positions> {
              structure::found.frozen == longer::frozen_parameter_count;
     }
   }
-  using type = std::conditional_t<fits(), static_network<Scalar, input, Layers...>, void>;
+  using type = std::conditional_t<fits(), static_network<Scalar, pergrad::detail::shape_name<input>, Layers...>, void>;
 };
 
 template <class Network, class Loss, std::size_t Shorter>

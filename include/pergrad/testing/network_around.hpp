@@ -34,7 +34,7 @@ struct as_shape {
 template <class Scalar, class Layer, shape Input>
 [[nodiscard]] constexpr auto surround() {
   if constexpr (Input.ids != 0) {
-    using alone = pergrad::detail::structure<Input, Layer>;
+    using alone = pergrad::detail::structure<pergrad::detail::shape_name<Input>, Layer>;
     constexpr bool keeps_length = alone::shapes[alone::size].varying_axis() != 0;
     using behind = std::conditional_t<keeps_length, mean_over_positions, flatten>;
     return std::type_identity<basic_network<Scalar, Input, Layer, behind, linear<3>>>{};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include <pergrad/batch.hpp>
@@ -68,6 +69,20 @@ template <executor Executor, class Network, class Records>
 [[nodiscard]] classifier_result evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
                                                     const Records& /*records*/) {
   if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
+  return {};
+}
+/// Of other targets than classes, and without an executor.
+template <executor Executor, class Network, class Value, class Target>
+requires(!detail::is_explained<Network> && !std::is_same_v<Target, std::int32_t>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
+                        const public_records<dataset<Value, Target>>& /*records*/) {
+  static_cast<void>(error::records_of_another_type<dataset<Value, std::int32_t>, dataset<Value, Target>>{});
+  return {};
+}
+template <class First, class... Rest>
+requires(!executor<First>) [[nodiscard]] classifier_result
+    evaluate_classifier(const First& /*first*/, const Rest&... /*rest*/) {
+  static_cast<void>(error::needs_an_executor<error::function::evaluate_classifier, First>{});
   return {};
 }
 

@@ -76,6 +76,16 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
     this->notes_.end();
     this->release_statistic(generator_);
   }
+  /// Records of other types, and whatever else is no data set: one error that says so.
+  template <class Value, class Target>
+  void step(const dataset<Value, Target>& /*records*/) {
+    static_cast<void>(error::records_of_another_type<dataset<input_value, target>, dataset<Value, Target>>{});
+  }
+  template <class... Given>
+  void step(const Given&... /*given*/) {
+    static_cast<void>(error::step_draws_from_all_records<Given...>{});
+  }
+
   /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
   /// failed halfway; a span of it that was kept never shows anything else than released values and zeros.
   [[nodiscard]] const released_gradient<Network, is_private>& last_update() const {
@@ -102,8 +112,8 @@ class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typena
 
  public:
   static constexpr bool is_private = Generator::is_private;
-  template <class Any, class... OfGenerator>
-  dp_sgd(const Executor&, Any&&, Loss, const dp_sgd_options&, const OfGenerator&...) noexcept {}
+  template <class... Any>
+  explicit dp_sgd(const Any&...) noexcept {}
   [[nodiscard]] const step_metrics& noted() const noexcept { return nothing_noted; }
 
  private:
@@ -120,6 +130,29 @@ template <executor Executor, class Network, class Loss>
 dp_sgd(const Executor&, const Network&&, Loss, const dp_sgd_options&)
     -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss,
               os_keyed_generator, Executor>;
+namespace detail {
+/// What takes the place of a network that is const; of one that is wrong already, itself.
+template <class Network>
+using not_const = std::conditional_t<is_explained<Network>, Network,
+                                     error::wrong_network<error::network_is_const<Network>, typename Network::scalar>>;
+}  // namespace detail
+
+/// It changes the network, names its executor first, and is made of nothing else: one error that says so.
+template <executor Executor, class Network, class Loss>
+dp_sgd(const Executor&, const Network&, Loss, const dp_sgd_options&)
+    -> dp_sgd<detail::not_const<Network>, Loss, os_keyed_generator, Executor>;
+template <executor Executor, class Network, class Loss, random_generator Generator>
+dp_sgd(const Executor&, const Network&, Loss, const dp_sgd_options&, Generator)
+    -> dp_sgd<detail::not_const<Network>, Loss, Generator, Executor>;
+template <class First, class... Rest>
+requires(!executor<First>) dp_sgd(const First&, const Rest&...)
+->dp_sgd<error::wrong_network<error::needs_an_executor<error::function::dp_sgd, First>, float>, void>;
+template <executor Executor, class... Rest>
+requires(sizeof...(Rest) < 3) dp_sgd(const Executor&, const Rest&...)
+->dp_sgd<error::wrong_network<error::not_made_of_this<error::function::dp_sgd, Rest...>, float>, void>;
+template <executor Executor, class Network, class Loss, class Number>
+requires std::is_arithmetic_v<Number> dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&, Number)
+->dp_sgd<error::wrong_network<error::not_made_of_this<error::function::dp_sgd, Number>, float>, void>;
 
 namespace unprotected {
 

@@ -9,9 +9,12 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <pergrad/batch.hpp>
+#include <pergrad/errors.hpp>
 #include <pergrad/expressions/totals.hpp>
 #include <pergrad/optim/adam.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
@@ -38,18 +41,40 @@ struct step_statistic {
   step_value of = step_value::norm;  ///< the gradient's norm before clipping, or the loss
 };
 
+/// An option that may be missing, and is set to a value of its type: what else is given is an error that says so.
+template <class Value>
+struct option : std::optional<Value> {
+  using std::optional<Value>::optional;
+  option() = default;
+  template <class Given>
+  requires(!std::is_convertible_v<Given, std::optional<Value>>)
+      // NOLINTNEXTLINE(google-explicit-constructor): explains
+      option(const Given& /*given*/) {
+    static_cast<void>(error::option_of_another_type<Value, Given>{});
+  }
+  template <class Given = Value>
+  option& operator=(Given&& given) {
+    if constexpr (std::is_convertible_v<Given, std::optional<Value>>) {
+      std::optional<Value>::operator=(std::forward<Given>(given));
+    } else {
+      static_cast<void>(error::option_of_another_type<Value, std::remove_cvref_t<Given>>{});
+    }
+    return *this;
+  }
+};
+
 /// What every private run is told: `private_loop`, and `dp_sgd`, which adds to it. Those without a default must be set;
 /// a constructor names the first that is not.
 struct private_options {
-  std::optional<l2_clip_norm> clip;            ///< C, the most that one record can add to a sum
-  std::optional<noise_multiplier> noise;       ///< sigma; the noise's standard deviation is sigma times sensitivity
-  std::optional<poisson_sampling> sampling;    ///< how records enter a batch, and what that costs
-  std::optional<expected_batch_size> divisor;  ///< a public constant, never the drawn size
-  pergrad::max_batch max_batch{256};           ///< records a chunk; changes memory and rounding, not privacy
-  std::optional<record_capacity> capacity;     ///< records a sum is made for; from the divisor unless it is given
-  std::optional<privacy_budget> budget;        ///< steps beyond it are refused; room for one is required
-  run_plan plan = run_plan::beforehand;        ///< when noise, sampling and the end of the run are chosen
-  std::optional<step_statistic> statistic;     ///< a histogram of each step's records, see `last_statistic`
+  option<l2_clip_norm> clip;             ///< C, the most that one record can add to a sum
+  option<noise_multiplier> noise;        ///< sigma; the noise's standard deviation is sigma times sensitivity
+  option<poisson_sampling> sampling;     ///< how records enter a batch, and what that costs
+  option<expected_batch_size> divisor;   ///< a public constant, never the drawn size
+  pergrad::max_batch max_batch{256};     ///< records a chunk; changes memory and rounding, not privacy
+  option<record_capacity> capacity;      ///< records a sum is made for; from the divisor unless it is given
+  option<privacy_budget> budget;         ///< steps beyond it are refused; room for one is required
+  run_plan plan = run_plan::beforehand;  ///< when noise, sampling and the end of the run are chosen
+  option<step_statistic> statistic;      ///< a histogram of each step's records, see `last_statistic`
 
   /// The noise that a step's event counts. Precondition: `noise` is given.
   [[nodiscard]] noise_multiplier noise_of_event() const {
@@ -59,7 +84,7 @@ struct private_options {
 
 /// Options of `dp_sgd`.
 struct dp_sgd_options : private_options {
-  std::optional<pergrad::learning_rate> learning_rate;  ///< of the first step; see `set_learning_rate`
+  option<pergrad::learning_rate> learning_rate;  ///< of the first step; see `set_learning_rate`
   clipping_kind clipping = clipping_kind::flat;
   std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
   optimizer_kind optimizer = optimizer_kind::sgd;
@@ -165,7 +190,7 @@ void require_fit_for_training(const Records& records) {
   for (std::size_t record = 0; record < records.size(); ++record) {
     records.require_valid(record);
     if (!fits_the_trainer<Network, Loss>(records, record)) {
-      refuse_training("record " + std::to_string(record) + " has a target that the loss does not take");
+      throw_bad_target<Loss>("private training", record, Network::output_shape, records.targets(record));
     }
   }
 }

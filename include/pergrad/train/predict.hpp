@@ -13,6 +13,7 @@
 #include <pergrad/batch.hpp>
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/executors.hpp>
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/shape.hpp>
@@ -43,6 +44,7 @@ namespace detail {
 
 /// Asks nothing of the outputs.
 struct no_loss {
+  static constexpr bool on_device = true;
   template <class Scalar>
   using target = std::uint8_t;
   [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
@@ -51,9 +53,14 @@ struct no_loss {
     return true;
   }
   template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> /*y*/, std::span<const std::uint8_t> /*targets*/,
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::uint8_t> targets,
                                        std::span<Scalar> dy) noexcept {
-    std::fill(dy.begin(), dy.end(), Scalar{0});
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* /*y*/, std::size_t count,
+                                                  const std::uint8_t* /*targets*/, Scalar* dy) noexcept {
+    for (std::size_t i = 0; i < count; ++i) dy[i] = 0;
     return 0;
   }
 };
@@ -114,6 +121,12 @@ template <executor Executor, class Network, class Inputs>
 [[nodiscard]] std::vector<float> predict(const Executor& /*executor*/, const Network& /*network*/,
                                          const Inputs& /*inputs*/, std::span<const std::uint32_t> /*lengths*/ = {}) {
   if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Inputs>{});
+  return {};
+}
+/// Without an executor: one error that says so.
+template <class First, class... Rest>
+requires(!executor<First>) [[nodiscard]] std::vector<float> predict(const First& /*first*/, const Rest&... /*rest*/) {
+  static_cast<void>(error::needs_an_executor<error::function::predict, First>{});
   return {};
 }
 

@@ -222,12 +222,7 @@ class private_loop : private detail::private_run {
   }
   [[nodiscard]] auto gradients() {
     if (!batch_) throw std::logic_error("pergrad: private_step: next() comes first, and says whether there is a batch");
-    const auto plain = per_sample_gradients(*network_, loss_, *batch_, tape_);
-    if constexpr (Executor::has_random_layers) {
-      return plain.with(randomness_);
-    } else {
-      return plain;
-    }
+    return per_sample_gradients(*network_, loss_, *batch_, tape_).with(randomness_);
   }
   template <class OfExecutor>
   void tally(const OfExecutor& executor) {
@@ -266,9 +261,27 @@ class private_loop : private detail::private_run {
   Generator generator_;
 };
 
+/// Of a network or a loss that is explained to be wrong.
+template <class Network, class Loss, random_generator Generator, executor Executor>
+requires detail::cannot_be_trained<Network, Loss>
+class private_loop<Network, Loss, Generator, Executor> : public error::stand_in<typename Network::scalar> {
+  static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
+  static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
+
+ public:
+  static constexpr bool is_private = Generator::is_private;
+  template <class... Any>
+  explicit private_loop(const Any&...) noexcept {}
+};
+
 template <executor Executor, class Network, class Loss>
 private_loop(const Executor&, const Network&, Loss, const private_options&)
     -> private_loop<Network, Loss, os_keyed_generator, Executor>;
+
+/// It names its executor first: one error that says so.
+template <class First, class... Rest>
+requires(!executor<First>) private_loop(const First&, const Rest&...)
+->private_loop<error::wrong_network<error::needs_an_executor<error::function::private_loop, First>, float>, void>;
 
 /// Releases a step into a private gradient: its noise is drawn, and the step is used up. Throws what the generator
 /// throws, and std::logic_error before all of its physical batches are in the sum.

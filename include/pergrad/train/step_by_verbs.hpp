@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <variant>
 
 #include <pergrad/batch.hpp>
@@ -62,8 +63,6 @@ class step_by_verbs {
   using scalar = typename Network::scalar;
   /// Records are read where they lie.
   static constexpr bool trains_on_a_copy = false;
-  /// Whether a run can be saved (files/resume.hpp).
-  static constexpr bool can_be_saved = true;
 
   step_by_verbs(const Executor& executor, Network& network, Loss loss, tape<Network>& tape,
                 const dp_sgd_options& options, double sensitivity)
@@ -101,12 +100,15 @@ class step_by_verbs {
       throw;
     }
   }
+  /// f(the optimizer), of a kind that options choose: for files.
+  template <class Function>
+  auto with_optimizer(Function&& f) {
+    return std::visit(std::forward<Function>(f), optimizer_);
+  }
   /// Nothing is to be fetched: it is where the step was told to put it.
   void fetch_update(std::span<scalar> /*to*/) const noexcept {}
 
  private:
-  friend struct checkpoint_access;
-
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
   [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
     if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};

@@ -6,10 +6,49 @@
 
 namespace pergrad::inline v0_1::on_device {
 
+/// f(f(a, b), ...) of a warp's values.
+template <class Value, class Function>
+[[nodiscard]] __device__ inline Value fold_of_warp(Value value, const Function& f) noexcept {
+  PERGRAD_ROLLED
+  for (int apart = warp_size / 2; apart > 0; apart /= 2) value = f(value, __shfl_xor_sync(0xffffffffU, value, apart));
+  return value;
+}
+
+/// A warp of a block, as a block of its own.
+class device_warp {
+ public:
+  static constexpr int threads = warp_size;
+  template <class Value>
+  class local {
+   public:
+    [[nodiscard]] __device__ Value& operator[](int /*thread*/) noexcept { return value_; }
+    [[nodiscard]] __device__ const Value& operator[](int /*thread*/) const noexcept { return value_; }
+
+   private:
+    Value value_;
+  };
+
+  [[nodiscard]] __device__ int index() const noexcept { return static_cast<int>(threadIdx.x) / warp_size; }
+  template <class Function>
+  __device__ void each(Function&& f) const {
+    f(static_cast<int>(threadIdx.x) % warp_size);
+    __syncwarp();
+  }
+  template <class Value>
+  [[nodiscard]] __device__ Value sum(const local<Value>& own, Value (&/*partial*/)[1]) const noexcept {
+    return fold_of_warp(own[0], [](Value a, Value b) { return a + b; });
+  }
+  template <class Value>
+  [[nodiscard]] __device__ Value largest(const local<Value>& own, Value (&/*partial*/)[1]) const noexcept {
+    return fold_of_warp(own[0], [](Value a, Value b) { return larger_of(a, b); });
+  }
+};
+
 /// The `Block` that kernels get on the device; emulated_block (kernel.hpp) is its twin on the host.
 template <int Threads>
 class device_block {
  public:
+  static constexpr int threads = Threads;
   /// One value a thread: a register.
   template <class Value>
   class local {
@@ -38,15 +77,30 @@ class device_block {
     if (threadIdx.x == 0) f();
     __syncthreads();
   }
+  template <class Function>
+  __device__ void warps(Function&& f) const {
+    f(device_warp{});
+    __syncthreads();
+  }
   template <class Value>
   [[nodiscard]] __device__ Value sum(const local<Value>& own, Value (&partial)[Threads / warp_size]) const noexcept {
-    Value value = own[0];
-    PERGRAD_ROLLED
-    for (int apart = warp_size / 2; apart > 0; apart /= 2) value = value + __shfl_xor_sync(0xffffffffU, value, apart);
+    return fold(own, partial, [](Value a, Value b) { return a + b; });
+  }
+  template <class Value>
+  [[nodiscard]] __device__ Value largest(const local<Value>& own,
+                                         Value (&partial)[Threads / warp_size]) const noexcept {
+    return fold(own, partial, [](Value a, Value b) { return larger_of(a, b); });
+  }
+
+ private:
+  template <class Value, class Function>
+  [[nodiscard]] __device__ Value fold(const local<Value>& own, Value (&partial)[Threads / warp_size],
+                                      const Function& f) const noexcept {
+    const Value value = fold_of_warp(own[0], f);
     if (threadIdx.x % warp_size == 0) partial[threadIdx.x / warp_size] = value;
     __syncthreads();
     Value total = partial[0];
-    for (int warp = 1; warp < Threads / warp_size; ++warp) total = total + partial[warp];
+    for (int warp = 1; warp < Threads / warp_size; ++warp) total = f(total, partial[warp]);
     __syncthreads();  // the caller may write to `partial` now
     return total;
   }

@@ -23,6 +23,7 @@
 // block, in an order that a test chooses. So every kernel runs under the sanitizers, and one that forgets a barrier
 // gives other bits in another order. Rules:
 //   - between phases, code must be uniform: it runs once here and in every thread there
+//   - `block.warps([&](const auto& warp) { ... })` makes each warp a block of its own for a while
 //   - two threads may touch the same element in one phase only if both read it; likewise two blocks in one launch
 //   - no atomics; sums go through `sum`, whose order of additions is the same on both sides, or through a chain of one
 //     thread
@@ -120,7 +121,11 @@ void launch(Device& device, const Kernel& kernel) {
 }
 
 /// In which order the host emulates the threads of a phase and the blocks of a launch.
-enum class emulation_order { forward, reversed, shuffled };
+enum class emulation_order : std::uint32_t { forward, reversed, shuffled };
+/// One of the shuffled orders; number 0 is `shuffled`.
+[[nodiscard]] constexpr emulation_order shuffled_order(std::uint32_t seed) noexcept {
+  return static_cast<emulation_order>(static_cast<std::uint32_t>(emulation_order::shuffled) + seed);
+}
 
 namespace emulation {
 
@@ -138,8 +143,9 @@ void for_each_in_order(emulation_order order, int count, std::uint32_t salt, Fun
       // i -> a i + b modulo a power of two is a permutation if a is odd; numbers beyond `count` are skipped.
       std::uint32_t size = 1;
       while (size < static_cast<std::uint32_t>(count)) size *= 2;
-      const std::uint32_t factor = (2654435761U * (salt + 1)) | 1U;
-      const std::uint32_t start = 40503U * salt + 11U;
+      const std::uint32_t seed = salt + 0x9e3779b9U * (static_cast<std::uint32_t>(order) - 2);
+      const std::uint32_t factor = (2654435761U * (seed + 1)) | 1U;
+      const std::uint32_t start = 40503U * seed + 11U;
       for (std::uint32_t i = 0; i < size; ++i) {
         const std::uint32_t at = (i * factor + start) & (size - 1);
         if (at < static_cast<std::uint32_t>(count)) f(static_cast<int>(at));
@@ -154,6 +160,7 @@ void for_each_in_order(emulation_order order, int count, std::uint32_t salt, Fun
 template <int Threads>
 class emulated_block {
  public:
+  static constexpr int threads = Threads;
   /// One value a thread. Begins as NaN, so that a read before the first write shows.
   template <class Value>
   class local {
@@ -186,24 +193,43 @@ class emulated_block {
     ++phase_;
     f();
   }
+  /// f(warp) for every warp of the block, each of which is a block of its own; then a barrier.
+  template <class Function>
+  void warps(Function&& f) const {
+    emulation::for_each_in_order(order_, Threads / warp_size, static_cast<std::uint32_t>(phase_++), [&](int warp) {
+      f(emulated_block<warp_size>{warp, order_, nullptr});
+    });
+  }
   /// The sum of all threads' values: pairs 16, 8, 4, 2, 1 apart within a warp, then warp after warp.
   template <class Value>
   [[nodiscard]] Value sum(const local<Value>& own,
                           Value (&partial)[static_cast<std::size_t>(Threads / warp_size)]) const noexcept {
+    return fold(own, partial, [](Value a, Value b) { return a + b; });
+  }
+  /// Their largest, in the same way.
+  template <class Value>
+  [[nodiscard]] Value largest(const local<Value>& own,
+                              Value (&partial)[static_cast<std::size_t>(Threads / warp_size)]) const noexcept {
+    return fold(own, partial, [](Value a, Value b) { return larger_of(a, b); });
+  }
+
+ private:
+  template <class Value, class Function>
+  [[nodiscard]] Value fold(const local<Value>& own, Value (&partial)[static_cast<std::size_t>(Threads / warp_size)],
+                           const Function& f) const noexcept {
     for (int warp = 0; warp < Threads / warp_size; ++warp) {
       Value values[warp_size];
       for (int lane = 0; lane < warp_size; ++lane) values[lane] = own[warp * warp_size + lane];
       for (int apart = warp_size / 2; apart > 0; apart /= 2) {
-        for (int lane = 0; lane < apart; ++lane) values[lane] = values[lane] + values[lane + apart];
+        for (int lane = 0; lane < apart; ++lane) values[lane] = f(values[lane], values[lane + apart]);
       }
       partial[warp] = values[0];
     }
     Value total = partial[0];
-    for (int warp = 1; warp < Threads / warp_size; ++warp) total = total + partial[warp];
+    for (int warp = 1; warp < Threads / warp_size; ++warp) total = f(total, partial[warp]);
     return total;
   }
 
- private:
   int index_;
   emulation_order order_;
   void* shared_;

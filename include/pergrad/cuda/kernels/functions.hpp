@@ -74,30 +74,12 @@ struct function_of {
   using type = typename decltype(choose())::type;
 };
 
-enum class refusal { none, no_device_code, not_yet };
-
 /// May a layer be part of a network on a device?
 template <class Layer>
-[[nodiscard]] constexpr refusal refusal_of(shape in) {
-  if constexpr (detail::is_tiled<Layer> || detail::has_two_inputs<Layer>) {
-    return detail::is_branch_sum<Layer> ? refusal::none : refusal::not_yet;
-  } else if constexpr (requires { requires Layer::is_transpose; }) {
-    return refusal::not_yet;
-  } else if constexpr (detail::has_affine<Layer>) {
-    return Layer::affine(in).adjoint ? refusal::not_yet : refusal::none;
-  } else if constexpr (detail::is_reshape<Layer>) {
-    return refusal::none;
-  } else {
-    return marked_for_devices<typename function_of<Layer>::type> ? refusal::none : refusal::no_device_code;
-  }
+[[nodiscard]] constexpr bool runs_on_devices() {
+  return detail::has_affine<Layer> || detail::is_reshape<Layer> || detail::is_branch_sum<Layer> ||
+         marked_for_devices<typename function_of<Layer>::type>;
 }
-/// The same for a node: tied blocks, ids and samples of varying length are not on devices yet either.
-template <class Structure, std::size_t Index>
-inline constexpr refusal refusal_of_node = [] {
-  constexpr shape in = Structure::shapes[Structure::inputs[Index]];
-  constexpr bool plain = Structure::owners[Index] == Index && in.ids == 0 && in.varying_axis() == 0;
-  return plain ? refusal_of<typename Structure::template layer_at<Index>>(in) : refusal::not_yet;
-}();
 
 /// What to say of a network that does not run on a device, as a class whose body says so; `char` if it does.
 template <class Network>
@@ -105,16 +87,14 @@ struct explanation_of {
   using structure = typename Network::structure;
   static constexpr std::size_t first = [] {
     std::size_t found = structure::size;
-    pergrad::detail::for_each_index<structure::size>([&](auto i) {
-      if (found == structure::size && refusal_of_node<structure, i> != refusal::none) found = i;
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if (!runs_on_devices<Layer>() && i < found) found = i;
     });
     return found;
   }();
   static constexpr auto choose() {
     if constexpr (first == structure::size) {
       return std::type_identity<char>{};
-    } else if constexpr (refusal_of_node<structure, first> == refusal::not_yet) {
-      return std::type_identity<error::layer_is_not_on_devices_yet<typename structure::template layer_at<first>>>{};
     } else {
       return std::type_identity<error::layer_has_no_device_code<typename structure::template layer_at<first>>>{};
     }
@@ -137,6 +117,14 @@ struct needs_functions_marked_pergrad_hd {
   template <class Value>
   [[nodiscard]] __device__ static Value derivative(Value x, Value y) {
     return Function::derivative(x, y);
+  }
+  template <class Team>
+  __device__ static void forward(const Team& team) {
+    Function::forward(team);
+  }
+  template <class Team>
+  __device__ static void backward(const Team& team) {
+    Function::backward(team);
   }
   template <class... Views>
   __device__ static void forward(const shape& in, Views... views) {

@@ -9,8 +9,10 @@
 
 #include <pergrad/cuda/device/kernel.hpp>
 #include <pergrad/cuda/kernels/functions.hpp>
+#include <pergrad/cuda/kernels/random.hpp>
 #include <pergrad/cuda/kernels/sample_values.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
+#include <pergrad/cuda/kernels/team.hpp>
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -21,13 +23,35 @@ struct node_worker {
   const table_view<Scalar>& tables;
   sample_values<Scalar> values;
   const Scalar* parameters;
-  Scalar (&scratch)[static_cast<std::size_t>(Threads)];  ///< shared by the block
+  Scalar (&scratch)[static_cast<std::size_t>(Threads)];              ///< shared by the block
+  double (&partial)[static_cast<std::size_t>(Threads / warp_size)];  ///< as well
+  layer_bits bits;                                                   ///< of the sample
+
+  /// Sets a node's output, or its gradient, to zero behind the sample's length: values as soon as they are written,
+  /// gradients before they are read.
+  PERGRAD_HD void trim(const op_row& row, int place) const {
+    if (row.out_lengths < 0) return;
+    const int length = values.positions(row.out_lengths, 0);
+    Scalar* at = values.to(place);
+    const bool outermost = (row.out_shape.lengths & 3U) == 1;  // the axis of positions
+    const int all = static_cast<int>(outermost ? row.out_shape.e0 : row.out_shape.e1);
+    const int inner = outermost ? row.out_size / all : 1;
+    for_each(row.out_size, [&](int i) {
+      if (i / inner % all >= length) at[i] = 0;
+    });
+  }
 
   PERGRAD_HD void forward(const op_row& row) const {
     if (row.out_size == 0) return;
     switch (row.kind) {
-      case node_kind::affine:
-        return affine_forward(row);
+      case node_kind::affine: {
+        const Scalar* bias = row.bias < 0 ? nullptr : parameters + row.bias;
+        const Scalar* x = values.at(row.in);
+        Scalar* y = values.to(row.out);
+        return row.adjoint != 0 ? through_adjoint(row, x, y, bias, false) : through_view(row, x, y, bias, false);
+      }
+      case node_kind::reshape:
+        return turn(values.at(row.in), static_cast<int>(row.in_shape.e0), row.out_size, values.to(row.out), false);
       case node_kind::branch_sum: {
         const Scalar* first = values.at(row.in);
         const Scalar* second = values.at(row.in2);
@@ -43,9 +67,18 @@ struct node_worker {
   PERGRAD_HD void backward(const op_row& row) const {
     if (row.out_size == 0) return;
     switch (row.kind) {
-      case node_kind::affine:
-        if (row.input_gradient != 0) affine_backward(row);
-        return;
+      case node_kind::affine: {
+        if (row.input_gradient == 0) return;
+        const Scalar* dy = values.at(row.dy);
+        Scalar* dx = values.to(row.dx);
+        const bool onto = row.accumulate != 0;
+        return row.adjoint != 0 ? through_view(row, dy, dx, nullptr, onto)
+                                : through_adjoint(row, dy, dx, nullptr, onto);
+      }
+      case node_kind::reshape:
+        if (row.input_gradient == 0) return;
+        return turn(values.at(row.dy), static_cast<int>(row.in_shape.e1), row.out_size, values.to(row.dx),
+                    row.accumulate != 0);
       case node_kind::branch_sum: {
         const Scalar* dy = values.at(row.dy);
         Scalar* dx = values.to(row.dx);
@@ -78,13 +111,20 @@ struct node_worker {
     return parts;
   }
 
-  /// y[i] = bias + sum over the taps and channels of the position, channel after channel.
-  PERGRAD_HD void affine_forward(const op_row& row) const {
+  /// A matrix of `rows` rows turned into its transpose. `onto`: added to what is there.
+  PERGRAD_HD void turn(const Scalar* from, int rows, int count, Scalar* to, bool onto) const {
+    const int columns = count / rows;
+    for_each(count, [&](int i) {
+      const Scalar value = from[i % rows * columns + i / rows];
+      to[i] = onto ? to[i] + value : value;
+    });
+  }
+
+  /// y[i] = bias + sum over the taps and channels of the position, channel after channel. `onto`: in the place of the
+  /// bias, what is there.
+  PERGRAD_HD void through_view(const op_row& row, const Scalar* x, Scalar* y, const Scalar* bias, bool onto) const {
     const affine_view& view = row.view;
-    const Scalar* x = values.at(row.in);
-    Scalar* y = values.to(row.out);
     const Scalar* weights = parameters + row.parameters;
-    const Scalar* bias = row.bias < 0 ? nullptr : parameters + row.bias;
     const int positions = view.positions();
     const int channels = view.groups * view.outputs;
     const int count = channels * positions;
@@ -117,7 +157,8 @@ struct node_worker {
         const int position = inner ? i / channels : i % positions;
         return channel * view.y_output + position_in_y(view, position);
       };
-      const auto bias_of = [&](int i) {
+      const auto start_of = [&](int i) {
+        if (onto) return y[place(i)];
         return bias == nullptr ? Scalar{0} : bias[inner ? i % channels : i / positions];
       };
       block.each([&](int t) {
@@ -125,7 +166,7 @@ struct node_worker {
           const int i = parts == 1 ? k : k / parts;
           const Scalar sum = sum_of(i, k - i * parts);
           if (parts == 1) {
-            y[place(i)] = sum + bias_of(i);
+            y[place(i)] = sum + start_of(i);
           } else {
             scratch[k] = sum;
           }
@@ -134,7 +175,7 @@ struct node_worker {
       if (parts == 1) return;
       block.each([&](int t) {
         if (t >= count) return;
-        Scalar sum = bias_of(t);
+        Scalar sum = start_of(t);
         for (int part = 0; part < parts; ++part) sum += scratch[t * parts + part];
         y[place(t)] = sum;
       });
@@ -146,21 +187,20 @@ struct node_worker {
       const int group = channel / view.outputs;
       const Scalar* from = x + group * view.x_group;
       const Scalar* weight = weights + channel * width;
-      Scalar sum = bias == nullptr ? Scalar{0} : bias[channel];
+      Scalar& to = y[channel * view.y_output + position_in_y(view, position)];
+      Scalar sum = onto ? to : bias == nullptr ? Scalar{0} : bias[channel];
       for (int c = 0; c < view.channels; ++c) {
         for_each_tap(view, position, [&](int tap, int pixel) { sum = fma(weight[tap], from[pixel], sum); });
         from += view.x_channel;
         weight += view.taps();
       }
-      y[channel * view.y_output + position_in_y(view, position)] = sum;
+      to = sum;
     });
   }
 
-  /// dx[i] = sum over the positions that see input i, and over their outputs.
-  PERGRAD_HD void affine_backward(const op_row& row) const {
+  /// x[i] = bias + sum over the positions that see input i, and over their outputs. `onto`: added to what is there.
+  PERGRAD_HD void through_adjoint(const op_row& row, const Scalar* y, Scalar* x, const Scalar* bias, bool onto) const {
     const affine_view& view = row.view;
-    const Scalar* dy = values.at(row.dy);
-    Scalar* dx = values.to(row.dx);
     const Scalar* weights = parameters + row.parameters;
     const int pixels = view.pixels();
     const int channels = view.groups * view.channels;
@@ -173,7 +213,7 @@ struct node_worker {
       const int group = channel / view.channels;
       const auto [pd, ph, pw] = index_in(view.in, pixel);
       const Scalar* weight = weights + group * view.outputs * width + channel % view.channels * taps;
-      const Scalar* from = dy + group * view.y_group;
+      const Scalar* from = y + group * view.y_group;
       Scalar sum = 0;
       for (int kd = 0; kd < view.kernel[0]; ++kd) {
         const int od = position_seeing(view, 0, pd, kd);
@@ -190,8 +230,9 @@ struct node_worker {
           }
         }
       }
-      const int place = channel * view.x_channel + pd * view.x_step[0] + ph * view.x_step[1] + pw * view.x_step[2];
-      dx[place] = row.accumulate != 0 ? dx[place] + sum : sum;
+      Scalar& to = x[channel * view.x_channel + pd * view.x_step[0] + ph * view.x_step[1] + pw * view.x_step[2]];
+      if (bias != nullptr) sum += bias[channel];
+      to = onto ? to + sum : sum;
     });
   }
   /// The position whose tap k is input i, or -1.
@@ -206,7 +247,9 @@ struct node_worker {
   PERGRAD_HD void function_forward(const op_row& row) const {
     const Scalar* x = values.at(row.in);
     Scalar* y = values.to(row.out);
-    if constexpr (detail::has_value<Function>) {
+    if constexpr (detail::is_tiled<Function>) {
+      device_code_of<Function>::forward(team_of(row, false));
+    } else if constexpr (detail::has_value<Function>) {
       for_each(row.out_size, [&](int i) { y[i] = device_code_of<Function>::value(x[i]); });
     } else if constexpr (detail::has_general_forward<Function>) {
       block.once([&] {
@@ -230,7 +273,10 @@ struct node_worker {
     const Scalar* y = values.at(row.out);
     const Scalar* dy = values.at(row.dy);
     Scalar* dx = values.to(row.dx);
-    if constexpr (detail::has_value<Function>) {
+    if constexpr (detail::is_tiled<Function>) {
+      device_code_of<Function>::backward(team_of(row, true));
+      add_written(row);
+    } else if constexpr (detail::has_value<Function>) {
       if (row.input_gradient == 0) return;
       for_each(row.out_size, [&](int i) {
         const Scalar part = dy[i] * device_code_of<Function>::derivative(x[i], y[i]);
@@ -241,19 +287,58 @@ struct node_worker {
         const view<const Scalar> weights{parameters + row.parameters, static_cast<std::size_t>(row.weights)};
         const view<const Scalar> from{x, static_cast<std::size_t>(row.in_size)};
         const view<const Scalar> backprop{dy, static_cast<std::size_t>(row.out_size)};
-        Scalar* target = row.accumulate != 0 ? values.to(row.scratch) : dx;
-        const view<Scalar> to{target, static_cast<std::size_t>(row.in_size)};
+        const view<Scalar> to{values.to(row.written_dx), static_cast<std::size_t>(row.in_size)};
         const view<Scalar> saved{values.to(row.saved), static_cast<std::size_t>(row.saved_size)};
         if constexpr (detail::has_saving_backward<Function>) {
           device_code_of<Function>::backward(row.in_shape, weights, from, backprop, to, saved);
         } else {
           device_code_of<Function>::backward(row.in_shape, weights, from, backprop, to);
         }
-        for (int i = 0; row.accumulate != 0 && i < row.in_size; ++i) dx[i] += target[i];
       });
+      add_written(row);
     } else if constexpr (is_window_rule<Function>) {
       if (row.input_gradient != 0) pool_backward<Function>(row, x, y, dy, dx);
     }
+  }
+
+  /// The block as the team of a layer on tiles.
+  [[nodiscard]] PERGRAD_HD block_team<Block, Scalar> team_of(const op_row& row, bool backward) const {
+    block_team<Block, Scalar> team{{block, partial}};
+    team.in = row.in_shape;
+    team.in2 = row.in2_shape;
+    team.out = row.out_shape;
+    team.x = {values.at(row.in)};
+    team.x2 = {values.at(row.in2)};
+    team.y = {values.to(row.out)};
+    team.saved = {values.to(row.saved)};
+    team.scratch = {values.to(backward ? row.back_scratch : row.scratch)};
+    if (backward) {
+      team.dy = {values.at(row.dy)};
+      team.dx = {values.to(row.written_dx)};
+      team.dx2 = {values.to(row.written_dx2)};
+      team.wants_factors = row.wants_factors != 0;
+      team.wants_dx = row.input_gradient != 0;
+      team.wants_dx2 = row.input2_gradient != 0;
+    }
+    team.projected = row.projected != 0;
+    team.parameters = parameters + row.parameters;
+    team.own_lengths[0] =
+        static_cast<std::uint32_t>(values.positions(row.in_lengths, static_cast<int>(row.in_shape.e0)));
+    team.own_lengths[1] =
+        static_cast<std::uint32_t>(values.positions(row.in2_lengths, static_cast<int>(row.in2_shape.e0)));
+    team.bits = bits;
+    team.layer_number = static_cast<std::uint32_t>(row.node);
+    team.varies = row.in_lengths >= 0;
+    team.varies2 = row.in2_lengths >= 0;
+    return team;
+  }
+  /// Adds what a layer has written in the place of gradients to them.
+  PERGRAD_HD void add_written(const op_row& row) const {
+    const auto add = [&](int to, int from, int count) {
+      for_each(count, [&](int i) { values.to(to)[i] += values.at(from)[i]; });
+    };
+    if (row.accumulate != 0 && (row.projected_inputs & 1) == 0) add(row.dx, row.written_dx, row.in_size);
+    if (row.accumulate2 != 0 && (row.projected_inputs & 2) == 0) add(row.dx2, row.written_dx2, row.in2_size);
   }
 
   /// What a window of a pool covers.

@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include <pergrad/cuda/device/kernel.hpp>
+#include <pergrad/cuda/kernels/rows.hpp>
 #include <pergrad/cuda/kernels/sample_values.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
 #include <pergrad/detail/limits.hpp>
@@ -32,6 +33,8 @@ struct method_choice {
     const bool chosen = nodes == ~std::uint64_t{0} || (leaf.node < 64 && (nodes >> leaf.node & 1U) != 0);
     if (method == norm_method::automatic || !chosen) return leaf.method;
     if (method == norm_method::product && leaf.view.positions() != 1) return leaf.method;
+    const bool of_one_use = method == norm_method::product || method == norm_method::gram;
+    if (of_one_use && leaf.next != 0) return leaf.method;
     return method == norm_method::instantiate && leaf.kept < 0 ? norm_method::direct : method;
   }
 };
@@ -62,6 +65,7 @@ struct norm_worker {
   /// ‖G‖² that affine_squares left, of any method but product and gram.
   PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
                                    norm_bound& part) const {
+    if (leaf.next != 0) return by_elements(leaf, nullptr, part);  // the sum forms the same elements
     if (method == norm_method::product) return by_product(leaf, part);
     if (method != norm_method::gram) {
       sums own;
@@ -98,6 +102,26 @@ struct norm_worker {
         to[i] = value;
         squares[t] = fma(static_cast<double>(value), static_cast<double>(value), squares[t]);
       }
+    });
+    add_squares(squares, part);
+  }
+
+  /// `norms`: 0 if nobody asks for them but sums need the table's links.
+  PERGRAD_HD void add(const row_leaf& leaf, int norms, norm_bound& part) const {
+    const table_rows<Scalar> rows{leaf, values};
+    block.each([&](int t) {
+      for (int position = t; position < rows.positions(); position += Threads) rows.link(position);
+    });
+    if (norms == 0) return;
+    sums squares;
+    block.each([&](int t) {
+      double sum = 0;
+      for (int e = t; e < rows.positions() * leaf.width; e += Threads) {
+        if (!rows.begins_row(e / leaf.width)) continue;
+        const auto value = static_cast<double>(rows.row_element(e / leaf.width, e % leaf.width));
+        sum = fma(value, value, sum);
+      }
+      squares[t] = sum;
     });
     add_squares(squares, part);
   }

@@ -16,6 +16,7 @@
 #include <type_traits>
 
 #include <pergrad/cuda/device/kernel.hpp>
+#include <pergrad/cuda/kernels/random.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
 #include <pergrad/optim/rules.hpp>
 #include <pergrad/privacy/noise/chacha20.hpp>
@@ -24,42 +25,6 @@
 #include <pergrad/privacy/release.hpp>
 
 namespace pergrad::inline v0_1::on_device {
-
-/// ChaCha20's state for a key and a nonce, with block counter 0. Whoever reads it knows the key.
-struct random_stream {
-  std::uint32_t words[16];
-};
-
-/// What hands the words of the noise to a device: streams of a secret key are in the hands of a run only.
-struct stream_upload {
-  using stream_type = pergrad::detail::secret_stream<pergrad::detail::randomness::noise>;
-  /// With step 0: steps are told to each kernel.
-  [[nodiscard]] static random_stream words(const stream_type& stream) noexcept {
-    const chacha_nonce nonce = make_nonce(stream_type::purpose, 0);
-    random_stream result{};
-    for (std::size_t i = 0; i < 4; ++i) result.words[i] = pergrad::detail::chacha_constants[i];
-    for (std::size_t i = 0; i < 8; ++i) result.words[4 + i] = stream.key().words[i];
-    for (std::size_t i = 0; i < 3; ++i) result.words[13 + i] = nonce.words[i];
-    return result;
-  }
-  [[nodiscard]] static std::uint64_t step(const stream_type& stream) noexcept { return stream.step_; }
-};
-
-/// The same key and purpose at another step.
-[[nodiscard]] PERGRAD_HD inline random_stream at_step(random_stream stream, std::uint64_t step) noexcept {
-  stream.words[14] = static_cast<std::uint32_t>(step & 0xffff'ffffU);
-  stream.words[15] = static_cast<std::uint32_t>(step >> 32U);
-  return stream;
-}
-/// Block `counter` of a stream: RFC 8439 section 2.3.
-PERGRAD_HD inline void make_random_block(const random_stream& stream, std::uint32_t counter,
-                                         std::uint32_t (&block)[16]) noexcept {
-  for (int i = 0; i < 16; ++i) block[i] = stream.words[i];
-  block[12] += counter;
-  pergrad::detail::chacha_rounds(block);
-  for (int i = 0; i < 16; ++i) block[i] += stream.words[i];
-  block[12] += counter;
-}
 
 /// Which rule of optim/rules.hpp `release_kernel` applies.
 namespace update {
@@ -97,7 +62,19 @@ struct release_work {
   Scalar* released;        ///< gets the released values
   unsigned char* is_open;  ///< one a pair: its rounding is not proven
   int rule;                ///< one of `update::`
+  const row_leaf* tables = nullptr;
+  int table_count = 0;
 
+  /// Does no step move it? So it is with the row of a padding id (optim/held.hpp).
+  [[nodiscard]] PERGRAD_HD bool is_held(std::int64_t element) const noexcept {
+    PERGRAD_ROLLED
+    for (int k = 0; k < table_count; ++k) {
+      const row_leaf& table = tables[k];
+      const std::int64_t place = element - table.parameters - std::int64_t{table.skipped} * table.width;
+      if (table.first != 0 && table.skipped >= 0 && place >= 0 && place < table.width) return true;
+    }
+    return false;
+  }
   [[nodiscard]] PERGRAD_HD std::int64_t sum_of_lanes(std::int64_t element) const noexcept {
     if (element >= count) return 0;
     std::int64_t sum = accumulators[element];
@@ -112,6 +89,7 @@ struct release_work {
     const std::int64_t place = smaller_of(larger_of(sum, -most), most);
     const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
     released[element] = value;
+    if (is_held(element)) return;
     switch (rule) {
       case update::sgd: {
         const auto step = static_cast<Scalar>(multiply(state->rate, settings.scale));

@@ -16,10 +16,23 @@ template <class Scalar>
 struct sample_values {
   Scalar* workspace = nullptr;
   const Scalar* input = nullptr;
+  const int* integers = nullptr;  ///< of the tables
+  int length = 0;                 ///< of the input, where lengths vary
   [[nodiscard]] PERGRAD_HD const Scalar* at(int place) const noexcept {
     return place >= 0 ? workspace + place : input + (-1 - place);
   }
   [[nodiscard]] PERGRAD_HD Scalar* to(int place) const noexcept { return workspace + place; }
+  /// Ids lie in the place of as many values.
+  [[nodiscard]] PERGRAD_HD const std::int32_t* integers_at(int place) const noexcept {
+    return static_cast<const std::int32_t*>(static_cast<const void*>(at(place)));
+  }
+  [[nodiscard]] PERGRAD_HD std::int32_t* integers_to(int place) const noexcept {
+    return static_cast<std::int32_t*>(static_cast<void*>(to(place)));
+  }
+  /// Positions that are there of a value with such a table of lengths, of `all`.
+  [[nodiscard]] PERGRAD_HD int positions(int lengths, int all) const noexcept {
+    return lengths < 0 ? all : integers[lengths + length];
+  }
 };
 
 /// The samples of a physical batch: their inputs and targets lie in a data set, in the records that a list names.
@@ -30,14 +43,20 @@ struct batch_view {
   const Scalar* inputs = nullptr;
   const Target* targets = nullptr;
   const std::uint32_t* records = nullptr;
-  int workspace = 0;  ///< elements a sample
+  const std::uint32_t* numbers =
+      nullptr;  ///< of the samples in the data set of who evaluates: randomness asks for them
+  const std::uint32_t* lengths = nullptr;  ///< of the records; nullptr: all are whole
+  const int* integers = nullptr;           ///< of the tables
+  int workspace = 0;                       ///< elements a sample
   int kept_size = 0;
   int input_size = 0;
   int target_count = 0;
 
   [[nodiscard]] PERGRAD_HD sample_values<Scalar> values(int sample) const noexcept {
+    const std::uint32_t record = records[sample];
     return {workspaces + static_cast<std::size_t>(sample) * static_cast<std::size_t>(workspace),
-            inputs + static_cast<std::size_t>(records[sample]) * static_cast<std::size_t>(input_size)};
+            inputs + static_cast<std::size_t>(record) * static_cast<std::size_t>(input_size), integers,
+            lengths == nullptr ? 0 : static_cast<int>(lengths[record])};
   }
   [[nodiscard]] PERGRAD_HD const Target* targets_of(int sample) const noexcept {
     return targets + static_cast<std::size_t>(records[sample]) * static_cast<std::size_t>(target_count);
@@ -115,11 +134,10 @@ struct weight_index {
   return {row / view.outputs, row % view.outputs, e / taps % view.channels, e % taps};
 }
 
-/// Element e of G = sum_t delta_t (x) view_t(x): one chain of fused multiply-adds over the positions, in order. Norms
-/// and sums call this, so they see the same bits.
+/// sum + element e of one use of a block.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD Scalar gradient_element(const outer_leaf& leaf, const sample_values<Scalar>& values,
-                                                 int e) noexcept {
+[[nodiscard]] PERGRAD_HD Scalar add_element(const outer_leaf& leaf, const sample_values<Scalar>& values, int e,
+                                            Scalar sum) noexcept {
   const affine_view& view = leaf.view;
   const weight_index at = weight_at(view, e);
   const Scalar* x = values.at(leaf.x) + at.group * view.x_group + at.channel * view.x_channel;
@@ -130,7 +148,6 @@ template <class Scalar>
   const span_of_taps columns = positions_of(view, 2, kw);
   const int x_step = view.stride[2] * view.x_step[2];
   const int first_column = (kw * view.dilation[2] - view.padding[2]) * view.x_step[2];
-  Scalar sum = 0;
   for (int od = planes.begin; od < planes.end; ++od) {
     const int x_plane = (od * view.stride[0] - view.padding[0] + kd * view.dilation[0]) * view.x_step[0];
     for (int oh = rows.begin; oh < rows.end; ++oh) {
@@ -141,6 +158,18 @@ template <class Scalar>
         sum = fma(delta_row[ow * view.y_step[2]], x[x_start + ow * x_step], sum);
       }
     }
+  }
+  return sum;
+}
+/// Element e of G = sum_t delta_t (x) view_t(x): one chain of fused multiply-adds over the positions, in order, of the
+/// block's first use and all others. Norms and sums call this, so they see the same bits.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD Scalar gradient_element(const outer_leaf& leaf, const sample_values<Scalar>& values,
+                                                 int e) noexcept {
+  Scalar sum = add_element(leaf, values, e, Scalar{0});
+  for (const outer_leaf* use = &leaf; use->next != 0;) {
+    use += use->next;
+    sum = add_element(*use, values, e, sum);
   }
   return sum;
 }
@@ -168,20 +197,30 @@ template <class Scalar>
   return {x[offset], delta};
 }
 
-/// Element i of g = sum_t delta_t (.) u_t over positions `part`, `part + parts`, ...
+/// sum + element i of one use of a block.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD Scalar gradient_element(const elementwise_leaf& leaf, const sample_values<Scalar>& values,
-                                                 int i, int part, int parts) noexcept {
+[[nodiscard]] PERGRAD_HD Scalar add_element(const elementwise_leaf& leaf, const sample_values<Scalar>& values, int i,
+                                            int part, int parts, Scalar sum) noexcept {
   const Scalar* delta = values.at(leaf.delta) + i * leaf.delta_stride;
   const Scalar* other = leaf.ones != 0 ? delta : values.at(leaf.other) + i * leaf.other_stride;
   const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
-  Scalar sum = 0;
   for (int t = part; t < positions; t += parts) {
     const auto [d, h, w] = index_in(leaf.out, t);
     const Scalar value = delta[d * leaf.delta_step[0] + h * leaf.delta_step[1] + w * leaf.delta_step[2]];
     sum = leaf.ones != 0
               ? sum + value
               : fma(value, other[d * leaf.other_step[0] + h * leaf.other_step[1] + w * leaf.other_step[2]], sum);
+  }
+  return sum;
+}
+/// Element i of g = sum_t delta_t (.) u_t over positions `part`, `part + parts`, ... of all uses of the block.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD Scalar gradient_element(const elementwise_leaf& leaf, const sample_values<Scalar>& values,
+                                                 int i, int part, int parts) noexcept {
+  Scalar sum = add_element(leaf, values, i, part, parts, Scalar{0});
+  for (const elementwise_leaf* use = &leaf; use->next != 0;) {
+    use += use->next;
+    sum = add_element(*use, values, i, part, parts, sum);
   }
   return sum;
 }

@@ -39,6 +39,7 @@ inline constexpr int backward = 4;         ///< nodes first .. last - 1, the las
 inline constexpr int leaves = 8;           ///< with `backward`: norms of each node's leaves as soon as they are whole
 inline constexpr int layered_leaves = 16;  ///< norms of all leaves, from the squares that products have left
 inline constexpr int weigh = 32;
+inline constexpr int trim = 64;  ///< with `forward` or `backward`: no more than the zeros behind samples' lengths
 inline constexpr int fused = forward | loss | backward | leaves | weigh;
 }  // namespace stage
 
@@ -52,6 +53,8 @@ struct sample_work {
   sample_results<Scalar> results;
   clip_rule rule;
   method_choice method;
+  random_stream layers;  ///< of the bits inside layers, at any step, if `random`
+  int random = 0;
   int output = 0;  ///< places
   int output_gradient = 0;
   int output_size = 0;
@@ -73,22 +76,27 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     double partial[static_cast<std::size_t>(Threads / warp_size)];
   };
   using work_type::first, work_type::last, work_type::stages, work_type::method, work_type::rule, work_type::norms;
+  using work_type::layers, work_type::random;
   using work_type::output, work_type::output_gradient, work_type::output_size, work_type::tf32;
   using work_type::state, work_type::tables, work_type::samples, work_type::parameters, work_type::results;
 
   template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
+  [[gnu::always_inline]] PERGRAD_HD void operator()(const Block& block) const {  // a call would need local memory
     const int sample = block.index();
     if (static_cast<std::uint32_t>(sample) >= state->count) return;
     auto& shared = block.template shared<shared_type>();
     const sample_values<Scalar> values = samples.values(sample);
-    const node_worker<Block, Scalar, Functions, Threads> nodes{block, tables, values, parameters, shared.scratch};
+    layer_bits bits;
+    if (random != 0) bits = {&layers, state->layer_step, samples.numbers[sample]};
+    const node_worker<Block, Scalar, Functions, Threads> nodes{block,          tables,         values, parameters,
+                                                               shared.scratch, shared.partial, bits};
     const norm_worker<Block, Scalar, Threads> worker{block, values, samples.kept_of(sample), shared.partial};
     norm_bound* parts = results.norms + static_cast<std::size_t>(sample) * static_cast<std::size_t>(tables.layers);
     if ((stages & stage::forward) != 0) {
       for (int i = first; i < last; ++i) {
         const op_row& row = tables.ops[i];
-        nodes.forward(row);
+        if (!is_product(row) && (stages & stage::trim) == 0) nodes.forward(row);
+        nodes.trim(row, row.out);
         if (row.handed_on != 0) store_rounded(block, values.to(row.out), row.out_size);
       }
     }
@@ -103,7 +111,10 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
       for (int i = last; i-- > first;) {
         const op_row& row = tables.ops[i];
         if (row.backward == 0) continue;
-        const bool leaves_factors = row.kind == node_kind::general;  // its backward may write what its factors read
+        nodes.trim(row, row.dy);
+        if (is_product(row) || (stages & stage::trim) != 0) continue;
+        // Its backward may write what its factors read.
+        const bool leaves_factors = row.kind == node_kind::general || row.kind == node_kind::tiled;
         if (leaves_factors) {
           nodes.backward(row);
           store_rounded(block, values.to(row.saved), row.saved_size);
@@ -111,14 +122,16 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
         if (Layered == 0 && (stages & stage::leaves) != 0) {
           for (int k = row.first_outer; k < row.last_outer; ++k) {
             const outer_leaf& leaf = tables.outer[k];
+            if (leaf.first == 0) continue;
             const norm_method chosen = method.of(leaf);
             if (norms != 0 || chosen == norm_method::instantiate) worker.add(leaf, chosen, parts[leaf.layer]);
           }
           add_elementwise(worker, shared, row.first_elementwise, row.last_elementwise, parts);
+          add_rows(worker, row.first_rows, row.last_rows, parts);
         }
         if (!leaves_factors) nodes.backward(row);
         if (row.input_gradient != 0 && row.out_size > 0) store_rounded(block, values.to(row.dx), row.in_size);
-        if (row.input2_gradient != 0) store_rounded(block, values.to(row.dx2), row.out_size);
+        if (row.input2_gradient != 0) store_rounded(block, values.to(row.dx2), row.in2_size);
       }
     }
     if (Layered != 0 && (stages & stage::layered_leaves) != 0) {
@@ -126,9 +139,11 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
           results.squares + static_cast<std::size_t>(sample) * static_cast<std::size_t>(results.square_stride);
       for (int k = 0; norms != 0 && k < tables.outer_count; ++k) {
         const outer_leaf& leaf = tables.outer[k];
+        if (leaf.first == 0) continue;
         worker.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
       }
       add_elementwise(worker, shared, 0, tables.elementwise_count, parts);
+      add_rows(worker, 0, tables.row_count, parts);
     }
     if ((stages & stage::weigh) == 0 || rule.kind == clip_rule::kind_type::none) return;
     block.once([&] {
@@ -137,6 +152,10 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   }
 
  private:
+  /// Is the node a product of the whole batch, of which nothing is left here but to trim it?
+  [[nodiscard]] PERGRAD_HD static constexpr bool is_product(const op_row& row) noexcept {
+    return Layered != 0 && row.kind == node_kind::affine;
+  }
   /// What norms and sums read is rounded here, once, where it lies: so both see the same numbers.
   template <class Block>
   PERGRAD_HD void store_rounded(const Block& block, Scalar* at, int count) const {
@@ -166,7 +185,15 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   PERGRAD_HD void add_elementwise(const Worker& worker, shared_type& shared, int begin, int end,
                                   norm_bound* parts) const {
     for (int k = begin; k < end; ++k) {
-      worker.add(tables.elementwise[k], shared.scratch, parts[tables.elementwise[k].layer]);
+      const elementwise_leaf& leaf = tables.elementwise[k];
+      if (leaf.first != 0) worker.add(leaf, shared.scratch, parts[leaf.layer]);
+    }
+  }
+  template <class Worker>
+  PERGRAD_HD void add_rows(const Worker& worker, int begin, int end, norm_bound* parts) const {
+    for (int k = begin; k < end; ++k) {
+      const row_leaf& leaf = tables.rows[k];
+      if (leaf.first != 0) worker.add(leaf, norms, parts[leaf.layer]);
     }
   }
 };

@@ -12,14 +12,26 @@
 
 #include <pergrad/cuda/device/kernel.hpp>
 #include <pergrad/cuda/kernels/norms.hpp>
+#include <pergrad/cuda/kernels/rows.hpp>
 #include <pergrad/cuda/kernels/sample_values.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
 
 namespace pergrad::inline v0_1::on_device {
 
+/// Elements of work on a leaf: none where another leaf is the first use of the same block.
+template <class Leaf>
+[[nodiscard]] PERGRAD_HD constexpr int work_of(const Leaf& leaf) noexcept {
+  return leaf.first != 0 ? leaf.size() : 0;
+}
+/// Is the sum of an outer leaf one that products form (gemm_affine.hpp)? Of a layered network; of one use.
+[[nodiscard]] PERGRAD_HD constexpr bool is_one_product(const outer_leaf& leaf) noexcept {
+  return leaf.first != 0 && leaf.next == 0;
+}
+
 /// What a block of threads works on: elements of one leaf.
 struct leaf_share {
   const outer_leaf* outer = nullptr;  ///< of an elementwise leaf none: its gradients are always kept
+  const row_leaf* rows = nullptr;     ///< of a table: elements are buckets and columns
   norm_method method = norm_method::instantiate;
   int layer = 0;
   int parameters = 0;
@@ -28,19 +40,31 @@ struct leaf_share {
   int first = 0;  ///< element
 
   [[nodiscard]] PERGRAD_HD static leaf_share whole(const outer_leaf& leaf, const method_choice& choice) noexcept {
-    return {&leaf, choice.of(leaf), leaf.layer, leaf.parameters, leaf.kept, leaf.size()};
+    return {&leaf, nullptr, choice.of(leaf), leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
   }
   [[nodiscard]] PERGRAD_HD static leaf_share whole(const elementwise_leaf& leaf) noexcept {
-    return {nullptr, norm_method::instantiate, leaf.layer, leaf.parameters, leaf.kept, leaf.count};
+    return {nullptr, nullptr, norm_method::instantiate, leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
   }
-  /// That of block `number`: all leaves in turn, outer ones first, each in whole blocks.
+  [[nodiscard]] PERGRAD_HD static leaf_share whole(const row_leaf& leaf) noexcept {
+    return {nullptr, &leaf, norm_method::elementwise, leaf.layer, leaf.parameters, 0, work_of(leaf)};
+  }
+  /// Number k of all leaves: outer ones, elementwise ones, tables.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static leaf_share number(const table_view<Scalar>& tables, const method_choice& choice,
+                                                    int k) noexcept {
+    if (k < tables.outer_count) return whole(tables.outer[k], choice);
+    k -= tables.outer_count;
+    return k < tables.elementwise_count ? whole(tables.elementwise[k])
+                                        : whole(tables.rows[k - tables.elementwise_count]);
+  }
+  /// That of block `number`: all leaves in turn, each in whole blocks. `by_products`: without those that products form.
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD static leaf_share of(const table_view<Scalar>& tables, const method_choice& choice,
-                                                int number, int threads) noexcept {
+                                                int number, int threads, int by_products = 0) noexcept {
     leaf_share share;
-    for (int k = 0; k < tables.outer_count + tables.elementwise_count; ++k) {
-      const int elementwise = k - tables.outer_count;
-      share = elementwise < 0 ? whole(tables.outer[k], choice) : whole(tables.elementwise[elementwise]);
+    for (int k = 0; k < tables.outer_count + tables.elementwise_count + tables.row_count; ++k) {
+      share = leaf_share::number(tables, choice, k);
+      if (by_products != 0 && share.outer != nullptr && is_one_product(*share.outer)) share.size = 0;
       const int blocks = blocks_for(share.size, threads);
       share.first = number * threads;
       if (number < blocks) break;
@@ -82,18 +106,20 @@ struct sum_kernel {
   int layer_stride = 0;             ///< 0: one weight for all layers
   int squares = 0;                  ///< of g_b², element by element
   int accumulators = 0;
-  int first_block = 0;  ///< of those that leaf_share counts: outer leaves come first
+  int by_products = 0;  ///< the sums of outer leaves of one use are formed elsewhere
   Scalar to_grid = 1;   ///< of sums of integers: steps of a unit
   Sum* sums = nullptr;  ///< [accumulator][parameter]
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     const int accumulator = block.index() % accumulators;
-    const leaf_share share = leaf_share::of(tables, method, first_block + block.index() / accumulators, Threads);
+    const leaf_share share = leaf_share::of(tables, method, block.index() / accumulators, Threads, by_products);
     Sum* out = sums + static_cast<std::size_t>(accumulator) * static_cast<std::size_t>(tables.parameter_count);
     block.each([&](int t) {
       const int e = share.first + t;
-      if (e < share.size) add(share, accumulator, e, out + share.parameters + e);
+      if (e >= share.size) return;
+      if (share.rows != nullptr) return add_rows(share, accumulator, e, out + share.parameters);
+      add(share, accumulator, e, out + share.parameters + e);
     });
   }
 
@@ -123,6 +149,19 @@ struct sum_kernel {
     }
     *to = sum;
   }
+  /// Of the rows of a bucket, sample after sample.
+  PERGRAD_HD void add_rows(const leaf_share& share, int accumulator, int e, Sum* table) const noexcept {
+    const auto count = static_cast<int>(state->count);
+    const int width = share.rows->width;
+    if (state->first != 0) clear_rows(*share.rows, e, table);
+    for (int b = first_of(accumulator); b < count; b += accumulators) {
+      const Scalar weight = weight_of(b, share.layer);
+      if (weight == 0) continue;
+      table_rows<Scalar>{*share.rows, samples.values(b)}.for_each_row(e, [&](int id, Scalar value) {
+        add_share(table[id * width + e % width], squares != 0 ? multiply(weight, value) : weight, value, to_grid);
+      });
+    }
+  }
 };
 
 /// rows[r] = w_b g_b for samples b = first_sample + r, in PyTorch's order. Blocks: rows times leaf blocks.
@@ -151,6 +190,13 @@ struct row_kernel {
     block.each([&](int t) {
       const int e = share.first + t;
       if (e >= share.size) return;
+      if (share.rows != nullptr) {
+        Scalar* table = out + share.parameters;
+        const int width = share.rows->width;
+        clear_rows(*share.rows, e, table);
+        return table_rows<Scalar>{*share.rows, values}.for_each_row(
+            e, [&](int id, Scalar value) { table[id * width + e % width] = weighted(sample, share.layer, value); });
+      }
       out[share.parameters + e] = weighted(sample, share.layer, share.element(values, kept, e));
     });
   }
@@ -188,14 +234,21 @@ struct projection_kernel {
     typename Block::template local<double> sums;
     block.each([&](int t) {
       double sum = 0;
-      const auto add = [&](const leaf_share& share) {
-        for (int e = t; e < share.size; e += Threads) {
-          sum = fma(static_cast<double>(share.element(values, kept, e)),
-                    static_cast<double>(direction[share.parameters + e]), sum);
-        }
+      const auto add = [&](Scalar value, int parameter) {
+        sum = fma(static_cast<double>(value), static_cast<double>(direction[parameter]), sum);
       };
-      for (int k = 0; k < tables.outer_count; ++k) add(leaf_share::whole(tables.outer[k], method));
-      for (int k = 0; k < tables.elementwise_count; ++k) add(leaf_share::whole(tables.elementwise[k]));
+      for (int k = 0; k < tables.outer_count + tables.elementwise_count + tables.row_count; ++k) {
+        const leaf_share share = leaf_share::number(tables, method, k);
+        for (int e = t; e < share.size; e += Threads) {
+          if (share.rows == nullptr) {
+            add(share.element(values, kept, e), share.parameters + e);
+            continue;
+          }
+          const int width = share.rows->width;
+          table_rows<Scalar>{*share.rows, values}.for_each_row(
+              e, [&](int id, Scalar value) { add(value, share.parameters + id * width + e % width); });
+        }
+      }
       sums[t] = sum;
     });
     const double total = block.sum(sums, shared.partial);

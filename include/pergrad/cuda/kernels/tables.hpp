@@ -61,6 +61,8 @@ struct outer_leaf {
   int squares = 0;     ///< layered: of the first partial square among a sample's
   int square_count = 0;
   norm_method method = norm_method::instantiate;
+  int first = 1;  ///< 0: the block is used before, at the leaf that begins its chain
+  int next = 0;   ///< the block is used again, at the leaf that comes so many after this one; 0: it is not
   [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return view.size(); }
 };
 
@@ -78,7 +80,34 @@ struct elementwise_leaf {
   int other_step[axes] = {0, 0, 0};
   int other_stride = 1;
   int parameters = 0;
-  int kept = 0;  ///< of the first element among a sample's kept gradients: these are always kept
+  int kept = 0;   ///< of the first element among a sample's kept gradients: these are always kept
+  int first = 1;  ///< as of an outer leaf
+  int next = 0;
+  [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return count; }
+};
+
+/// G_b[id] = sum over the positions that hold id of delta: rows.hpp.
+struct row_leaf {
+  int node = 0;
+  int layer = 0;
+  int vocabulary = 1;
+  int width = 1;  ///< of a row
+  int positions = 1;
+  int lengths = -1;  ///< of the ids: as of a node
+  int ids = 0;       ///< places
+  int delta = 0;
+  int delta_step = 0;  ///< from position to position; 0: one delta for all of them
+  int delta_stride = 1;
+  int skipped = -1;  ///< an id whose row has no gradient, if any
+  int parameters = 0;
+  int first = 1;  ///< as of an outer leaf
+  int next = 0;
+  // Of the first use:
+  int all_positions = 0;  ///< of all uses
+  int links = 0;          ///< place: one a position
+  int buckets = 1;        ///< of rows: a thread of a sum owns a column of one of them
+  /// Elements of work: buckets, columns.
+  [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return buckets * width; }
 };
 
 /// Window number o of an axis sees first[o] .. last[o] - 1; input i is seen by windows seen_first[i] .. seen_last[i] -
@@ -106,8 +135,13 @@ struct op_row {
   int dx2 = 0;
   int dy = 0;
   int saved = 0;
-  int scratch = 0;  ///< general: dx, where it must be added to what is there
+  int written_dx = 0;  ///< general, tiled: where the layer writes dx: a place of its own if that is added to `dx`
+  int written_dx2 = 0;
+  int scratch = 0;       ///< tiled: what is the layer's for the time of its forward
+  int back_scratch = 0;  ///< and of its backward
+  int scratch_size = 0;
   int in_size = 0;
+  int in2_size = 0;
   int out_size = 0;
   int saved_size = 0;
   int backward = 0;
@@ -117,15 +151,42 @@ struct op_row {
   int accumulate = 0;  ///< dx has something in it already
   int accumulate2 = 0;
   int parameters = 0;
-  int weights = 0;                      ///< parameters of the layer
-  int bias = -1;                        ///< affine: of the first bias among the parameters, negative without
-  affine_view view;                     ///< affine
-  window_axis windows[axes];            ///< pooling
-  int channels = 0;                     ///< pooling
-  int divisors = 0;                     ///< pooling: of the first divisor among the scalars of the tables
-  shape in_shape;                       ///< general
+  int weights = 0;            ///< parameters of the layer
+  int bias = -1;              ///< affine: of the first bias among the parameters, negative without
+  int adjoint = 0;            ///< affine: y is the view's x, and x its y
+  affine_view view;           ///< affine
+  window_axis windows[axes];  ///< pooling
+  int channels = 0;           ///< pooling
+  int divisors = 0;           ///< pooling: of the first divisor among the scalars of the tables
+  int wants_factors = 0;      ///< the layer's parameters are trained
+  int projected = 0;          ///< tiled: its projections are products of the whole batch
+  int projected_inputs = 0;   ///< bits: those whose gradients are such products
+  shape in_shape;
+  shape in2_shape;
+  shape out_shape;
+  // Of samples with lengths of their own: offsets into the table of integers, which has there, for each length that the
+  // network's input may have, how many positions of the value are there; negative: all of them.
+  int in_lengths = -1;
+  int in2_lengths = -1;
+  int out_lengths = -1;
   int first_outer = 0, last_outer = 0;  ///< leaves of the node
   int first_elementwise = 0, last_elementwise = 0;
+  int first_rows = 0, last_rows = 0;
+};
+
+/// A product over all positions of a layer on tiles, which runs for the whole batch: `gradients/factors.hpp`.
+struct projection_row {
+  int node = 0;
+  bool reads_input = true;  ///< before the layer, its gradient behind the layer's backward
+  affine_view view;
+  int x = 0;  ///< places
+  int y = 0;
+  int dx = 0;
+  int dy = 0;
+  int weights = 0;
+  int bias = -1;
+  bool wants_gradient = true;
+  int accumulate = 0;
 };
 
 /// Sizes and the tables' places on the device.
@@ -134,10 +195,12 @@ struct table_view {
   const op_row* ops = nullptr;
   const outer_leaf* outer = nullptr;
   const elementwise_leaf* elementwise = nullptr;
+  const row_leaf* rows = nullptr;
   const int* integers = nullptr;
   const Scalar* scalars = nullptr;
   int outer_count = 0;
   int elementwise_count = 0;
+  int row_count = 0;
   int layers = 0;           ///< with parameters
   int parameter_count = 0;  ///< trained
 };
@@ -158,11 +221,15 @@ struct network_facts : network_sizes {
   std::span<const op_row> ops;
   std::span<const outer_leaf> outer;
   std::span<const elementwise_leaf> elementwise;
-  std::span<const std::size_t> groups;  ///< clipping group of each layer with parameters
+  std::span<const row_leaf> rows;
+  std::span<const projection_row> projections;  ///< layered, node after node
+  std::span<const std::size_t> groups;          ///< clipping group of each layer with parameters
   bool layered = false;
   std::size_t parameters = 0;  ///< trained
   std::size_t frozen = 0;
   std::size_t input_size = 0;
+  std::size_t input_positions = 0;  ///< of samples with lengths of their own; 0: all are whole
+  bool draws = false;               ///< layers may ask for random bits
   std::size_t output_size = 0;
 
   [[nodiscard]] constexpr std::size_t layers() const noexcept { return groups.size(); }
@@ -176,6 +243,7 @@ struct step_state {
   std::uint32_t last = 1;      ///< it ends here: noise and update
   std::uint32_t unused = 0;
   std::uint64_t noise_step = 0;  ///< of the generator
+  std::uint64_t layer_step = 0;  ///< the same, of the bits inside layers
   double rate = 0;               ///< Adam: rate / (1 - beta1^t); else the learning rate
   double correction = 1;         ///< Adam: 1 / sqrt(1 - beta2^t)
 };

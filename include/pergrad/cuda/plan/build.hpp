@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/cuda/plan/build.hpp - from a network's plan to a device's tables: how it is cut into launches, how each
-// block's norm is found, where values lie
+// pergrad/cuda/plan/build.hpp - from a network's plan to a device's tables: how it is cut into launches, what nodes do,
+// where values lie
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,7 @@
 #include <pergrad/concepts.hpp>
 #include <pergrad/cuda/kernels/functions.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
-#include <pergrad/cuda/plan/gemm_door.hpp>
-#include <pergrad/gradients/factors.hpp>
-#include <pergrad/gradients/plan.hpp>
+#include <pergrad/cuda/plan/leaves.hpp>
 #include <pergrad/graph/graph.hpp>
 #include <pergrad/graph/plan.hpp>
 
@@ -27,8 +25,14 @@ enum class plan_kind { fused, layered };
 template <class Network>
 inline constexpr std::size_t forward_work = [] {
   std::size_t work = 0;
-  for (const pergrad::detail::plan_node& node : pergrad::detail::network_plan<typename Network::structure>::nodes) {
+  using plan = pergrad::detail::network_plan<typename Network::structure>;
+  for (const pergrad::detail::plan_node& node : plan::nodes) {
     if (node.kind == node_kind::affine) work += node.map.weight_count() * node.map.positions();
+  }
+  // Of other layers' products those whose matrices are trained.
+  for (const pergrad::detail::plan_factor& each : plan::factors) {
+    const bool of_product = each.what.outer && plan::nodes[each.node].kind != node_kind::affine;
+    if (of_product) work += each.what.size() * each.what.positions;
   }
   return work;
 }();
@@ -40,33 +44,18 @@ inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1}
                                          ? plan_kind::fused
                                          : plan_kind::layered;
 
-/// Blocks of the product that squares a view's gradient.
-[[nodiscard]] constexpr int square_blocks_of(const affine_view& view) noexcept {
-  return with_block_sizes(choose_gemm(gemm_product::squares, view, false), [&]<class Sizes>(Sizes) {
-    return blocks_for(view.outputs, Sizes::rows) * blocks_for(view.view_width(), Sizes::columns);
+/// Projections of all layers on tiles.
+template <class Structure>
+inline constexpr std::size_t projection_count = [] {
+  using plan = pergrad::detail::network_plan<Structure>;
+  std::size_t count = 0;
+  pergrad::detail::for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+    if constexpr (pergrad::detail::has_projections<Layer>) {
+      count += pergrad::detail::projections_of<Layer>(plan::in_of(i), plan::second_of(i)).size();
+    }
   });
-}
-
-/// Elements of a sample's gradient that may be kept from its norm to the sums: those of a batch should stay in the
-/// device's cache.
-inline constexpr int most_kept = 1 << 15;
-/// Positions from which on forming a gradient twice costs more than writing and reading it: 8 bytes of traffic against
-/// 2 T operations an element. An estimate from data sheets, not measured.
-inline constexpr int positions_worth_keeping = 16;
-
-/// How a device finds the norm of a block: exact ways only, the cheapest in multiply-adds, as on the host
-/// (gradients/plan.hpp) with a device's prices. Dots are in double, which most devices are slow at.
-[[nodiscard]] constexpr norm_method cheapest_on_device(const affine_view& view) noexcept {
-  const double positions = view.positions();
-  const double width = view.view_width();
-  const double outputs = view.outputs;
-  if (view.positions() == 1) return norm_method::product;
-  constexpr double dot_element = 4;
-  const double gram = dot_element * positions * (positions + 1) / 2 * (width + outputs) + positions * width * outputs;
-  const double direct = 2 * positions * width * outputs;
-  if (gram < direct) return norm_method::gram;
-  return view.positions() >= positions_worth_keeping ? norm_method::instantiate : norm_method::direct;
-}
+  return count;
+}();
 
 /// Places values of different lifetimes into one stretch: each at the first gap where nothing lives that it would
 /// overlap.
@@ -116,11 +105,22 @@ struct build_tables {
     const lifetimes live;
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       t.ops[i].function = Program::functions::template index_of<typename function_of<Layer>::type>;
+      t.ops[i].scratch_size = static_cast<int>(detail::scratch_count_of<Layer>(plan::in_of(i), plan::second_of(i)));
     });
     for (std::size_t i = 0; i < size; ++i) describe_node(t, i);
+    describe_lengths(t);
     connect(t, live);
     place_values(t, live);
-    for (const detail::plan_factor& each : plan::factors) list_leaf(t, each);
+    for (const detail::plan_factor& each : plan::factors) build_leaves<Program>::list(t, each);
+    if constexpr (Program::layered) {
+      detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+        if constexpr (detail::has_projections<Layer>) {
+          for (const position_projection& each : detail::projections_of<Layer>(plan::in_of(i), plan::second_of(i))) {
+            list_projection(t, t.ops[i], each);
+          }
+        }
+      });
+    }
     return t;
   }
 
@@ -162,21 +162,39 @@ struct build_tables {
     const detail::plan_node& node = plan::nodes[i];
     row.kind = node.kind;
     row.node = static_cast<int>(i);
-    row.in_size = static_cast<int>(plan::in_of(i).size());
-    row.out_size = static_cast<int>(structure::shapes[i + 1].size());
+    row.in_shape = plan::in_of(i);
+    row.in2_shape = node.two_inputs ? plan::second_of(i) : shape{};
+    row.out_shape = structure::shapes[i + 1];
+    row.in_size = static_cast<int>(row.in_shape.size());
+    row.in2_size = static_cast<int>(row.in2_shape.size());
+    row.out_size = static_cast<int>(row.out_shape.size());
     row.parameters = static_cast<int>(structure::parameter_offsets[i]);
     row.weights = static_cast<int>(structure::parameter_counts[i]);
     row.input_gradient = node.input_gradient ? 1 : 0;
     row.input2_gradient = node.input2_gradient ? 1 : 0;
     row.backward = node.backward ? 1 : 0;
+    row.wants_factors = structure::trained_counts[i] > 0 ? 1 : 0;
+    row.saved_size = static_cast<int>(node.saved_count);
     if (row.kind == node_kind::affine) {
       row.view = view_of(node.map, node.channels_first);
+      row.adjoint = node.map.adjoint ? 1 : 0;
       if (node.map.bias) row.bias = row.parameters + row.view.size();
     } else if (row.kind == node_kind::pooling) {
-      describe_pool(t, row, plan::in_of(i), structure::shapes[i + 1]);
-    } else if (row.kind == node_kind::general) {
-      row.in_shape = plan::in_of(i);
-      row.saved_size = static_cast<int>(node.saved_count);
+      describe_pool(t, row, row.in_shape, row.out_shape);
+    }
+  }
+  /// A table of lengths for every value that has some.
+  static constexpr void describe_lengths(tables& t) {
+    std::array<int, size + 1> lengths{};
+    for (std::size_t s = 0; s <= size; ++s) {
+      lengths[s] = structure::shapes[s].varying_axis() == 0 ? -1 : t.integers;
+      if (lengths[s] >= 0) t.integers += static_cast<int>(structure::shapes[0].e0) + 1;
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      op_row& row = t.ops[i];
+      row.in_lengths = lengths[structure::inputs[i]];
+      row.in2_lengths = plan::nodes[i].two_inputs ? lengths[structure::inputs2[i]] : -1;
+      row.out_lengths = lengths[i + 1];
     }
   }
   static constexpr void describe_pool(tables& t, op_row& row, shape in, shape out) {
@@ -203,12 +221,15 @@ struct build_tables {
     t.scalars += out_axes[0] * out_axes[1] * out_axes[2];
   }
 
+  /// Is the output the input under another shape?
+  static constexpr bool is_view(const lifetimes& live, std::size_t node) { return live.root[node + 1] != node + 1; }
+
   static constexpr void connect(tables& t, const lifetimes& live) {
     detail::gradient_writers<size + 1> writers{live.root, size};
     for (std::size_t i = size; i-- > 0;) {
       op_row& row = t.ops[i];
       row.handed_on = live.root[i + 1] != live.root[size] ? 1 : 0;
-      if (row.kind == node_kind::reshape) continue;
+      if (is_view(live, i)) continue;
       row.accumulate = row.input_gradient != 0 && writers.adds(structure::inputs[i]) ? 1 : 0;
       row.accumulate2 = row.input2_gradient != 0 && writers.adds(structure::inputs2[i]) ? 1 : 0;
     }
@@ -217,20 +238,25 @@ struct build_tables {
   static constexpr void place_values(tables& t, const lifetimes& live) {
     constexpr int n = static_cast<int>(size);
     constexpr int end = lifetimes::end;
-    packer<4 * size + 4> workspace;
+    packer<7 * size + 2 + plan::most_sparse> workspace;
     std::array<int, size + 1> values{};
     std::array<int, size + 1> gradients{};
-    std::array<int, size + 1> saved{};
     values[0] = in_input(0);
     for (std::size_t s = 1; s <= size; ++s) {
       if (live.root[s] == s) {
         values[s] = workspace.place(t.ops[s - 1].out_size, t.ops[s - 1].node, live.value_death[s]);
       }
-      const op_row& row = t.ops[s - 1];
-      if (row.saved_size > 0) saved[s - 1] = workspace.place(row.saved_size, row.node, end);
-      if (row.kind == node_kind::general && row.accumulate != 0) {
-        t.ops[s - 1].scratch = workspace.place(row.in_size, 2 * n - row.node, 2 * n - row.node);
-      }
+      op_row& row = t.ops[s - 1];
+      const int back = 2 * n - row.node;
+      const auto place = [&](int& where, int count, int birth, int death, bool wanted) {
+        if (wanted && count > 0) where = workspace.place(count, birth, death);
+      };
+      const bool writes = row.kind == node_kind::general || row.kind == node_kind::tiled;
+      place(row.saved, row.saved_size, row.node, end, true);
+      place(row.scratch, row.scratch_size, row.node, row.node, true);
+      place(row.back_scratch, row.scratch_size, back, back, row.backward != 0);
+      place(row.written_dx, row.in_size, back, back, writes && writes_beside(row));
+      place(row.written_dx2, row.in2_size, back, back, writes && row.accumulate2 != 0);
     }
     for (std::size_t s = size + 1; s-- > 0;) {
       if (live.root[s] != s || live.gradient_birth[s] == end) continue;
@@ -238,7 +264,6 @@ struct build_tables {
       const int count = s == 0 ? t.ops[0].in_size : t.ops[s - 1].out_size;
       gradients[s] = workspace.place(count, live.gradient_birth[s], death);
     }
-    t.workspace = workspace.size();
     t.output = values[live.root[size]];
     t.output_gradient = gradients[live.root[size]];
     for (std::size_t i = 0; i < size; ++i) {
@@ -249,99 +274,65 @@ struct build_tables {
       row.dx = gradients[live.root[structure::inputs[i]]];
       row.dx2 = gradients[live.root[structure::inputs2[i]]];
       row.dy = gradients[live.root[i + 1]];
-      row.saved = saved[i];
-      if (row.kind == node_kind::reshape) row.out_size = 0;  // nothing to do
-    }
-  }
-
-  static constexpr void list_leaf(tables& t, const detail::plan_factor& each) {
-    const op_row& row = t.ops[each.node];
-    const factor& what = each.what;
-    const bool is_affine = row.kind == node_kind::affine;
-    if (what.outer) {
-      outer_leaf leaf;
-      if (is_affine) {
-        leaf.view = row.view;
-        leaf.x = row.in;
-        leaf.delta = row.dy;
-      } else {
-        leaf.view.channels = static_cast<int>(what.columns);
-        leaf.view.outputs = static_cast<int>(what.rows);
-        leaf.view.in[1] = leaf.view.out[1] = static_cast<int>(what.positions);
-        leaf.view.x_channel = static_cast<int>(what.other.stride);
-        leaf.view.x_step[1] = static_cast<int>(what.other.position_stride);
-        leaf.view.y_output = static_cast<int>(what.delta.stride);
-        leaf.view.y_step[1] = static_cast<int>(what.delta.position_stride);
-        leaf.x = place_of(row, what.other);
-        leaf.delta = place_of(row, what.delta);
+      if (!writes_beside(row)) row.written_dx = row.dx;
+      if (row.accumulate2 == 0) row.written_dx2 = row.dx2;
+      if (is_view(live, i)) {  // nothing to do
+        row.out_size = 0;
+        row.out_lengths = -1;
       }
-      add(t, each, leaf);
+    }
+    for (const detail::plan_factor& each : plan::factors) {
+      if (each.what.sparse && plan::nodes[each.node].use.first) {
+        t.rows[each.first_use].links = workspace.place(positions_of_uses(each.first_use), n, end);
+      }
+    }
+    t.workspace = workspace.size();
+  }
+  static constexpr void list_projection(tables& t, op_row& row, const position_projection& from) {
+    const bool second = from.x.from == source::second_activation;
+    const auto place = [](int of, const operand& what) {
+      const int offset = static_cast<int>(what.offset);
+      return of < 0 ? of - offset : of + offset;
+    };
+    projection_row to;
+    to.node = row.node;
+    to.reads_input = from.reads_input();
+    to.view.channels = static_cast<int>(from.weights.columns);
+    to.view.outputs = static_cast<int>(from.weights.rows);
+    to.view.in[1] = to.view.out[1] = static_cast<int>(from.positions);
+    to.view.x_channel = to.view.y_output = 1;
+    to.view.x_step[1] = static_cast<int>(from.x.position_stride);
+    to.view.y_step[1] = static_cast<int>(from.y.position_stride);
+    to.x = place(!to.reads_input ? row.saved : second ? row.in2 : row.in, from.x);
+    to.y = place(from.y.from == source::output ? row.out : row.saved, from.y);
+    to.dy = place(from.delta.from == source::backprop ? row.dy : row.saved, from.delta);
+    to.weights = row.parameters + static_cast<int>(from.weights.offset);
+    if (from.bias != ~std::size_t{0}) to.bias = row.parameters + static_cast<int>(from.bias);
+    if (to.reads_input) {
+      const int bit = second ? 2 : 1;
+      to.dx = place(second ? row.dx2 : row.dx, from.x);
+      to.wants_gradient = (second ? row.input2_gradient : row.input_gradient) != 0;
+      // The first of several that read the same input finds there what other layers have written.
+      to.accumulate = (row.projected_inputs & bit) != 0 ? 1 : second ? row.accumulate2 : row.accumulate;
+      row.projected_inputs |= bit;
     } else {
-      elementwise_leaf leaf;
-      leaf.count = static_cast<int>(what.rows);
-      if (is_affine) {
-        leaf.delta = row.dy;
-        leaf.delta_stride = row.view.y_output;
-        for (int axis = 0; axis < axes; ++axis) {
-          leaf.out[axis] = row.view.out[axis];
-          leaf.delta_step[axis] = row.view.y_step[axis];
-        }
-      } else {
-        leaf.out[1] = static_cast<int>(what.positions);
-        leaf.delta = place_of(row, what.delta);
-        leaf.delta_step[1] = static_cast<int>(what.delta.position_stride);
-        leaf.delta_stride = static_cast<int>(what.delta.stride);
-        leaf.ones = what.other.from == source::ones ? 1 : 0;
-        if (leaf.ones == 0) leaf.other = place_of(row, what.other);
-        leaf.other_step[1] = static_cast<int>(what.other.position_stride);
-        leaf.other_stride = static_cast<int>(what.other.stride);
-      }
-      add(t, each, leaf);
+      to.dx = row.back_scratch + static_cast<int>(from.gradient);
+      to.wants_gradient = row.backward != 0;
     }
+    row.projected = 1;
+    t.projections[static_cast<std::size_t>(t.projections_used++)] = to;
   }
-  static constexpr int place_of(const op_row& row, const operand& from) {
-    const int place = from.from == source::activation ? row.in
-                      : from.from == source::output   ? row.out
-                      : from.from == source::saved    ? row.saved
-                                                      : row.dy;
-    const int offset = static_cast<int>(from.offset);
-    return place < 0 ? place - offset : place + offset;
+  /// Is the input's gradient written to a place of its own? A general layer writes it even where nobody wants it.
+  static constexpr bool writes_beside(const op_row& row) {
+    return row.accumulate != 0 || (row.kind == node_kind::general && row.input_gradient == 0);
   }
-  static constexpr void add(tables& t, const detail::plan_factor& each, outer_leaf leaf) {
-    describe_leaf(each, leaf);
-    leaf.method = cheapest_on_device(leaf.view);
-    if (leaf.method == norm_method::instantiate && (Program::layered || t.kept + leaf.size() > most_kept)) {
-      leaf.method = norm_method::direct;
+  /// Of all uses of a table.
+  static constexpr int positions_of_uses(std::size_t first_use) {
+    std::size_t count = 0;
+    for (const detail::plan_factor& each : plan::factors) {
+      if (each.what.sparse && each.first_use == first_use) count += each.what.positions;
     }
-    if (leaf.method == norm_method::instantiate) {
-      leaf.kept = t.kept;
-      t.kept += leaf.size();
-    }
-    if (Program::layered) {
-      leaf.squares = t.squares;
-      leaf.square_count = leaf.view.groups * square_blocks_of(leaf.view);
-      t.squares += leaf.square_count;
-    }
-    op_row& row = t.ops[each.node];
-    t.outer[next(row.first_outer, row.last_outer, t.outer_count)] = leaf;
-  }
-  static constexpr void add(tables& t, const detail::plan_factor& each, elementwise_leaf leaf) {
-    describe_leaf(each, leaf);
-    leaf.kept = t.kept;
-    t.kept += leaf.count;
-    op_row& row = t.ops[each.node];
-    t.elementwise[next(row.first_elementwise, row.last_elementwise, t.elementwise_count)] = leaf;
-  }
-  static constexpr void describe_leaf(const detail::plan_factor& each, auto& leaf) {
-    leaf.node = static_cast<int>(each.node);
-    leaf.layer = static_cast<int>(plan::nodes[each.node].layer);
-    leaf.parameters = static_cast<int>(each.parameters);
-  }
-  /// The place of a node's next leaf.
-  static constexpr std::size_t next(int& first, int& last, int& count) {
-    if (first == last) first = count;
-    last = count + 1;
-    return static_cast<std::size_t>(count++);
+    return static_cast<int>(count);
   }
 };
 

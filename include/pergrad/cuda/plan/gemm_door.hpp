@@ -60,11 +60,15 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   return rows >= 128 && columns >= 512 ? gemm_way::large : gemm_way::square;
 }
 
-/// The plan for a product of a node, and of a leaf.
-[[nodiscard]] constexpr gemm_way way_of(gemm_product product, const op_row& row) noexcept {
-  return choose_gemm(product, row.view, (product == gemm_product::forward ? row.in : row.dx) >= 0);
+/// The product of an affine node's way forward, and of its way back: those of an adjoint change places.
+[[nodiscard]] constexpr gemm_product product_of(const op_row& row, bool back) noexcept {
+  return back == (row.adjoint != 0) ? gemm_product::forward : gemm_product::adjoint;
 }
-[[nodiscard]] constexpr gemm_way way_of(gemm_product product, const outer_leaf& leaf) noexcept {
+/// The plan for a product of a node, and of a leaf.
+[[nodiscard]] constexpr gemm_way way_of(const op_row& row, bool back) noexcept {
+  return choose_gemm(product_of(row, back), row.view, back || row.in >= 0);
+}
+[[nodiscard]] constexpr gemm_way way_of(const outer_leaf& leaf, gemm_product product) noexcept {
   return choose_gemm(product, leaf.view, false);
 }
 

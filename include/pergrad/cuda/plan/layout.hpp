@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 
+#include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
 #include <pergrad/cuda/plan/program.hpp>
 #include <pergrad/network.hpp>
@@ -35,16 +36,15 @@ inline constexpr int sample_threads = [] {
 }();
 inline constexpr int sum_threads = 128;
 
-/// Blocks that hold every element of every outer leaf.
-[[nodiscard]] constexpr int outer_blocks(const network_facts& net) noexcept {
+/// Blocks that hold the work on every leaf, or on every one whose sum no product forms.
+[[nodiscard]] constexpr int leaf_blocks(const network_facts& net, bool by_products = false) noexcept {
   int blocks = 0;
-  for (const outer_leaf& leaf : net.outer) blocks += blocks_for(leaf.size(), sum_threads);
-  return blocks;
-}
-/// Blocks that hold every element of every leaf, the outer ones first.
-[[nodiscard]] constexpr int leaf_blocks(const network_facts& net) noexcept {
-  int blocks = outer_blocks(net);
-  for (const elementwise_leaf& leaf : net.elementwise) blocks += blocks_for(leaf.count, sum_threads);
+  const auto count = [&](const auto& leaf) { blocks += blocks_for(work_of(leaf), sum_threads); };
+  for (const outer_leaf& leaf : net.outer) {
+    if (!by_products || !is_one_product(leaf)) count(leaf);
+  }
+  for (const elementwise_leaf& leaf : net.elementwise) count(leaf);
+  for (const row_leaf& leaf : net.rows) count(leaf);
   return blocks;
 }
 
@@ -73,9 +73,12 @@ inline constexpr std::size_t most_batch = [] {
 struct arena_layout {
   std::size_t state = 0;  ///< a step_state, and behind it the record numbers: one upload
   std::size_t records = 0;
+  std::size_t numbers = 0;  ///< of samples that come from the host, in its data set
+  std::size_t lengths = 0;
   std::size_t ops = 0;
   std::size_t outer = 0;
   std::size_t elementwise = 0;
+  std::size_t row_leaves = 0;
   std::size_t integers = 0;
   std::size_t scalars = 0;
   std::size_t groups = 0;  ///< clipping group of each layer
@@ -122,9 +125,12 @@ inline constexpr std::size_t target_bytes = 8;
   };
   place(a.state, sizeof(step_state) + max_batch * sizeof(std::uint32_t));
   a.records = a.state + sizeof(step_state);
+  place(a.numbers, net.draws ? max_batch * sizeof(std::uint32_t) : 0);
+  place(a.lengths, net.input_positions > 0 ? max_batch * sizeof(std::uint32_t) : 0);
   place(a.ops, net.ops.size_bytes());
   place(a.outer, net.outer.size_bytes());
   place(a.elementwise, net.elementwise.size_bytes());
+  place(a.row_leaves, net.rows.size_bytes());
   place(a.integers, count(net.integers) * sizeof(int));
   place(a.scalars, count(net.scalars) * scalar_bytes);
   place(a.groups, layers * sizeof(int));

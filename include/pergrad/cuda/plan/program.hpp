@@ -70,9 +70,27 @@ void fill_windows(shape in, const op_row& row, int* integers, Scalar* scalars) {
   }
 }
 
+/// For each length of the network's input, how many positions of each value are there.
+template <class Structure>
+void fill_lengths(std::span<const op_row> ops, int* integers) {
+  for (std::size_t length = 0; length <= Structure::shapes[0].e0; ++length) {
+    std::array<std::size_t, Structure::size + 1> lengths{length};
+    const auto put = [&](int table, std::size_t slot) {
+      if (table >= 0) integers[static_cast<std::size_t>(table) + length] = static_cast<int>(lengths[slot]);
+    };
+    detail::for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      const std::size_t in = Structure::inputs[i];
+      lengths[i + 1] = detail::output_length_of<Layer>(Structure::shapes[in], lengths[in]);
+      put(ops[i].in_lengths, in);
+      put(ops[i].in2_lengths, Structure::inputs2[i]);
+      put(ops[i].out_lengths, i + 1);
+    });
+  }
+}
+
 /// The tables that need a layer's functions, filled when a tape is made.
 template <class Scalar>
-struct window_tables {
+struct function_tables {
   std::vector<int> integers;
   std::vector<Scalar> scalars;
 };
@@ -91,14 +109,18 @@ struct program {
     std::array<op_row, structure::size> ops{};
     std::array<outer_leaf, detail::network_plan<structure>::most_outer> outer{};
     std::array<elementwise_leaf, detail::network_plan<structure>::most_elementwise> elementwise{};
+    std::array<row_leaf, detail::network_plan<structure>::most_sparse> rows{};
+    std::array<projection_row, std::max<std::size_t>(1, projection_count<structure>)> projections{};
     int outer_count = 0;
     int elementwise_count = 0;
+    int row_count = 0;
+    int projections_used = 0;
   };
 
   static constexpr tables table = build_tables<program>::make();
 
-  [[nodiscard]] static window_tables<scalar> windows() {
-    window_tables<scalar> result;
+  [[nodiscard]] static function_tables<scalar> of_functions() {
+    function_tables<scalar> result;
     result.integers.resize(static_cast<std::size_t>(table.integers));
     result.scalars.resize(static_cast<std::size_t>(table.scalars));
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
@@ -107,6 +129,7 @@ struct program {
                             result.scalars.data());
       }
     });
+    if constexpr (structure::shapes[0].varying_axis() != 0) fill_lengths<structure>(table.ops, result.integers.data());
     return result;
   }
 };
@@ -123,11 +146,15 @@ template <class Network>
   facts.ops = table.ops;
   facts.outer = std::span{table.outer}.first(static_cast<std::size_t>(table.outer_count));
   facts.elementwise = std::span{table.elementwise}.first(static_cast<std::size_t>(table.elementwise_count));
+  facts.rows = std::span{table.rows}.first(static_cast<std::size_t>(table.row_count));
+  facts.projections = std::span{table.projections}.first(static_cast<std::size_t>(table.projections_used));
   facts.groups = pergrad::detail::group_of_layer<Network>;
   facts.layered = program<Network>::layered;
   facts.parameters = Network::parameter_count;
   facts.frozen = Network::frozen_parameter_count;
   facts.input_size = Network::input_shape.size();
+  if (Network::input_shape.varying_axis() != 0) facts.input_positions = Network::input_shape.e0;
+  for (const op_row& row : table.ops) facts.draws = facts.draws || row.kind == node_kind::tiled;
   facts.output_size = Network::output_shape.size();
   return facts;
 }

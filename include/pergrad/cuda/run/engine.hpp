@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include <pergrad/batch.hpp>
+#include <pergrad/cuda/kernels/random.hpp>
 #include <pergrad/cuda/kernels/release.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/run/launches.hpp>
@@ -32,11 +34,13 @@ class engine {
   using request_type = detail::run_request<Scalar>;
 
   engine(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options, const network_facts& net,
-         const window_tables<Scalar>& windows)
-      : memory_{std::move(device), max_batch, options, net, windows},
+         const function_tables<Scalar>& functions)
+      : memory_{std::move(device), max_batch, options, net, functions},
         inputs_(max_batch * net.input_size),
         targets_(max_batch * net.output_size * target_bytes),
         records_(max_batch),
+        numbers_(net.draws ? max_batch : 0),
+        lengths_(net.input_positions > 0 ? max_batch : 0),
         losses_(max_batch),
         outputs_(max_batch * net.output_size),
         norms_(max_batch * net.layers()),
@@ -48,11 +52,13 @@ class engine {
   [[nodiscard]] network_memory<Scalar, Device>& memory() noexcept { return memory_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
 
-  /// Takes over sample `b` of the next evaluation.
-  template <class Target>
-  void take(std::size_t b, const Scalar* input, std::span<const Target> targets) {
-    Scalar* const to = inputs_.data() + b * net().input_size;
-    for (std::size_t i = 0; i < net().input_size; ++i) to[i] = memory_.tf32() ? round_to_tf32(input[i]) : input[i];
+  /// Takes over sample `b` of the next evaluation, which has this number in its data set.
+  template <class Value, class Target>
+  void take(std::size_t b, std::size_t number, const Value* input, std::uint32_t length,
+            std::span<const Target> targets) {
+    memory_.pack(input, length, inputs_.data() + b * net().input_size);
+    if (!numbers_.empty()) numbers_[b] = static_cast<std::uint32_t>(number);
+    if (!lengths_.empty()) lengths_[b] = length;
     std::memcpy(targets_.data() + b * targets.size_bytes(), targets.data(), targets.size_bytes());
   }
   /// Evaluates them; `launch_samples`: the kernel that they go through. `Backward`: whether any expression may ask for
@@ -61,34 +67,35 @@ class engine {
   void run(std::span<const Scalar> parameters, std::size_t target_count,
            sample_launcher<Device, Scalar, Target> launch_samples, const request_type& request) {
     const arena_layout& places = memory_.places();
-    Device& device = memory_.device();
     memory_.put(places.parameters, parameters.data(), parameters.size());
     memory_.put(places.inputs, inputs_.data(), request.count * net().input_size);
     memory_.put(places.targets, targets_.data(), request.count * target_count * sizeof(Target));
-    memory_.announce({.count = static_cast<std::uint32_t>(request.count)}, records_.data());
-
-    const auto view = memory_.samples(memory_.template at<const Scalar>(places.inputs),
-                                      memory_.template at<const Target>(places.targets), target_count);
-    const method_choice method{request.method, request.method_layers};
-    const launcher<Device, Scalar, Target, Layered> launch{memory_, view, launch_samples};
-    launch.samples({.rule = {},
-                    .method = method,
-                    .backward = request.backward,
-                    .norms = request.needs_facts(),
-                    .outputs = memory_.template at<Scalar>(places.outputs),
-                    .samples = static_cast<int>(request.count)});
-
+    if (!numbers_.empty()) memory_.put(places.numbers, numbers_.data(), request.count);
+    if (!lengths_.empty()) memory_.put(places.lengths, lengths_.data(), request.count);
+    evaluation<Layered, Target> it{request, way_of(request), launch_samples, make_view<Target>(target_count)};
+    if (net().draws && request.randomness.is_random()) {
+      const auto& stream = stream_upload::stream(request.randomness);
+      it.layers.stream = stream_upload::words(stream);
+      it.layer_step = stream_upload::step(stream);
+      it.is_random = true;
+    }
     const bool facts_wanted = Backward && request.backward && request.needs_facts();
     if constexpr (Backward) {
-      if (request.direction != nullptr) {
-        memory_.put(places.released, request.direction, net().parameters);
-        device.launch(projection_kernel<Scalar, Target, sum_threads>{memory_.state(), memory_.tables(), view, method,
-                                                                     memory_.template at<const Scalar>(places.released),
-                                                                     memory_.template at<double>(places.projections)},
-                      static_cast<int>(request.count));
-      }
+      if (request.direction != nullptr) memory_.put(places.released, request.direction, net().parameters);
     }
-    if (facts_wanted || request.observer_count > 0) fetch_facts(request, facts_wanted);
+    it.for_each_part([&](std::size_t first, std::size_t count) {
+      evaluate(it, first, count, request.needs_facts());
+      if constexpr (Backward) {
+        if (request.direction != nullptr) {
+          memory_.device().launch(
+              projection_kernel<Scalar, Target, sum_threads>{memory_.state(), memory_.tables(), it.view, it.way.method,
+                                                             memory_.template at<const Scalar>(places.released),
+                                                             memory_.template at<double>(places.projections)},
+              static_cast<int>(count));
+        }
+      }
+      if (facts_wanted || request.observer_count > 0) fetch_facts(request, first, count, facts_wanted);
+    });
     for (std::size_t b = 0; b < request.count; ++b) {
       for (std::size_t k = 0; k < request.observer_count; ++k) {
         request.observers[k].observe(request.observers[k].context, facts_of(request, b, facts_wanted));
@@ -96,21 +103,87 @@ class engine {
     }
     if constexpr (Backward) {
       if (!request.backward) return;
-      for (std::size_t k = 0; k < request.sum_count; ++k) form_sum(request, request.sums[k], launch, method);
-      if (request.rows != nullptr) write_rows(request, view, method);
+      for (std::size_t k = 0; k < request.sum_count; ++k) form_sum(it, request.sums[k]);
+      if (request.rows != nullptr) write_rows(it);
     }
   }
 
  private:
   [[nodiscard]] const network_facts& net() const noexcept { return memory_.net(); }
 
-  void fetch_facts(const request_type& request, bool facts_wanted) {
+  /// How a strategy arranges the work. Every one gives the same numbers to rounding.
+  struct way_of_work {
+    method_choice method;
+    std::size_t together = 1;  ///< samples that are evaluated at a time
+    bool again = false;        ///< they are evaluated again for each sum
+    bool gradients = false;    ///< sums are formed of every sample's gradient, not of factors
+  };
+  [[nodiscard]] static way_of_work way_of(const request_type& request) {
+    using detail::strategy_kind;
+    way_of_work way{{request.method, request.method_layers}, std::max<std::size_t>(1, request.count)};
+    way.again = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::ghost;
+    way.gradients = request.strategy != strategy_kind::book_keeping && request.strategy != strategy_kind::ghost;
+    if (request.strategy == strategy_kind::naive) way.together = 1;
+    if (way.gradients && request.method == norm_method::automatic) way.method.method = norm_method::instantiate;
+    return way;
+  }
+  /// What one call of `run` is about.
+  template <int Layered, class Target>
+  struct evaluation {
+    const request_type& request;
+    way_of_work way;
+    sample_launcher<Device, Scalar, Target> launch_samples;
+    batch_view<Scalar, Target> view;
+    held_stream layers{};
+    std::uint64_t layer_step = 0;
+    bool is_random = false;
+
+    /// Calls f(first sample, how many), once for an empty batch.
+    template <class Function>
+    void for_each_part(Function&& f) const {
+      std::size_t first = 0;
+      do {
+        f(first, std::min(way.together, request.count - first));
+        first += way.together;
+      } while (first < request.count);
+    }
+  };
+
+  template <class Target>
+  [[nodiscard]] batch_view<Scalar, Target> make_view(std::size_t target_count) const {
     const arena_layout& places = memory_.places();
-    memory_.get(losses_.data(), places.losses, request.count);
-    memory_.get(outputs_.data(), places.outputs, request.count * net().output_size);
+    return memory_.samples(memory_.template at<const Scalar>(places.inputs),
+                           memory_.template at<const Target>(places.targets), target_count,
+                           memory_.template at<const std::uint32_t>(places.lengths), nullptr);
+  }
+  template <int Layered, class Target>
+  [[nodiscard]] launcher<Device, Scalar, Target, Layered> launches_of(const evaluation<Layered, Target>& it) {
+    return {memory_, it.view, it.launch_samples};
+  }
+  /// Takes samples through the network, back if that is asked for, and to their norms.
+  template <int Layered, class Target>
+  void evaluate(evaluation<Layered, Target>& it, std::size_t first, std::size_t count, bool norms) {
+    memory_.announce({.position = first,
+                      .count = static_cast<std::uint32_t>(count),
+                      .first = first == 0 ? 1U : 0U,
+                      .layer_step = it.layer_step},
+                     records_.data() + first);
+    it.view.numbers = memory_.template at<const std::uint32_t>(memory_.places().numbers) + first;
+    launches_of(it).samples({.rule = {},
+                             .method = it.way.method,
+                             .layers = it.is_random ? &it.layers.stream : nullptr,
+                             .backward = it.request.backward,
+                             .norms = norms,
+                             .outputs = memory_.template at<Scalar>(memory_.places().outputs),
+                             .samples = static_cast<int>(count)});
+  }
+  void fetch_facts(const request_type& request, std::size_t first, std::size_t count, bool facts_wanted) {
+    const arena_layout& places = memory_.places();
+    memory_.get(losses_.data() + first, places.losses, count);
+    memory_.get(outputs_.data() + first * net().output_size, places.outputs, count * net().output_size);
     if (!facts_wanted) return;
-    memory_.get(norms_.data(), places.norms, request.count * net().layers());
-    if (request.direction != nullptr) memory_.get(projections_.data(), places.projections, request.count);
+    memory_.get(norms_.data() + first * net().layers(), places.norms, count * net().layers());
+    if (request.direction != nullptr) memory_.get(projections_.data() + first, places.projections, count);
   }
   [[nodiscard]] detail::sample_facts<Scalar> facts_of(const request_type& request, std::size_t b,
                                                       bool facts_wanted) const {
@@ -136,17 +209,23 @@ class engine {
     }
     memory_.put(memory_.places().weights, weights_.data(), count * memory_.max_batch());
   }
-  template <class Launcher>
-  void form_sum(const request_type& request, const detail::sum_request<Scalar>& sum, const Launcher& launch,
-                const method_choice& method) {
-    const arena_layout& places = memory_.places();
-    if (!sum.is_plain) send_weights(request, sum);
-    launch.sum({.method = method,
-                .weights = sum.is_plain ? nullptr : memory_.template at<const Scalar>(places.weights),
-                .per_layer = sum.per_layer,
-                .squares = sum.squares,
-                .grid_steps = sum.integers == nullptr ? -1 : sum.grid_steps,
-                .samples = static_cast<int>(request.count)});
+  /// Weights of the samples from `first` on.
+  [[nodiscard]] const Scalar* weights_at(std::size_t first) const {
+    return memory_.template at<const Scalar>(memory_.places().weights) + first;
+  }
+  template <int Layered, class Target>
+  void form_sum(evaluation<Layered, Target>& it, const detail::sum_request<Scalar>& sum) {
+    if (!sum.is_plain) send_weights(it.request, sum);
+    it.for_each_part([&](std::size_t first, std::size_t count) {
+      if (it.way.again) evaluate(it, first, count, false);
+      launches_of(it).sum({.method = it.way.method,
+                           .weights = sum.is_plain ? nullptr : weights_at(first),
+                           .per_layer = sum.per_layer,
+                           .squares = sum.squares,
+                           .gradients = it.way.gradients,
+                           .grid_steps = sum.integers == nullptr ? -1 : sum.grid_steps,
+                           .samples = static_cast<int>(count)});
+    });
     if (sum.integers != nullptr) {
       fold(integers_);
       for (std::size_t i = 0; i < net().parameters; ++i) {
@@ -170,34 +249,41 @@ class engine {
                                               static_cast<std::int64_t>(net().parameters), accumulators});
     memory_.get(to.data(), memory_.places().sums, net().parameters);
   }
-  template <class Target>
-  void write_rows(const request_type& request, const batch_view<Scalar, Target>& view, const method_choice& method) {
+  template <int Layered, class Target>
+  void write_rows(evaluation<Layered, Target>& it) {
+    const request_type& request = it.request;
     const arena_layout& places = memory_.places();
     const bool weighted = request.row_weights != nullptr;
     const bool per_layer = weighted && request.row_weights->per_layer;
     if (weighted) send_weights(request, *request.row_weights);
     row_kernel<Scalar, Target, sum_threads> kernel{
         .tables = memory_.tables(),
-        .samples = view,
-        .method = method,
-        .weights = weighted ? memory_.template at<const Scalar>(places.weights) : nullptr,
+        .samples = it.view,
+        .method = it.way.method,
+        .weights = nullptr,
         .layer_stride = per_layer ? static_cast<int>(memory_.max_batch()) : 0,
         .first_sample = 0,
         .leaf_blocks = leaf_blocks(net()),
         .rows = memory_.template at<Scalar>(places.rows)};
     const std::size_t together = rows_at_a_time(net(), memory_.max_batch());
-    for (std::size_t first = 0; first < request.count; first += together) {
-      const std::size_t count = std::min(together, request.count - first);
-      kernel.first_sample = static_cast<int>(first);
-      memory_.device().launch(kernel, static_cast<int>(count) * leaf_blocks(net()));
-      memory_.get(request.rows + first * net().parameters, places.rows, count * net().parameters);
-    }
+    it.for_each_part([&](std::size_t part, std::size_t size) {
+      if (it.way.again) evaluate(it, part, size, false);
+      if (weighted) kernel.weights = weights_at(part);
+      for (std::size_t first = 0; first < size; first += together) {
+        const std::size_t count = std::min(together, size - first);
+        kernel.first_sample = static_cast<int>(first);
+        memory_.device().launch(kernel, static_cast<int>(count) * leaf_blocks(net()));
+        memory_.get(request.rows + (part + first) * net().parameters, places.rows, count * net().parameters);
+      }
+    });
   }
 
   network_memory<Scalar, Device> memory_;
   std::vector<Scalar> inputs_;
   std::vector<std::byte> targets_;
   std::vector<std::uint32_t> records_;
+  std::vector<std::uint32_t> numbers_;
+  std::vector<std::uint32_t> lengths_;
   std::vector<double> losses_;
   std::vector<Scalar> outputs_;
   std::vector<norm_bound> norms_;

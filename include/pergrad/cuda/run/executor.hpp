@@ -33,7 +33,6 @@ template <on_device::device Device>
 class basic_device_executor {
  public:
   static constexpr bool is_executor = true;
-  static constexpr bool has_random_layers = false;
 
   /// Throws what the device throws where there is none.
   explicit basic_device_executor(const device_options& options = {})
@@ -79,7 +78,7 @@ class basic_device_executor {
     }
     // Clipped sums are sums of integers here: no way in floating point is short enough.
     return {std::make_unique<engine>(device_, max_batch, options_, on_device::facts_of<Network>,
-                                     on_device::program<Network>::windows()),
+                                     on_device::program<Network>::of_functions()),
             {summation::most_additions + 1, 0}};
   }
   /// The library's own: an evaluation. Throws std::invalid_argument for a tape of another executor's.
@@ -88,18 +87,13 @@ class basic_device_executor {
            const detail::run_request<typename Network::scalar>& request) const {
     using scalar = typename Network::scalar;
     using target = target_of<Loss, scalar>;
-    if (request.strategy != detail::strategy_kind::book_keeping) {
-      throw std::invalid_argument("pergrad: a device evaluates with the strategy book_keeping, not with another one");
-    }
-    if (request.randomness.is_random()) {
-      throw std::invalid_argument("pergrad: no layer on a device is random: evaluate without with_randomness there");
-    }
     constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
     static_assert(sizeof(target) <= on_device::target_bytes && target_count <= Network::output_shape.size(),
                   "pergrad: a loss on a device takes at most one target of up to 8 bytes an output");
     auto& engine = engine_of(tape);
     for (std::size_t b = 0; b < request.count; ++b) {
-      engine.take(b, samples.input(request.first + b), samples.targets(request.first + b));
+      const std::size_t sample = request.first + b;
+      engine.take(b, samples.record(sample), samples.input(sample), samples.length(sample), samples.targets(sample));
     }
     engine.template run<Needs.backward, on_device::layered_of<Network>>(
         network.all_parameters(), target_count, on_device::sample_launcher_of<Device, Network, Loss>, request);

@@ -13,6 +13,7 @@
 
 #include <pergrad/batch.hpp>
 #include <pergrad/cuda/kernels/functions.hpp>
+#include <pergrad/cuda/kernels/random.hpp>
 #include <pergrad/cuda/kernels/samples.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/plan/gemm_door.hpp>
@@ -25,6 +26,7 @@ template <class Scalar>
 struct sample_launch {
   clip_rule rule{};
   method_choice method{};
+  const random_stream* layers = nullptr;  ///< of the bits inside layers; nullptr: none
   bool backward = true;
   bool norms = true;
   Scalar* outputs = nullptr;
@@ -37,7 +39,8 @@ struct sum_launch {
   const Scalar* weights = nullptr;  ///< [layer][sample]; nullptr: all are 1
   bool per_layer = false;
   bool squares = false;
-  int grid_steps = -1;  ///< not negative: a sum of integers, of which a unit has 2^grid_steps steps
+  bool gradients = false;  ///< formed of every sample's gradient, not as one product
+  int grid_steps = -1;     ///< not negative: a sum of integers, of which a unit has 2^grid_steps steps
   int samples = 0;
 };
 
@@ -100,6 +103,7 @@ class launcher {
 
   [[nodiscard]] sample_work<Scalar, Target> make_work(const sample_launch<Scalar>& wanted) const {
     const arena_layout& places = memory_->places();
+    const bool random = wanted.layers != nullptr && net_->draws;
     return {.state = memory_->state(),
             .tables = memory_->tables(),
             .samples = view_,
@@ -113,6 +117,8 @@ class launcher {
                         .outputs = wanted.outputs},
             .rule = wanted.rule,
             .method = wanted.method,
+            .layers = random ? *wanted.layers : random_stream{},
+            .random = random ? 1 : 0,
             .output = net_->output,
             .output_gradient = net_->output_gradient,
             .output_size = static_cast<int>(net_->output_size),
@@ -136,6 +142,10 @@ class launcher {
             .y = y,
             .most_samples = samples};
   }
+  /// Of a node, with `in` and `out` its values or its gradients: an adjoint's input is the view's y.
+  [[nodiscard]] affine_operands<Scalar> operands(const op_row& row, int in, int out, int samples) const {
+    return row.adjoint != 0 ? operands(row.view, out, in, samples) : operands(row.view, in, out, samples);
+  }
   [[nodiscard]] static constexpr bool is_product(const op_row& row) {
     return row.kind == node_kind::affine && row.out_size > 0;
   }
@@ -143,36 +153,88 @@ class launcher {
   template <class Run>
   void forward(const sample_launch<Scalar>& wanted, const Run& run) const {
     int waiting = 0;  // nodes from here on have not been launched
+    const auto catch_up = [&](int end) {
+      if (does_something(waiting, end)) run(waiting, end, stage::forward);
+      waiting = end;
+    };
     for (int i = 0; i < node_count(); ++i) {
       const op_row& row = net_->ops[static_cast<std::size_t>(i)];
+      if (row.projected != 0) {
+        catch_up(i);
+        project(row, true, wanted.samples);
+        if (!has_projections_behind(row)) continue;
+        catch_up(i + 1);
+        project(row, false, wanted.samples);
+        if (row.out_lengths >= 0) run(i, i + 1, stage::forward | stage::trim);
+        continue;
+      }
       if (!is_product(row)) continue;
-      if (does_something(waiting, i)) run(waiting, i, stage::forward);
-      auto on = operands(row.view, row.in, row.out, wanted.samples);
+      catch_up(i);
+      auto on = operands(row, row.in, row.out, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
       on.tf32 = memory_->tf32() ? 1 : 0;
       on.tf32_result = on.tf32 * row.handed_on;
       on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
-      launch_product(device(), gemm_product::forward, way_of(gemm_product::forward, row), on);
-      waiting = i + 1;
+      launch_product(device(), product_of(row, false), way_of(row, false), on);
+      waiting = row.out_lengths < 0 ? i + 1 : i;
     }
     run(waiting, node_count(), stage::forward | stage::loss);
   }
   template <class Run>
   void backward(const sample_launch<Scalar>& wanted, const Run& run) const {
     int waiting = node_count();
+    const auto catch_up = [&](int begin) {
+      if (does_something(begin, waiting)) run(begin, waiting, stage::backward);
+      waiting = begin;
+    };
     for (int i = node_count(); i-- > 0;) {
       const op_row& row = net_->ops[static_cast<std::size_t>(i)];
+      if (row.projected != 0 && row.backward != 0) {
+        if (has_projections_behind(row)) {
+          catch_up(i + 1);
+          if (row.out_lengths >= 0) run(i, i + 1, stage::backward | stage::trim);
+          project_back(row, false, wanted.samples);
+        }
+        catch_up(i);
+        project_back(row, true, wanted.samples);
+        continue;
+      }
       if (!is_product(row)) continue;
-      if (does_something(i + 1, waiting)) run(i + 1, waiting, stage::backward);
+      catch_up(row.out_lengths < 0 ? i + 1 : i);
       waiting = i;
       if (row.input_gradient == 0) continue;
-      auto on = operands(row.view, row.dx, row.dy, wanted.samples);
+      auto on = operands(row, row.dx, row.dy, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
       on.accumulate = row.accumulate;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
-      launch_product(device(), gemm_product::adjoint, way_of(gemm_product::adjoint, row), on);
+      launch_product(device(), product_of(row, true), way_of(row, true), on);
     }
-    if (does_something(0, waiting)) run(0, waiting, stage::backward);
+    catch_up(0);
+  }
+  [[nodiscard]] bool has_projections_behind(const op_row& row) const {
+    return std::ranges::any_of(net_->projections,
+                               [&](const projection_row& each) { return each.node == row.node && !each.reads_input; });
+  }
+  /// Those of a layer on tiles that read its input, or its saved values.
+  void project(const op_row& row, bool reads_input, int samples) const {
+    for (const projection_row& each : net_->projections) {
+      if (each.node != row.node || each.reads_input != reads_input) continue;
+      auto on = operands(each.view, each.x, each.y, samples);
+      on.weights = memory_->parameters() + each.weights;
+      on.bias = each.bias < 0 ? nullptr : memory_->parameters() + each.bias;
+      on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      launch_product(device(), gemm_product::forward, choose_gemm(gemm_product::forward, each.view, each.x >= 0), on);
+    }
+  }
+  void project_back(const op_row& row, bool reads_input, int samples) const {
+    for (const projection_row& each : net_->projections) {
+      if (each.node != row.node || each.reads_input != reads_input || !each.wants_gradient) continue;
+      auto on = operands(each.view, each.dx, each.dy, samples);
+      on.weights = memory_->parameters() + each.weights;
+      on.accumulate = each.accumulate;
+      on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      launch_product(device(), gemm_product::adjoint, choose_gemm(gemm_product::adjoint, each.view, true), on);
+    }
   }
   [[nodiscard]] bool does_something(int first, int last) const {
     for (int i = first; i < last; ++i) {
@@ -182,6 +244,7 @@ class launcher {
   }
   void squares(const sample_launch<Scalar>& wanted) const {
     for (const outer_leaf& leaf : net_->outer) {
+      if (!is_one_product(leaf)) continue;
       const norm_method chosen = wanted.method.of(leaf);
       if (chosen == norm_method::product || chosen == norm_method::gram) continue;
       affine_squares<Scalar> problem;
@@ -189,7 +252,7 @@ class launcher {
       problem.partial = memory_->template at<double>(memory_->places().squares) + leaf.squares;
       problem.partial_stride = net_->squares;
       problem.blocks = leaf.square_count / leaf.view.groups;
-      launch_gemm<Scalar>(device(), way_of(gemm_product::squares, leaf), problem);
+      launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::squares), problem);
     }
   }
   template <class Sum>
@@ -205,16 +268,18 @@ class launcher {
         .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
         .squares = wanted.squares ? 1 : 0,
         .accumulators = accumulator_count(*net_),
-        .first_block = 0,
+        .by_products = 0,
         .to_grid = to_grid,
         .sums = memory_->template at<Sum>(places.sums)};
     if constexpr (Layered != 0) {
-      if (!wanted.squares && wanted.weights != nullptr) {
-        for (const outer_leaf& leaf : net_->outer) product_sum<Sum>(wanted, leaf, to_grid);
-        kernel.first_block = outer_blocks(*net_);
+      if (!wanted.squares && !wanted.gradients && wanted.weights != nullptr) {
+        for (const outer_leaf& leaf : net_->outer) {
+          if (is_one_product(leaf)) product_sum<Sum>(wanted, leaf, to_grid);
+        }
+        kernel.by_products = 1;
       }
     }
-    device().launch(kernel, (leaf_blocks(*net_) - kernel.first_block) * kernel.accumulators);
+    device().launch(kernel, leaf_blocks(*net_, kernel.by_products != 0) * kernel.accumulators);
   }
   template <class Sum>
   void product_sum(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
@@ -226,7 +291,7 @@ class launcher {
       problem.accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
       problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
       problem.accumulator_count = accumulator_count(*net_);
-      launch_gemm<Scalar>(device(), way_of(gemm_product::sums, leaf), problem);
+      launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::sums), problem);
     };
     if (leaf.view.positions() > 1) {
       launch(affine_sums<Scalar, Sum, 1>{});

@@ -30,7 +30,7 @@ template <class Scalar, class Device>
 class network_memory {
  public:
   network_memory(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options,
-                 const network_facts& net, const window_tables<Scalar>& windows)
+                 const network_facts& net, const function_tables<Scalar>& functions)
       : device_{std::move(device)},
         max_batch_{max_batch},
         options_{options},
@@ -42,8 +42,9 @@ class network_memory {
     put(places_.ops, net.ops.data(), net.ops.size());
     put(places_.outer, net.outer.data(), net.outer.size());
     put(places_.elementwise, net.elementwise.data(), net.elementwise.size());
-    put(places_.integers, windows.integers.data(), windows.integers.size());
-    put(places_.scalars, windows.scalars.data(), windows.scalars.size());
+    put(places_.row_leaves, net.rows.data(), net.rows.size());
+    put(places_.integers, functions.integers.data(), functions.integers.size());
+    put(places_.scalars, functions.scalars.data(), functions.scalars.size());
     put(places_.groups, groups.data(), groups.size());
   }
 
@@ -84,22 +85,43 @@ class network_memory {
     return {.ops = at<const op_row>(places_.ops),
             .outer = at<const outer_leaf>(places_.outer),
             .elementwise = at<const elementwise_leaf>(places_.elementwise),
+            .rows = at<const row_leaf>(places_.row_leaves),
             .integers = at<const int>(places_.integers),
             .scalars = at<const Scalar>(places_.scalars),
             .outer_count = static_cast<int>(net_->outer.size()),
             .elementwise_count = static_cast<int>(net_->elementwise.size()),
+            .row_count = static_cast<int>(net_->rows.size()),
             .layers = static_cast<int>(net_->layers()),
             .parameter_count = static_cast<int>(net_->parameters)};
   }
-  /// The samples that `announce` names, out of these records.
+  /// A record as it lies on the device: zeros behind its length, ids in the place of as many values, TF32 if asked for.
+  template <class Value>
+  void pack(const Value* input, std::uint32_t length, Scalar* to) const {
+    const std::size_t all = net_->input_size;
+    const std::size_t there = net_->input_positions == 0 ? all : length * (all / net_->input_positions);
+    std::fill_n(to, all, Scalar{0});
+    if constexpr (std::is_same_v<Value, Scalar>) {
+      for (std::size_t i = 0; i < there; ++i) to[i] = tf32() ? round_to_tf32(input[i]) : input[i];
+    } else {
+      static_assert(sizeof(Value) <= sizeof(Scalar));
+      std::memcpy(static_cast<void*>(to), input, there * sizeof(Value));
+    }
+  }
+
+  /// The samples that `announce` names, out of these records. `lengths`: of the records, if they vary; `numbers`: of
+  /// the samples in their data set.
   template <class Target>
   [[nodiscard]] batch_view<Scalar, Target> samples(const Scalar* inputs, const Target* targets,
-                                                   std::size_t target_count) const noexcept {
+                                                   std::size_t target_count, const std::uint32_t* lengths,
+                                                   const std::uint32_t* numbers) const noexcept {
     return {.workspaces = at<Scalar>(places_.workspaces),
             .kept = at<Scalar>(places_.kept),
             .inputs = inputs,
             .targets = targets,
             .records = at<const std::uint32_t>(places_.records),
+            .numbers = numbers,
+            .lengths = net_->input_positions > 0 ? lengths : nullptr,
+            .integers = at<const int>(places_.integers),
             .workspace = net_->workspace,
             .kept_size = net_->kept,
             .input_size = static_cast<int>(net_->input_size),

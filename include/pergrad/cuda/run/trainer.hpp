@@ -14,8 +14,10 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -27,7 +29,10 @@
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/expressions/clip.hpp>
 #include <pergrad/network.hpp>
+#include <pergrad/optim/adam.hpp>
+#include <pergrad/optim/optimizer.hpp>
 #include <pergrad/optim/rules.hpp>
+#include <pergrad/optim/sgd.hpp>
 #include <pergrad/privacy/release.hpp>
 #include <pergrad/train/step_by_verbs.hpp>
 #include <pergrad/train/step_notes.hpp>
@@ -43,15 +48,14 @@ struct trained_network {
 };
 
 /// A trainer of any network. `Layered`: as of the launcher.
-template <class Scalar, class Target, int Layered, class Device>
+template <class Scalar, class Value, class Target, int Layered, class Device>
 class network_trainer {
  public:
-  using records_type = dataset<Scalar, Target>;
+  using records_type = dataset<Value, Target>;
   using launch_type = sample_launcher<Device, Scalar, Target>;
-  using noise_stream = stream_upload::stream_type;
+  using noise_stream = stream_upload::noise_stream;
   /// Records are copied to the device when a step sees them first.
   static constexpr bool trains_on_a_copy = true;
-  static constexpr bool can_be_saved = false;
 
   network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
                   network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
@@ -83,6 +87,7 @@ class network_trainer {
   network_trainer(const network_trainer&) = delete;
   network_trainer& operator=(const network_trainer&) = delete;
   ~network_trainer() {
+    pergrad::detail::wipe(&settings_, sizeof settings_);
     if (network_.remote->context != this) return;
     try {
       static_cast<void>(host_parameters());
@@ -117,9 +122,15 @@ class network_trainer {
 
   /// Brings what a step reads to the device: parameters that the host may have changed, records that are not there
   /// yet. A data set is copied when it is first seen, if another lies at another place or has another size, and after
-  /// `forget_records`. `noise`: of the step; all steps of a trainer have the same key.
-  void prepare(const records_type& records, const noise_stream& noise) {
+  /// `forget_records`. `noise`, `randomness`: of the step, and inside layers; all steps of a trainer have the same
+  /// keys.
+  void prepare(const records_type& records, const noise_stream& noise, const layer_randomness& randomness) {
     settings_.noise = stream_upload::words(noise);
+    is_random_ = net().draws && randomness.is_random();
+    if (is_random_) {
+      layers_.stream = stream_upload::words(stream_upload::stream(randomness));
+      layer_step_ = stream_upload::step(stream_upload::stream(randomness));
+    }
     position_ = 0;  // chunks of a step that failed halfway do not count
     is_released_ = false;
     if (network_.remote->context != this) take_over();
@@ -128,12 +139,11 @@ class network_trainer {
       memory_->put(memory_->places().parameters, parameters.data(), parameters.size());
       network_.remote->changed = false;
     }
-    const void* inputs = records.size() == 0 ? nullptr : records.input(0);
-    if (captured_ && inputs == inputs_ && records.targets().data() == targets_ && records.size() == record_count_)
-      return;
-    const std::size_t input_bytes = records.size() * net().input_size * sizeof(Scalar);
-    const std::size_t target_start = (input_bytes + 255) / 256 * 256;
-    const std::size_t bytes = target_start + records.targets().size_bytes();
+    if (captured_ && copied_->same_view(records)) return;
+    const auto behind = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
+    const std::size_t target_start = behind(records.size() * net().input_size * sizeof(Scalar));
+    const std::size_t length_start = behind(target_start + records.targets().size_bytes());
+    const std::size_t bytes = length_start + (net().input_positions > 0 ? records.size() * sizeof(std::uint32_t) : 0);
     captured_ = false;
     if (room_ < bytes) {
       room_ = 0;
@@ -142,14 +152,14 @@ class network_trainer {
       room_ = bytes;
     }
     if (records.size() > 0) {
-      upload_inputs(static_cast<const Scalar*>(inputs), records.size() * net().input_size);
+      upload_inputs(records);
+      if (net().input_positions > 0) upload_lengths(records, length_start);
       device_->upload(records_.get() + target_start, records.targets().data(), records.targets().size_bytes());
     }
-    inputs_ = inputs;
-    targets_ = records.targets().data();
-    record_count_ = records.size();
+    copied_ = records;
     capture(reinterpret_cast<const Scalar*>(records_.get()),
-            reinterpret_cast<const Target*>(records_.get() + target_start));
+            reinterpret_cast<const Target*>(records_.get() + target_start),
+            reinterpret_cast<const std::uint32_t*>(records_.get() + length_start));
   }
 
   /// One physical batch. The last one has the step's noise: it is added, and the parameters are updated.
@@ -160,6 +170,7 @@ class network_trainer {
                      .first = position_ == 0 ? 1U : 0U,
                      .last = last ? 1U : 0U,
                      .noise_step = last ? stream_upload::step(*noise) : 0,
+                     .layer_step = layer_step_,
                      .rate = options_.learning_rate->value()};
     if (last && options_.optimizer == optimizer_kind::adam) {
       const rules::adam_bias bias =
@@ -197,6 +208,24 @@ class network_trainer {
       std::ranges::fill(to, Scalar{0});
     }
   }
+  /// f(an optimizer of the host with the state of this one), for files. Whatever f changes is taken over. Waits for the
+  /// device.
+  template <class Optimizer, class Function>
+  auto with_twin(Optimizer twin, Function&& f) {
+    const std::size_t places[] = {memory_->places().first_moment, memory_->places().second_moment};
+    const auto for_each_array = [&](const auto& use) {
+      std::size_t number = 0;
+      for (const auto array : optimizer_access::state(twin)) use(array, places[number++]);
+    };
+    std::uint64_t* const steps = optimizer_access::count(twin);
+    if (steps != nullptr) *steps = updates_;
+    for_each_array([&](auto array, std::size_t place) { memory_->get(array.data(), place, array.size()); });
+    auto result = f(twin);
+    for_each_array([&](auto array, std::size_t place) { memory_->put(place, array.data(), array.size()); });
+    if (steps != nullptr) updates_ = *steps;
+    return result;
+  }
+  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return memory_->max_batch(); }
   /// Kernels and copies of one physical batch.
   [[nodiscard]] std::size_t node_count() const { return Device::node_count(graph_); }
@@ -215,15 +244,26 @@ class network_trainer {
                       .groups = static_cast<int>(bounds.size()),
                       .unit = grid_.unit};
   }
-  /// With TF32 the device's copy is rounded; its kernels read it as it is.
-  void upload_inputs(const Scalar* inputs, std::size_t count) {
-    if (!memory_->tf32()) return device_->upload(records_.get(), inputs, count * sizeof(Scalar));
-    std::vector<Scalar> part(std::min(count, std::size_t{1} << 16U));
-    for (std::size_t first = 0; first < count; first += part.size()) {
-      const std::size_t size = std::min(part.size(), count - first);
-      for (std::size_t i = 0; i < size; ++i) part[i] = round_to_tf32(inputs[first + i]);
-      device_->upload(records_.get() + first * sizeof(Scalar), part.data(), size * sizeof(Scalar));
+  /// Kernels read the device's copy as it is: what `pack` does to records is done here.
+  void upload_inputs(const records_type& records) {
+    const std::size_t width = net().input_size;
+    if (std::is_same_v<Value, Scalar> && !memory_->tf32() && net().input_positions == 0) {
+      return device_->upload(records_.get(), records.input(0), records.size() * width * sizeof(Scalar));
     }
+    const std::size_t together = std::max<std::size_t>(1, (std::size_t{1} << 16U) / width);
+    std::vector<Scalar> part(std::min(together, records.size()) * width);
+    for (std::size_t first = 0; first < records.size(); first += together) {
+      const std::size_t count = std::min(together, records.size() - first);
+      for (std::size_t i = 0; i < count; ++i) {
+        memory_->pack(records.input(first + i), records.length(first + i), part.data() + i * width);
+      }
+      device_->upload(records_.get() + first * width * sizeof(Scalar), part.data(), count * width * sizeof(Scalar));
+    }
+  }
+  void upload_lengths(const records_type& records, std::size_t start) {
+    std::vector<std::uint32_t> lengths(records.size());
+    for (std::size_t i = 0; i < lengths.size(); ++i) lengths[i] = records.length(i);
+    device_->upload(records_.get() + start, lengths.data(), lengths.size() * sizeof(std::uint32_t));
   }
   /// From now on the newest parameters are here. They may have been with another trainer of the same network.
   void take_over() {
@@ -235,12 +275,13 @@ class network_trainer {
     memory_->get(static_cast<Scalar*>(to), memory_->places().parameters, net().parameters + net().frozen);
   }
 
-  void capture(const Scalar* inputs, const Target* targets) {
-    const auto samples = memory_->samples(inputs, targets, target_count_);
+  void capture(const Scalar* inputs, const Target* targets, const std::uint32_t* lengths) {
+    const auto* const drawn = memory_->template at<const std::uint32_t>(memory_->places().records);
+    const auto samples = memory_->samples(inputs, targets, target_count_, lengths, drawn);
     const launcher<Device, Scalar, Target, Layered> launch{*memory_, samples, launch_};
     const auto most = static_cast<int>(memory_->max_batch());
     graph_ = device_->capture([&] {
-      launch.samples({.rule = rule_, .samples = most});
+      launch.samples({.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .samples = most});
       launch.sum({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                   .per_layer = rule_.per_layer(),
                   .grid_steps = grid_.steps,
@@ -266,7 +307,9 @@ class network_trainer {
                                     .second = memory_->template at<Scalar>(places.second_moment),
                                     .released = memory_->template at<Scalar>(places.released),
                                     .is_open = memory_->template at<unsigned char>(places.is_open),
-                                    .rule = rule()};
+                                    .rule = rule(),
+                                    .tables = memory_->tables().rows,
+                                    .table_count = memory_->tables().row_count};
     launch(*device_, release_kernel<Scalar>{work});
     launch(*device_, settle_kernel<Scalar>{work});
   }
@@ -282,9 +325,10 @@ class network_trainer {
   clip_rule rule_;
   std::shared_ptr<std::byte> records_;  ///< on the device
   std::size_t room_ = 0;                ///< there, in bytes
-  const void* inputs_ = nullptr;
-  const void* targets_ = nullptr;
-  std::size_t record_count_ = 0;
+  std::optional<records_type> copied_;  ///< those that are there
+  held_stream layers_{};                ///< of the bits inside layers, if there may be any
+  std::uint64_t layer_step_ = 0;
+  bool is_random_ = false;
   bool captured_ = false;
   typename Device::graph graph_;
   std::uint64_t position_ = 0;
@@ -295,29 +339,38 @@ class network_trainer {
 
 /// What `dp_sgd` keeps on a device. Refers to the network and the tape.
 template <class Network, class Loss, class Device>
-class trainer : public network_trainer<typename Network::scalar, target_of<Loss, typename Network::scalar>,
-                                       layered_of<Network>, Device> {
+class trainer : public network_trainer<typename Network::scalar, typename Network::input_value,
+                                       target_of<Loss, typename Network::scalar>, layered_of<Network>, Device> {
   using scalar = typename Network::scalar;
 
  public:
   trainer(const basic_device_executor<Device>& executor, Network& network, Loss /*loss*/, tape<Network>& tape,
           const dp_sgd_options& options, double sensitivity)
-      : network_trainer<scalar, target_of<Loss, scalar>, layered_of<Network>, Device>{
-            executor.shared_device(),
-            {&pergrad::detail::network_access::remote(network), &network,
-             [](const void* self) { return static_cast<const Network*>(self)->all_parameters(); }},
-            executor.engine_of(tape).memory(),
-            sample_launcher_of<Device, Network, Loss>,
-            Loss::target_count(Network::output_shape),
-            options,
-            sensitivity} {}
+      : trainer::network_trainer{executor.shared_device(),
+                                 {&pergrad::detail::network_access::remote(network), &network,
+                                  [](const void* self) { return static_cast<const Network*>(self)->all_parameters(); }},
+                                 executor.engine_of(tape).memory(),
+                                 sample_launcher_of<Device, Network, Loss>,
+                                 Loss::target_count(Network::output_shape),
+                                 options,
+                                 sensitivity} {}
+
+  /// f(the optimizer), of a kind that options choose: for files.
+  template <class Function>
+  auto with_optimizer(Function&& f) {
+    const dp_sgd_options& options = this->options();
+    if (options.optimizer == optimizer_kind::adam) {
+      return this->with_twin(adam<Network>{*options.learning_rate, options.adam}, f);
+    }
+    return this->with_twin(sgd<Network>{*options.learning_rate, options.momentum}, f);
+  }
 
   /// All of a step. The last physical batch brings the noise along, and an empty one is a batch as well.
   template <class Noise, class NextNoise>
   void step(const pergrad::detail::step_records<Network, Loss>& records, const Noise& /*noise*/,
             const NextNoise& next_noise, std::span<scalar> /*update*/) {
     const auto noise = next_noise();
-    this->prepare(*records.records, noise);
+    this->prepare(*records.records, noise, records.randomness);
     std::span<const std::uint32_t> drawn = records.next();
     while (drawn.size() == this->max_batch()) {
       chunk(records, drawn, nullptr);

@@ -18,8 +18,8 @@
 #include <pergrad/host/conv/winograd.hpp>
 #include <pergrad/host/plan/program.hpp>
 #include <pergrad/host/plan/tables.hpp>
+#include <pergrad/host/run/team.hpp>
 #include <pergrad/host/run/tile_values.hpp>
-#include <pergrad/host/run/tile_view.hpp>
 #include <pergrad/simd/elements.hpp>
 
 namespace pergrad::inline v0_1::on_host {
@@ -112,44 +112,44 @@ class passes : public tile_values<Network> {
   using base::weights;
 
   void view(const node_row& row, index begin, index end, bool reads_images, bool backward,
-            tile_view<scalar>& tile) const {
+            tile_team<scalar>& team) const {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
     const bool second = row.in2_shape.size() > 0;
     const auto arrays = [&](place where) { return sample_arrays<scalar>{at(where, begin), where.sample}; };
     const auto constant = [&](place where) { return sample_arrays<const scalar>{at(where, begin), where.sample}; };
-    tile.samples = end - begin;
-    tile.in = row.in_shape;
-    tile.in2 = row.in2_shape;
-    tile.out = row.out_shape;
-    tile.x = constant(row.plain_x);
-    tile.y = arrays(row.plain_y);
-    if (second) tile.x2 = constant(row.plain_x2);
-    tile.saved = arrays(row.saved);
-    tile.scratch = arrays(table.scratch);
+    team.samples = end - begin;
+    team.in = row.in_shape;
+    team.in2 = row.in2_shape;
+    team.out = row.out_shape;
+    team.x = constant(row.plain_x);
+    team.y = arrays(row.plain_y);
+    if (second) team.x2 = constant(row.plain_x2);
+    team.saved = arrays(row.saved);
+    team.scratch = arrays(table.scratch);
     if (backward) {
-      tile.dy = constant(row.plain_dy);
-      tile.wants_factors = row.parameter_count > 0;
-      tile.wants_dx = row.input_gradient;
-      tile.wants_dx2 = row.input2_gradient;
-      if (row.input_gradient) tile.dx = arrays(row.plain_dx);
-      if (row.input2_gradient) tile.dx2 = arrays(row.plain_dx2);
+      team.dy = constant(row.plain_dy);
+      team.wants_factors = row.parameter_count > 0;
+      team.wants_dx = row.input_gradient;
+      team.wants_dx2 = row.input2_gradient;
+      if (row.input_gradient) team.dx = arrays(row.plain_dx);
+      if (row.input2_gradient) team.dx2 = arrays(row.plain_dx2);
     }
     if (reads_images) {
-      tile.x_layout = in.value_layout;
-      tile.y_layout = out.value_layout;
-      tile.dx_layout = row.direct_dx ? in.gradient_layout : lay_out(in.gradient_layout.values, {});
-      tile.dy_layout = out.gradient_layout;
+      team.x_layout = in.value_layout;
+      team.y_layout = out.value_layout;
+      team.dx_layout = row.direct_dx ? in.gradient_layout : lay_out(in.gradient_layout.values, {});
+      team.dy_layout = out.gradient_layout;
     }
-    tile.parameters = weights(row).data();
-    tile.panels = panels_;
-    tile.panel_offsets = row.panel_offsets.data();
+    team.parameters = weights(row).data();
+    team.panels = panels_;
+    team.panel_offsets = row.panel_offsets.data();
     if (varies && row.in_shape.varying_axis() != 0)
-      tile.lengths = lengths(row.staged ? row.staged_from : row.in, begin);
-    if (varies && second && row.in2_shape.varying_axis() != 0) tile.lengths2 = lengths(row.in2, begin);
-    tile.randomness = randomness_;
-    tile.records = base::records(begin);
-    tile.layer_number = static_cast<std::uint32_t>(row.out - 1);
+      team.lengths = lengths(row.staged ? row.staged_from : row.in, begin);
+    if (varies && second && row.in2_shape.varying_axis() != 0) team.lengths2 = lengths(row.in2, begin);
+    team.randomness = randomness_;
+    team.records = base::records(begin);
+    team.layer_number = static_cast<std::uint32_t>(row.out - 1);
   }
 
   void forward_step(std::size_t node, index begin, index end) {
@@ -187,7 +187,7 @@ class passes : public tile_values<Network> {
     constexpr node_kind kind = detail::kind_of<Layer>();
     if constexpr (kind == node_kind::tiled) {
       tiled_forward(row, begin, end, detail::reads_images<Layer>,
-                    [](tile_view<scalar>& tile) { Layer::forward(tile); });
+                    [](tile_team<scalar>& team) { Layer::forward(team); });
     } else {
       for (index b = begin; b < end; ++b) {
         if constexpr (kind == node_kind::elementwise) {
@@ -215,7 +215,7 @@ class passes : public tile_values<Network> {
     constexpr node_kind kind = detail::kind_of<Layer>();
     if constexpr (kind == node_kind::tiled) {
       tiled_backward(row, begin, end, detail::reads_images<Layer>,
-                     [](tile_view<scalar>& tile) { Layer::backward(tile); });
+                     [](tile_team<scalar>& team) { Layer::backward(team); });
     } else {
       for (index b = begin; b < end; ++b) {
         if constexpr (kind == node_kind::elementwise) {
@@ -268,7 +268,7 @@ class passes : public tile_values<Network> {
   static constexpr bool has_branches = any_node([](const node_row& row) { return row.kind == node_kind::branch_sum; });
   static constexpr bool has_adjoint = any_node([](const node_row& row) { return row.map.adjoint; });
 
-  using tile_function = void (*)(tile_view<scalar>&);
+  using tile_function = void (*)(tile_team<scalar>&);
   [[gnu::noinline]] void tiled_forward(const node_row& row, index begin, index end, bool reads_images,
                                        tile_function run) const {
     const slot& in = slot_of(row.in);
@@ -280,9 +280,9 @@ class passes : public tile_values<Network> {
         gather_plain(in2.value_layout, at(in2.value, b), at(row.plain_x2, b));
       }
     }
-    tile_view<scalar> tile;
-    view(row, begin, end, reads_images, false, tile);
-    run(tile);
+    tile_team<scalar> team;
+    view(row, begin, end, reads_images, false, team);
+    run(team);
     for (index b = begin; row.copies_out && b < end; ++b) {
       scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), false);
     }
@@ -294,9 +294,9 @@ class passes : public tile_values<Network> {
     for (index b = begin; row.copies_out && b < end; ++b) {
       gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b));
     }
-    tile_view<scalar> tile;
-    view(row, begin, end, reads_images, true, tile);
-    run(tile);
+    tile_team<scalar> team;
+    view(row, begin, end, reads_images, true, team);
+    run(team);
     for (index b = begin; b < end; ++b) {
       if (row.input_gradient && !row.direct_dx && reads_images) {
         transfer(lay_out(in.gradient_layout.values, {}), at(row.plain_dx, b), in.gradient_layout, at(in.gradient, b),

@@ -3,18 +3,19 @@
 // first values
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <ratio>
 #include <span>
 #include <type_traits>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/initialise.hpp>
+#include <pergrad/layers/shared/probability.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/simd/rounded.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -23,9 +24,8 @@ struct causal {};
 /// Option of attention layers: one more key and value, learned, that every query sees. PyTorch: `add_bias_kv=True`;
 /// parameters bias_k and bias_v.
 struct kv_bias {};
-/// Option of attention layers: `attention_dropout<std::ratio<1, 10>>` drops probabilities, in training only. PyTorch:
-/// `dropout=0.1`.
-template <class Probability>
+/// Option of attention layers: `attention_dropout<0.1>` drops probabilities, in training only. PyTorch: `dropout=0.1`.
+template <probability Probability>
 struct attention_dropout {};
 
 namespace detail {
@@ -43,17 +43,14 @@ struct attention_options {
 constexpr void apply(attention_options& options, no_bias) noexcept { options.bias = false; }
 constexpr void apply(attention_options& options, pergrad::causal) noexcept { options.causal = true; }
 constexpr void apply(attention_options& options, pergrad::kv_bias) noexcept { options.kv_bias = true; }
-template <std::intmax_t Numerator, std::intmax_t Denominator>
-constexpr void apply(attention_options& options, attention_dropout<std::ratio<Numerator, Denominator>>) noexcept {
-  using probability = std::ratio<Numerator, Denominator>;
-  if (probability::num < 0 || probability::num >= probability::den) {
+template <probability Probability>
+constexpr void apply(attention_options& options, attention_dropout<Probability>) noexcept {
+  if (!Probability.holds()) {
     options.unknown_given = true;
     return;
   }
-  const auto numerator = static_cast<long double>(probability::num);
-  const auto denominator = static_cast<long double>(probability::den);
-  options.threshold = static_cast<std::uint32_t>(0x1p32L * numerator / denominator);
-  options.kept = static_cast<double>(denominator / (denominator - numerator));
+  options.threshold = Probability.threshold();
+  options.kept = static_cast<double>(Probability.scale());
 }
 
 /// Where everything of an attention layer lies: elements from the beginning of a sample's saved values, of its scratch,
@@ -94,20 +91,31 @@ struct attention_layout {
   std::size_t parameter_count = 0;
 
   /// Keys that query i sees, of `keys` that are there.
-  [[nodiscard]] constexpr std::ptrdiff_t seen(std::ptrdiff_t i, std::ptrdiff_t keys) const noexcept {
-    return causal ? std::min(keys, i + 1 + extra) : keys;
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t seen(std::ptrdiff_t i, std::ptrdiff_t keys) const noexcept {
+    return causal && i + 1 + extra < keys ? i + 1 + extra : keys;
   }
   /// First query that sees key k.
-  [[nodiscard]] constexpr std::ptrdiff_t first_to_see(std::ptrdiff_t k) const noexcept {
-    return causal ? std::max<std::ptrdiff_t>(0, k - extra) : 0;
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t first_to_see(std::ptrdiff_t k) const noexcept {
+    return causal && k > extra ? k - extra : 0;
   }
   /// Queries (and keys) that share a product: few where later ones see more.
-  [[nodiscard]] constexpr std::ptrdiff_t together() const noexcept { return causal ? 32 : queries + positions + 1; }
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t together() const noexcept {
+    return causal ? 32 : queries + positions + 1;
+  }
+  /// As many of them from `first` on, of `count`.
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t at_once(std::ptrdiff_t first, std::ptrdiff_t count) const noexcept {
+    return count - first < together() ? count - first : together();
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Scalar scale() const noexcept {
+    return static_cast<Scalar>(1 / rounded::square_root(static_cast<double>(width)));
+  }
 };
 
 /// `own`: attention of a sequence to itself; `memory` is then the same shape as `in`.
-[[nodiscard]] constexpr attention_layout lay_out_attention(shape in, shape memory, std::size_t heads, bool own,
-                                                           const attention_options& options) noexcept {
+[[nodiscard]] PERGRAD_HD constexpr attention_layout lay_out_attention(shape in, shape memory, std::size_t heads,
+                                                                      bool own,
+                                                                      const attention_options& options) noexcept {
   constexpr auto whole_lines = [](std::ptrdiff_t count) { return (count + 15) / 16 * 16; };
   attention_layout at;
   at.queries = static_cast<std::ptrdiff_t>(in.e0);
@@ -152,6 +160,7 @@ struct attention_layout {
 template <std::size_t Heads, class... Options>
 struct attention_layer {
   static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
   static constexpr attention_options options = gather<attention_options, Options...>();
 
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }

@@ -14,18 +14,17 @@
 // mean. Every value is divided by n before it is added: no sum overflows that its mean would not.
 #pragma once
 
-#include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <type_traits>
 
+#include <pergrad/detail/host_device.hpp>
+#include <pergrad/detail/limits.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/shape.hpp>
-#include <pergrad/simd/elements.hpp>
-#include <pergrad/simd/vector.hpp>
+#include <pergrad/simd/rounded.hpp>
+#include <pergrad/team.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -89,61 +88,6 @@ void initialise_affine(const Initialiser& initialiser, std::uint64_t first, std:
 
 namespace normalisation {
 
-using on_host::index;
-using on_host::load_narrow;
-using on_host::narrow;
-using on_host::widen;
-using wide = on_host::vector<double>;
-inline constexpr auto wide_lanes = static_cast<index>(on_host::vector_lanes<double>);
-
-template <class Scalar>
-inline void store_narrow(Scalar* to, narrow<Scalar> value) noexcept {
-  std::memcpy(to, &value, sizeof value);
-}
-/// The first `count` lanes; the others are 0.
-template <class Scalar>
-[[nodiscard]] inline narrow<Scalar> load_narrow(const Scalar* from, index count) noexcept {
-  Scalar lanes[on_host::vector_lanes<double>]{};
-  for (index i = 0; i < count; ++i) lanes[i] = from[i];
-  return load_narrow(lanes);
-}
-template <std::size_t First = 0, std::size_t Count = on_host::vector_lanes<double>>
-[[nodiscard]] inline double sum_of_lanes(wide values) noexcept {
-  if constexpr (Count == 1) {
-    return values[First];
-  } else {
-    return sum_of_lanes<First, Count / 2>(values) + sum_of_lanes<First + Count / 2, Count / 2>(values);
-  }
-}
-[[nodiscard]] inline double sum_of_first_lanes(wide values, index count) noexcept {
-  double sum = 0;
-  for (index lane = 0; lane < count; ++lane) sum += values[lane];
-  return sum;
-}
-
-/// Sums over i < count, in double and in an order that depends on `count` only. `f(load)` gives the summands of one
-/// vector of elements; `load(from)` is how it reads them.
-template <std::size_t Sums, class Function>
-[[nodiscard]] inline std::array<double, Sums> reduce(index count, Function&& f) noexcept {
-  wide sums[2][Sums]{};
-  index i = 0;
-  for (; i + 2 * wide_lanes <= count; i += 2 * wide_lanes) {
-    for (index half = 0; half < 2; ++half) {
-      const std::array<wide, Sums> here =
-          f([first = i + half * wide_lanes](const auto* from) { return load_narrow(from + first); });
-      for (std::size_t s = 0; s < Sums; ++s) sums[half][s] += here[s];
-    }
-  }
-  std::array<double, Sums> totals{};
-  for (std::size_t s = 0; s < Sums; ++s) totals[s] = sum_of_lanes(sums[0][s] + sums[1][s]);
-  for (; i < count; i += wide_lanes) {
-    const index rest = count - i < wide_lanes ? count - i : wide_lanes;
-    const std::array<wide, Sums> here = f([&](const auto* from) { return load_narrow(from + i, rest); });
-    for (std::size_t s = 0; s < Sums; ++s) totals[s] += sum_of_first_lanes(here[s], rest);
-  }
-  return totals;
-}
-
 /// How a value becomes xhat: xhat = (x - mean) rate + rest. `rest` is what the mean's rounding to `Scalar` lost, times
 /// the rate.
 template <class Scalar>
@@ -155,96 +99,84 @@ struct normaliser {
   constexpr normaliser() noexcept = default;
   /// From the first pass's mean, and mean and mean square of the deviations from it. A variance that overflows makes
   /// the rate 0.
-  normaliser(double first_mean, double deviation, double square, double epsilon) noexcept {
+  PERGRAD_HD normaliser(double first_mean, double deviation, double square, double epsilon) noexcept {
     const double exact_mean = first_mean + deviation;
-    const double variance = std::isinf(square) ? square : square - deviation * deviation;
-    const double exact_rate = 1 / std::sqrt((variance < 0 ? 0.0 : variance) + epsilon);  // a NaN stays a NaN
+    const double variance = square > limits::largest<double> ? square : square - deviation * deviation;
+    // A NaN stays a NaN.
+    const double exact_rate = 1 / rounded::square_root((variance < 0 ? 0.0 : variance) + epsilon);
     mean = static_cast<Scalar>(exact_mean);
     rate = static_cast<Scalar>(exact_rate);
     rest = static_cast<Scalar>((static_cast<double>(mean) - exact_mean) * exact_rate);
   }
 };
 
-/// Of a row of `count` values: centred for a layer norm, not for the root mean square.
-template <bool Centred, class Scalar>
-[[nodiscard]] inline normaliser<Scalar> normaliser_of_row(const Scalar* x, index count, double epsilon) noexcept {
-  const wide share = on_host::splat(1 / static_cast<double>(count));
+/// The formulas, centred for a layer norm, not for the root mean square.
+template <bool Centred>
+struct formula {
+  /// `Of`: one value for all, or one a lane.
+  template <class Value, class Of>
+  [[nodiscard]] PERGRAD_HD static Value forward(Value x, Of mean, Of rate, Of rest) noexcept {
+    return Centred ? (x - mean) * rate + rest : x * rate;
+  }
+  /// dx from g = gain dy, and the means of g and of g xhat.
+  template <class Value, class Of>
+  [[nodiscard]] PERGRAD_HD static Value backward(Value g, Value xhat, Of mean, Of projection, Of rate) noexcept {
+    return (Centred ? g - mean - xhat * projection : g - xhat * projection) * rate;
+  }
+};
+
+/// Of a row of `count` values.
+template <bool Centred, class Team>
+[[nodiscard]] PERGRAD_HD normaliser<typename Team::scalar> normaliser_of_row(const Team& team, std::ptrdiff_t count,
+                                                                             const typename Team::scalar* x,
+                                                                             double epsilon) {
+  const double share = 1 / static_cast<double>(count);
   if constexpr (Centred) {
-    const double mean = reduce<1>(count, [&](const auto& load) { return std::array{widen(load(x)) * share}; })[0];
-    const wide centre = on_host::splat(mean);
-    const auto [deviation, square] = reduce<2>(count, [&](const auto& load) {
-      const wide here = widen(load(x)) - centre;
-      return std::array{here * share, here * share * here};
+    const double mean = team.template reduce<1>(count, [&](const auto& at) { return values(at(x) * share); })[0];
+    const auto sums = team.template reduce<2>(count, [&](const auto& at) {
+      const auto deviation = at(x) - mean;
+      return values(deviation * share, deviation * share * deviation);
     });
-    return {mean, deviation, square, epsilon};
+    return {mean, sums[0], sums[1], epsilon};
   } else {
-    const double square = reduce<1>(count, [&](const auto& load) {
-      const wide value = widen(load(x));
-      return std::array{value * share * value};
-    })[0];
-    return {0, 0, square, epsilon};
+    const auto sums = team.template reduce<1>(count, [&](const auto& at) {
+      const auto value = at(x);
+      return values(value * share * value);
+    });
+    return {0, 0, sums[0], epsilon};
   }
 }
 
 /// xhat and y of a row. `gain` and `shift` may be null: 1 and 0.
-template <bool Centred, class Scalar>
-inline void forward_row(const Scalar* x, index count, const normaliser<Scalar>& by, const Scalar* gain,
-                        const Scalar* shift, Scalar* xhat, Scalar* y) noexcept {
-  const auto run = [&](auto with_gain, auto with_shift) {
-    on_host::for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-      using vector = on_host::vector<Scalar>;
-      vector value = lanes.load(x + i);
-      if constexpr (Centred) {
-        value = (value - on_host::splat(by.mean)) * on_host::splat(by.rate) + on_host::splat(by.rest);
-      } else {
-        value = value * on_host::splat(by.rate);
-      }
-      lanes.store(xhat + i, value);
-      if constexpr (with_gain) value = value * lanes.load(gain + i);
-      if constexpr (with_shift) value = value + lanes.load(shift + i);
-      lanes.store(y + i, value);
-    });
-  };
-  if (gain == nullptr) {
-    run(std::false_type{}, std::false_type{});
-  } else if (shift == nullptr) {
-    run(std::true_type{}, std::false_type{});
-  } else {
-    run(std::true_type{}, std::true_type{});
-  }
+template <bool Centred, class Team>
+PERGRAD_HD void forward_row(const Team& team, std::ptrdiff_t count, const typename Team::scalar* x,
+                            const normaliser<typename Team::scalar>& by, const typename Team::scalar* gain,
+                            const typename Team::scalar* shift, typename Team::scalar* xhat, typename Team::scalar* y) {
+  team.map(count, [&](const auto& at) {
+    auto value = formula<Centred>::forward(at(x), by.mean, by.rate, by.rest);
+    at.put(xhat, value);
+    if (gain != nullptr) value = value * at(gain);
+    if (shift != nullptr) value = value + at(shift);
+    at.put(y, value);
+  });
 }
-
 /// dx of a row. `gain` may be null: 1.
-template <bool Centred, class Scalar>
-inline void backward_row(const Scalar* xhat, Scalar rate, const Scalar* gain, const Scalar* dy, index count,
-                         Scalar* dx) noexcept {
-  const wide share = on_host::splat(1 / static_cast<double>(count));
-  const auto run = [&](auto with_gain) {
-    const auto slope = [&](const auto& load, index i) {
-      if constexpr (with_gain) {
-        return load(dy + i) * load(gain + i);
-      } else {
-        return load(dy + i);
-      }
-    };
-    const auto [mean, projection] = reduce<2>(count, [&](const auto& load) {
-      const wide weighted = widen(slope(load, 0)) * share;
-      return std::array{weighted, weighted * widen(load(xhat))};
-    });
-    const auto mean_here = static_cast<Scalar>(mean);
-    const auto projection_here = static_cast<Scalar>(projection);
-    on_host::for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-      auto value = slope([&](const Scalar* from) { return lanes.load(from); }, i);
-      if constexpr (Centred) value = value - on_host::splat(mean_here);
-      value = value - lanes.load(xhat + i) * on_host::splat(projection_here);
-      lanes.store(dx + i, value * on_host::splat(rate));
-    });
-  };
-  if (gain == nullptr) {
-    run(std::false_type{});
-  } else {
-    run(std::true_type{});
-  }
+template <bool Centred, class Team>
+PERGRAD_HD void backward_row(const Team& team, std::ptrdiff_t count, const typename Team::scalar* xhat,
+                             typename Team::scalar rate, const typename Team::scalar* gain,
+                             const typename Team::scalar* dy, typename Team::scalar* dx) {
+  using scalar = typename Team::scalar;
+  const double share = 1 / static_cast<double>(count);
+  const auto slope = [&](const auto& at) { return gain == nullptr ? at(dy) : at(dy) * at(gain); };
+  const auto sums = team.template reduce<2>(count, [&](const auto& at) {
+    const auto weighted = slope(at) * share;
+    return values(weighted, weighted * at(xhat));
+  });
+  const auto mean = static_cast<scalar>(sums[0]);
+  const auto projection = static_cast<scalar>(sums[1]);
+  team.map(count, [&](const auto& at) {
+    at.put(dx, formula<Centred>::backward(slope(at), at(xhat), mean, projection, rate));
+  });
 }
 
 }  // namespace normalisation

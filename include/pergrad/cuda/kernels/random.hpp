@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/kernels/random.hpp - ChaCha20 in kernels: of the noise, and of the bits inside layers
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pergrad/cuda/device/kernel.hpp>
+#include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/layer_randomness.hpp>
+#include <pergrad/privacy/noise/chacha20.hpp>
+#include <pergrad/privacy/noise/purpose.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// ChaCha20's state for a key and a nonce, with block counter 0. Whoever reads it knows the key.
+struct random_stream {
+  std::uint32_t words[16];
+};
+
+/// What hands the words of a stream to a device: streams of a secret key are in the hands of a run only.
+struct stream_upload {
+  template <pergrad::detail::randomness Kind>
+  using stream_of = pergrad::detail::secret_stream<Kind>;
+  using noise_stream = stream_of<pergrad::detail::randomness::noise>;
+  using layers_stream = stream_of<pergrad::detail::randomness::layers>;
+
+  /// With step 0: steps are told to each kernel.
+  template <pergrad::detail::randomness Kind>
+  [[nodiscard]] static random_stream words(const stream_of<Kind>& stream) noexcept {
+    const chacha_nonce nonce = make_nonce(stream_of<Kind>::purpose, 0);
+    random_stream result{};
+    for (std::size_t i = 0; i < 4; ++i) result.words[i] = pergrad::detail::chacha_constants[i];
+    for (std::size_t i = 0; i < 8; ++i) result.words[4 + i] = stream.key().words[i];
+    for (std::size_t i = 0; i < 3; ++i) result.words[13 + i] = nonce.words[i];
+    return result;
+  }
+  template <pergrad::detail::randomness Kind>
+  [[nodiscard]] static std::uint64_t step(const stream_of<Kind>& stream) noexcept {
+    return stream.step_;
+  }
+  [[nodiscard]] static const layers_stream& stream(const layer_randomness& randomness) noexcept {
+    return randomness.stream_;
+  }
+};
+
+/// A stream on the host, wiped when it goes.
+struct held_stream {
+  random_stream stream{};
+  ~held_stream() { pergrad::detail::wipe(&stream, sizeof stream); }
+};
+
+/// The same key and purpose at another step.
+[[nodiscard]] PERGRAD_HD inline random_stream at_step(random_stream stream, std::uint64_t step) noexcept {
+  stream.words[14] = static_cast<std::uint32_t>(step & 0xffff'ffffU);
+  stream.words[15] = static_cast<std::uint32_t>(step >> 32U);
+  return stream;
+}
+/// Block `counter` of a stream: RFC 8439 section 2.3.
+PERGRAD_HD inline void make_random_block(const random_stream& stream, std::uint32_t counter,
+                                         std::uint32_t (&block)[16]) noexcept {
+  for (int i = 0; i < 16; ++i) block[i] = stream.words[i];
+  block[12] += counter;
+  pergrad::detail::chacha_rounds(block);
+  for (int i = 0; i < 16; ++i) block[i] += stream.words[i];
+  block[12] += counter;
+}
+
+/// Random bits inside the layers of one sample: those of `layer_randomness::bits`.
+struct layer_bits {
+  const random_stream* layers = nullptr;  ///< of the purpose dropout and any step; nullptr: layers are as in evaluation
+  std::uint64_t step = 0;
+  std::uint32_t record = 0;  ///< of the sample
+
+  [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return layers != nullptr; }
+  /// What a layer of the network draws from: element e has word e % 16 of block e / 16 (`make_random_block`).
+  /// Precondition: is_random().
+  [[nodiscard]] PERGRAD_HD random_stream of_layer(std::uint32_t layer) const noexcept {
+    std::uint32_t seed[16];
+    make_random_block(at_step(*layers, step), record, seed);
+    random_stream own = *layers;
+    for (int i = 0; i < 8; ++i) own.words[4 + i] = seed[i];
+    return at_step(own, layer);
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device

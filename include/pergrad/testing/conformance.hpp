@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/testing/conformance.hpp - does a trainer do to gradients what it claims? Statistics of its steps in gradient
+// space (testing/gradient_space.hpp), each of which a mistake of one kind moves
+//
+// An audit proves leaks; small mistakes and exotic ones leak too little to be proven. These are tests of a claim that
+// is known in every number, so they see a noise that is 2 % too small. Every statistic is standard normal or nearly so
+// if the claim holds, and counts as broken from 6 standard errors on: by chance less than once in a million reports.
+#pragma once
+
+// clang-format off
+#include <pergrad/detail/beside_the_umbrella.hpp>  // before anything is defined
+// clang-format on
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <pergrad/initialise.hpp>
+#include <pergrad/pergrad.hpp>
+#include <pergrad/testing/gradient_space.hpp>
+
+namespace pergrad::inline v0_1::testing {
+
+/// One thing that was looked at.
+struct conformance_check {
+  std::string name;
+  double measured = 0;
+  double expected = 0;
+  double errors = 0;  ///< how many standard errors they are apart; infinite where it is not a matter of chance
+
+  static constexpr double most_errors = 6;
+  [[nodiscard]] bool holds() const noexcept { return std::abs(errors) <= most_errors; }
+};
+
+/// What was looked at.
+struct conformance_report {
+  std::vector<conformance_check> checks;
+
+  [[nodiscard]] bool holds() const {
+    return std::all_of(checks.begin(), checks.end(), [](const conformance_check& each) { return each.holds(); });
+  }
+  /// Throws std::out_of_range for a name that no check has.
+  [[nodiscard]] const conformance_check& at(const std::string& name) const {
+    for (const conformance_check& each : checks) {
+      if (each.name == name) return each;
+    }
+    throw std::out_of_range("pergrad: testing: no check of a trainer is called " + name);
+  }
+  /// A line a check.
+  [[nodiscard]] std::string text() const {
+    std::string lines;
+    for (const conformance_check& each : checks) {
+      char line[200];
+      std::snprintf(line, sizeof line, "%-28s %12.6g, expected %12.6g, %8.2f standard errors%s\n", each.name.c_str(),
+                    each.measured, each.expected, each.errors, each.holds() ? "" : "  BROKEN");
+      lines += line;
+    }
+    return lines;
+  }
+};
+
+namespace testing_detail {
+
+inline constexpr std::size_t conformance_width = 64;
+inline constexpr std::size_t first_of_nobody = 32;  ///< elements from here on are zero in every record
+
+using conformance_records = gradient_records<conformance_width>;
+
+/// Gradients of norms from below to above C in the elements 1 ... 31; element 0 is a canary's.
+[[nodiscard]] inline conformance_records ordinary_records(std::size_t count, double clip) {
+  conformance_records records;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto gradient = records.add();
+    const double size = clip * (0.2 + 2 * detail::public_uniform(3, i));
+    for (std::size_t k = 1; k < first_of_nobody; ++k) {
+      gradient[k] =
+          static_cast<float>(size * (detail::public_uniform(i + 5, k) - 0.5) / std::sqrt(first_of_nobody / 12.0));
+    }
+  }
+  return records;
+}
+
+/// Released sums of many steps.
+using released_steps = std::vector<std::vector<double>>;
+
+/// Sums of products of elements of nobody's, which are noise alone.
+class noise_alone {
+ public:
+  explicit noise_alone(const released_steps& steps) : steps_{steps} {}
+  [[nodiscard]] double count() const {
+    return static_cast<double>(steps_.size() * (conformance_width - first_of_nobody));
+  }
+  /// Mean of x_i y over elements i of nobody's; y: the element `elements` further on, `later` steps later.
+  [[nodiscard]] double product(std::size_t later, std::size_t elements) const {
+    double sum = 0;
+    double terms = 0;
+    for (std::size_t t = 0; t + later < steps_.size(); ++t) {
+      for (std::size_t i = first_of_nobody; i + elements < conformance_width; ++i) {
+        sum += steps_[t][i] * steps_[t + later][i + elements];
+        ++terms;
+      }
+    }
+    return sum / terms;
+  }
+  [[nodiscard]] double mean() const {
+    double sum = 0;
+    for (const auto& step : steps_) {
+      for (std::size_t i = first_of_nobody; i < conformance_width; ++i) sum += step[i];
+    }
+    return sum / count();
+  }
+
+ private:
+  const released_steps& steps_;
+};
+
+}  // namespace testing_detail
+
+/// Takes some four times `steps` steps with trainers from `make` (testing/gradient_space.hpp) and looks at what they
+/// let out. The claim's clip, divisor, batch and seed are used as they are; noise multipliers and sampling
+/// probabilities are chosen here. `slack`: by how much the noise may be larger than sigma C, as it also covers rounding
+/// (2 % in `dp_sgd`).
+///
+///   noise deviation        of elements that no record has: at least sigma C, at most (1 + slack) sigma C
+///   noise mean             zero
+///   noise of an empty set  the same deviation where there is no record at all
+///   steps, elements        noise of steps that follow each other, and of neighbouring elements, is uncorrelated
+///   inclusion rate         a record is in a step with probability q,
+///   inclusion dispersion   independently of the steps before: counts in 1/q steps have variance over mean 1 - q
+///   clipped size           a record that is much too large adds C, and not more
+///   other records          the noise's deviation does not depend on how many records there are,
+///   largest record         nor on how large one of them is
+///   not finite             a record with NaN or infinity adds nothing, to any element
+///
+/// Throws std::invalid_argument for less than 100 steps.
+template <class Make>
+[[nodiscard]] conformance_report check_conformance(const host& executor, const Make& make, const step_claim& claim = {},
+                                                   std::size_t steps = 2000, double slack = 0.02) {
+  using namespace testing_detail;
+  if (steps < 100) detail::throw_invalid_argument({"pergrad: testing: conformance needs 100 steps, got ", steps});
+  conformance_report report;
+  const auto take = [&](const conformance_records& records, double noise, double sampling, std::size_t count) {
+    gradient_space<conformance_width> network{executor, zeros{}};
+    step_claim of_these = claim;
+    of_these.noise = noise;
+    of_these.sampling = sampling;
+    auto step = make(executor, network, of_these);
+    released_steps released;
+    for (std::size_t t = 0; t < count; ++t) {
+      const auto view = records.view();
+      released.push_back(step(view));
+    }
+    return released;
+  };
+  const auto add = [&](const char* name, double measured, double expected, double standard_error) {
+    const double apart = (measured - expected) / standard_error;
+    report.checks.push_back({name, measured, expected, std::isnan(apart) ? detail::infinity : apart});
+  };
+  // Between 1 and (1 + slack)^2 times the claimed variance.
+  const auto add_deviation = [&](const char* name, const noise_alone& noise) {
+    const double ratio = noise.product(0, 0) / (claim.clip * claim.clip);
+    const double most = (1 + slack) * (1 + slack);
+    const double expected = std::isnan(ratio) ? 1 : std::clamp(ratio, 1.0, most);
+    add(name, std::sqrt(ratio), std::sqrt(expected), expected * std::sqrt(2 / noise.count()) / 2);
+  };
+
+  constexpr double often = 0.25;
+  const auto canary_in = [&](conformance_records records, double size) {
+    records.add()[0] = static_cast<float>(size * claim.clip);
+    return records;
+  };
+  const conformance_records few = ordinary_records(40, claim.clip);
+
+  const released_steps usual = take(few, 1, often, steps);
+  const noise_alone noise{usual};
+  const double variance = noise.product(0, 0);
+  add_deviation("noise deviation", noise);
+  add("noise mean", noise.mean(), 0, std::sqrt(variance / noise.count()));
+  add("steps", noise.product(1, 0) / variance, 0, 1 / std::sqrt(noise.count()));
+  add("elements", noise.product(0, 1) / variance, 0, 1 / std::sqrt(noise.count()));
+
+  const released_steps empty = take({}, 1, often, steps / 4);
+  add_deviation("noise of an empty set", noise_alone{empty});
+
+  // So little noise that every inclusion shows.
+  constexpr double little = 0.01;
+  const released_steps clear = take(canary_in(few, 10), little, often, steps);
+  constexpr std::size_t block = 4;  // 1 / q
+  double included = 0;
+  double size = 0;
+  double squares = 0;
+  for (std::size_t t = 0; t + block <= steps; t += block) {
+    double of_block = 0;
+    for (std::size_t i = t; i < t + block; ++i) {
+      if (!(std::abs(clear[i][0]) > claim.clip / 2)) continue;
+      ++of_block;
+      size += clear[i][0];
+    }
+    included += of_block;
+    squares += of_block * of_block;
+  }
+  const auto blocks = static_cast<double>(steps / block);
+  add("inclusion rate", included / (blocks * block), often, std::sqrt(often * (1 - often) / (blocks * block)));
+  const double mean = included / blocks;
+  add("inclusion dispersion", (squares / blocks - mean * mean) / mean, 1 - often, (1 - often) * std::sqrt(2 / blocks));
+  const double error_of_size = 1.1 * little * claim.clip / std::sqrt(std::max(included, 1.0));
+  add("clipped size", included > 0 ? size / included : 0, claim.clip, error_of_size);
+
+  const auto add_same_noise = [&](const char* name, const released_steps& other) {
+    const noise_alone of_other{other};
+    const double ratio = std::sqrt(of_other.product(0, 0) / variance);
+    add(name, ratio, 1, std::sqrt((2 / noise.count() + 2 / of_other.count()) / 4));
+  };
+  add_same_noise("other records", take(ordinary_records(160, claim.clip), 1, often, steps / 2));
+  add_same_noise("largest record", take(canary_in(few, 1000), 1, 1, steps / 4));
+
+  // A gate may hide what is not finite, as zeros or as the largest number: then the others' sum is gone.
+  conformance_records broken = few;
+  for (float& value : broken.add()) value = std::numeric_limits<float>::quiet_NaN();
+  broken.add()[1] = std::numeric_limits<float>::infinity();
+  broken.add()[first_of_nobody] = -std::numeric_limits<float>::infinity();
+  const released_steps without = take(few, little, 1, 10);
+  const released_steps with_broken = take(broken, little, 1, 10);
+  double not_finite = 0;
+  for (std::size_t t = 0; t < without.size(); ++t) {
+    for (std::size_t i = 0; i < conformance_width; ++i) {
+      not_finite += std::abs(with_broken[t][i] - without[t][i]) <= 20 * little * claim.clip ? 0 : 1;
+    }
+  }
+  report.checks.push_back({"not finite", not_finite, 0, not_finite > 0 ? detail::infinity : 0});
+  return report;
+}
+
+}  // namespace pergrad::inline v0_1::testing

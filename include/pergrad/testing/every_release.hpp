@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/testing/every_release.hpp - the sensitivity of every release that a network can have: each kind of clipping,
+// strategy, relation and way to add up, and each sampler of a trainer
+//
+// A release is g (Q(S) + k), so a rehearsal without noise shows g Q(S), and neighbours must not move it by more than
+// g D (privacy/sensitivity.hpp), exactly; a float that shows it rounds once more. What noise is really drawn is
+// measured beside it, from releases of an empty sum with a noise multiplier of 1: its deviation must be g D as well, so
+// that a claim that nobody keeps is found, too.
+//
+// A new kind of clipping is a line in `for_each_clipping`, of a trainer in `trainer_clippings`; a new sampler is a line
+// in `for_each_sampler`.
+#pragma once
+
+// clang-format off
+#include <pergrad/detail/beside_the_umbrella.hpp>  // before anything is defined
+// clang-format on
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pergrad/batch.hpp>
+#include <pergrad/expressions/clip.hpp>
+#include <pergrad/expressions/evaluate.hpp>
+#include <pergrad/expressions/noise.hpp>
+#include <pergrad/expressions/totals.hpp>
+#include <pergrad/initialise.hpp>
+#include <pergrad/losses/cross_entropy.hpp>
+#include <pergrad/pergrad.hpp>
+#include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/sampling.hpp>
+#include <pergrad/privacy/sensitivity.hpp>
+#include <pergrad/privacy/types.hpp>
+#include <pergrad/testing/observer.hpp>
+#include <pergrad/testing/samples.hpp>
+#include <pergrad/testing/sensitivity.hpp>
+#include <pergrad/train/dp_sgd.hpp>
+#include <pergrad/train/dp_sgd_options.hpp>
+
+namespace pergrad::inline v0_1::testing {
+
+/// One release that was probed.
+struct release_report {
+  std::string name;
+  sensitivity_report moved;
+  double deviation = 0;    ///< of the noise that is drawn at a noise multiplier of 1
+  bool has_noise = false;  ///< the deviation is what was claimed, but for six standard errors
+  [[nodiscard]] bool holds() const noexcept { return moved.holds && has_noise; }
+  [[nodiscard]] std::string text() const {
+    return name + ": " + moved.text() + ", noise " + std::to_string(deviation / moved.sensitivity) + " of it" +
+           (has_noise ? "" : ", MUST BE 1");
+  }
+};
+
+namespace testing_detail {
+
+inline constexpr double probed_clip = 0.7;
+inline constexpr std::size_t noise_values = 20'000;  ///< that are looked at: six standard errors are 3 %
+
+/// visit(name, clip): `clip(gradients)` makes clipped gradients.
+template <class Network, class Visit>
+void for_each_clipping(const Visit& visit) {
+  const l2_clip_norm bound{probed_clip};
+  visit("flat", [=](const auto& g) { return clip(g, bound); });
+  visit("per layer", [=](const auto& g) { return clip_per_layer(g, bound); });
+  visit("automatic", [=](const auto& g) { return normalise(g, bound); });
+  if constexpr (detail::clipping_groups < Network >> 1) {
+    const std::vector<l2_clip_norm> bounds(detail::clipping_groups<Network>, bound);
+    visit("per group", [=](const auto& g) { return clip_per_group(g, bounds); });
+  }
+}
+
+/// visit(name, set): `set(options)` tells a trainer how to draw. The numbers of records that are drawn may depend on
+/// nothing but the step and their own, so that all that neighbours have in common is drawn alike.
+template <class Visit>
+void for_each_sampler(const Visit& visit) {
+  const auto poisson = [](double q) {
+    return [q](private_options& options) { options.sampling = poisson_sampling{sampling_probability{q}}; };
+  };
+  visit("everybody", poisson(1));
+  visit("Poisson, q = 1/2", poisson(0.5));
+}
+
+struct trainer_clipping {
+  const char* name;
+  clipping_kind kind;
+};
+inline constexpr trainer_clipping trainer_clippings[] = {{"flat", clipping_kind::flat},
+                                                         {"per layer", clipping_kind::per_layer},
+                                                         {"automatic", clipping_kind::automatic},
+                                                         {"per group", clipping_kind::per_group}};
+
+/// How a sum is added up: records of a chunk, and those that are added up in floating point.
+struct addition {
+  const char* name;
+  std::size_t chunk;
+  std::size_t capacity;
+};
+inline constexpr addition additions[] = {{"at once", 64, 64},
+                                         {"record by record", 1, 64},
+                                         {"in threes, floats then integers", 3, 8},
+                                         {"in threes, as integers", 3, 0}};
+
+/// g D of a release.
+template <class Network>
+[[nodiscard]] double claim_of(double bound, std::size_t capacity, int exchanged) {
+  const release_grid grid = release_grid::of(bound, Network::parameter_count);
+  return std::ldexp(sensitivity_in_steps(grid, summation::of<typename Network::scalar>(capacity), exchanged),
+                    grid.unit - grid.steps);
+}
+/// What the conversion to floats may add to a movement.
+template <class Network>
+[[nodiscard]] double shown_rounding(const std::vector<double>& from, const std::vector<double>& to) {
+  using scalar = typename Network::scalar;
+  if (std::numeric_limits<scalar>::digits > 50) return 0;
+  constexpr auto unit = static_cast<double>(std::numeric_limits<scalar>::epsilon()) / 2;
+  double squares = 0;
+  for (std::size_t i = 0; i < from.size(); ++i) squares += std::pow(std::abs(from[i]) + std::abs(to[i]), 2);
+  return unit * std::sqrt(squares);
+}
+/// `release()`: of nobody, with fresh noise.
+template <class Release>
+void measure_noise(release_report& report, const Release& release) {
+  double squares = 0;
+  double count = 0;
+  while (count < static_cast<double>(noise_values)) {
+    for (const double value : release()) {
+      squares += value * value;
+      ++count;
+    }
+  }
+  report.deviation = std::sqrt(squares / count);
+  const double six_errors = 6 / std::sqrt(2 * count);
+  report.has_noise = std::abs(report.deviation / report.moved.sensitivity - 1) <= six_errors;
+}
+template <class Values>
+[[nodiscard]] std::vector<double> as_doubles(const Values& values) {
+  return {values.begin(), values.end()};
+}
+
+/// A release by verbs.
+template <class Loss, neighbouring Relation, class Network, class Clip>
+[[nodiscard]] release_report probe_by_verbs(const host& executor, const Network& network, const Clip& clipped,
+                                            const configuration& how, const addition& adding,
+                                            const sensitivity_options& options) {
+  using samples = sample_set<Network, Loss>;
+  constexpr int exchanged = Relation == neighbouring::replace_one ? 2 : 1;
+  typename Network::tape tape{executor, max_batch{std::max<std::size_t>(1, std::min(adding.chunk, std::size_t{64}))}};
+  bounded_total<Network> total{executor, record_capacity{adding.capacity}};
+  unprotected::rehearsed_gradient<Network> shown{executor};
+  probed_sum<Network, Loss> probed;
+  probed.relation = Relation;
+  const auto release = [&](const samples& data, double noise, std::uint64_t seed) {
+    total.clear();
+    const dataset<typename samples::input_value, typename samples::target> records{
+        std::span<const typename samples::input_value>{data.inputs},
+        std::span<const typename samples::target>{data.targets}, Network::input_shape, samples::target_count,
+        std::span<const std::uint32_t>{data.lengths}};
+    std::vector<std::uint32_t> numbers(data.size());
+    std::iota(numbers.begin(), numbers.end(), 0U);
+    for (std::size_t first = 0; first == 0 || first < numbers.size(); first += adding.chunk) {
+      const std::size_t count = std::min(adding.chunk, numbers.size() - first);
+      const batch<Network, Loss> chunk{records, std::span<const std::uint32_t>{numbers}.subspan(first, count)};
+      const auto gradients =
+          per_sample_gradients(network, Loss{}, chunk, tape).with(how.method, ~std::uint64_t{0}).with(how.strategy);
+      const auto sum_of_chunk = sum<Relation>(clipped(gradients));
+      probed.claimed = claim_of<Network>(sum_of_chunk.clipped().sensitivity(), adding.capacity, exchanged);
+      evaluate_into(executor, accumulate(total, sum_of_chunk));
+    }
+    seeded_generator generator{seed};
+    evaluate_into(executor, shown, total + unaccounted::gaussian_noise(noise_multiplier{noise}, generator));
+    return as_doubles(shown.values());
+  };
+  probed.evaluate = [&](const samples& data, std::uint64_t seed) { return release(data, 0, seed); };
+  probed.allowance = [](std::size_t, const auto& from, const auto& to) { return shown_rounding<Network>(from, to); };
+  release_report report;
+  probe(probed, options, report.moved);
+  std::uint64_t seed = options.seed;
+  measure_noise(report, [&] { return release(samples{}, 1, seed++); });
+  return report;
+}
+
+/// A step of `dp_sgd`.
+template <class Loss, class Network, class SetSampler>
+[[nodiscard]] release_report probe_trainer(const host& executor, const Network& network, const SetSampler& set_sampler,
+                                           clipping_kind clipping, const addition& adding, neighbouring relation,
+                                           const sensitivity_options& options) {
+  using samples = sample_set<Network, Loss>;
+  const std::size_t groups = detail::clipping_groups<Network>;
+  dp_sgd_options chosen;
+  if (clipping == clipping_kind::per_group) {
+    chosen.group_bounds.assign(groups, l2_clip_norm{probed_clip});
+  } else {
+    chosen.clip = l2_clip_norm{probed_clip};
+  }
+  chosen.clipping = clipping;
+  set_sampler(chosen);
+  chosen.divisor = expected_batch_size{10};
+  chosen.learning_rate = learning_rate{1};
+  chosen.max_batch = max_batch{adding.chunk};
+  chosen.capacity = record_capacity{adding.capacity};
+  const double bound = clipping == clipping_kind::per_group ? probed_clip * std::sqrt(static_cast<double>(groups)) *
+                                                                  (1 + 8 * std::numeric_limits<double>::epsilon())
+                                                            : probed_clip;
+  Network trained{executor, zeros{}};
+  const auto step = [&](auto& trainer, const samples& data) {
+    std::copy(network.parameters().begin(), network.parameters().end(), trained.parameters().begin());
+    trainer.step(dataset<typename samples::input_value, typename samples::target>{
+        std::span<const typename samples::input_value>{data.inputs},
+        std::span<const typename samples::target>{data.targets}, Network::input_shape, samples::target_count,
+        std::span<const std::uint32_t>{data.lengths}});
+    return as_doubles(trainer.last_update().values());
+  };
+  probed_sum<Network, Loss> probed;
+  probed.relation = relation;
+  probed.only_at_the_end = true;
+  probed.claimed = claim_of<Network>(bound, adding.capacity, 1);
+  if (relation == neighbouring::replace_one) probed.claimed *= 2;  // one that leaves and one that joins
+  probed.evaluate = [&](const samples& data, std::uint64_t seed) {
+    chosen.noise = noise_multiplier{0};
+    dp_sgd trainer{executor, trained, Loss{}, chosen, seeded_generator{seed}};
+    return step(trainer, data);
+  };
+  probed.allowance = [](std::size_t, const auto& from, const auto& to) { return shown_rounding<Network>(from, to); };
+  release_report report;
+  probe(probed, options, report.moved);
+  const double claimed = report.moved.sensitivity;
+  report.moved.sensitivity = claim_of<Network>(bound, adding.capacity, 1);  // the trainer's relation
+  chosen.noise = noise_multiplier{1};
+  dp_sgd noisy{executor, trained, Loss{}, chosen, seeded_generator{options.seed}};
+  measure_noise(report, [&] { return step(noisy, samples{}); });
+  report.moved.sensitivity = claimed;
+  return report;
+}
+
+}  // namespace testing_detail
+
+/// Probes every release of a network with the parameters it has: clippings x strategies and norm methods x relations x
+/// ways to add up, by verbs; then samplers x clippings x ways to add up x neighbours by a trainer, whose own relation
+/// is adding or removing one: replacing one must move it by no more than twice as much. Probed is what a few small
+/// batches with adversarial records do, as `probe_sensitivity` says. Throws std::invalid_argument for no batches or
+/// more than 63 samples.
+template <class Loss = cross_entropy, class Network>
+[[nodiscard]] std::vector<release_report> probe_every_release(const host& executor, const Network& network,
+                                                              const sensitivity_options& options = {
+                                                                  .batches = 4, .most_samples = 12}) {
+  using namespace testing_detail;
+  if (options.most_samples > 63) {
+    detail::throw_invalid_argument(
+        {"pergrad: probe_every_release: most_samples must be at most 63, got ", options.most_samples});
+  }
+  std::vector<release_report> reports;
+  const auto keep = [&](release_report report, std::initializer_list<const char*> names) {
+    for (const char* const name : names) report.name += (report.name.empty() ? "" : ", ") + std::string{name};
+    reports.push_back(std::move(report));
+  };
+  for_each_clipping<Network>([&](const char* clipping, const auto& clipped) {
+    for (const configuration& how : configurations) {
+      for (const addition& adding : additions) {
+        keep(probe_by_verbs<Loss, neighbouring::add_or_remove_one>(executor, network, clipped, how, adding, options),
+             {"sum", clipping, how.name, "add or remove one", adding.name});
+        keep(probe_by_verbs<Loss, neighbouring::replace_one>(executor, network, clipped, how, adding, options),
+             {"sum", clipping, how.name, "replace one", adding.name});
+      }
+    }
+  });
+  for_each_sampler([&](const char* sampler, const auto& set_sampler) {
+    for (const trainer_clipping& clipping : trainer_clippings) {
+      for (const addition& adding : additions) {
+        keep(probe_trainer<Loss>(executor, network, set_sampler, clipping.kind, adding, neighbouring::add_or_remove_one,
+                                 options),
+             {"dp_sgd", sampler, clipping.name, "add or remove one", adding.name});
+        keep(probe_trainer<Loss>(executor, network, set_sampler, clipping.kind, adding, neighbouring::replace_one,
+                                 options),
+             {"dp_sgd", sampler, clipping.name, "replace one", adding.name});
+      }
+    }
+  });
+  return reports;
+}
+
+}  // namespace pergrad::inline v0_1::testing

@@ -1,0 +1,19 @@
+// expect-error: pergrad::predict\(exec, net,
+// slip: PyTorch, model.forward(x)
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdint>
+#include <vector>
+
+#include <pergrad/pergrad.hpp>
+
+namespace pg = pergrad;
+
+#include "small_program.inc"
+
+int main() {
+#ifdef COMPILE_FAIL_FIXED
+  static_cast<void>(pg::predict(exec, net, pg::public_records{pixels}));
+#else
+  static_cast<void>(net.forward(pixels));
+#endif
+}

@@ -1,0 +1,20 @@
+// expect-error: option_of_another_type<.*poisson_sampling, .*sampling_probability
+// slip: Opacus, poisson_sampling=True and sample_rate
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdint>
+#include <vector>
+
+#include <pergrad/pergrad.hpp>
+
+namespace pg = pergrad;
+
+#include "small_program.inc"
+
+int main() {
+  pg::dp_sgd_options made;
+#ifdef COMPILE_FAIL_FIXED
+  made.sampling = pg::poisson_sampling{pg::sampling_probability{0.01}};
+#else
+  made.sampling = pg::sampling_probability{0.01};
+#endif
+}

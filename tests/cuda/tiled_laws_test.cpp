@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/tiled_laws_test.cpp - the laws on a device, of all layers on tiles: in any order of threads
+#include "device_fixture.hpp"
+#include "device_laws.hpp"
+#include "tiled_networks.hpp"
+
+namespace pergrad::inline v0_1::on_device {
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::lstms<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::transformer<double, 4>> = plan_kind::layered;
+}  // namespace pergrad::inline v0_1::on_device
+
+BOOST_AUTO_TEST_SUITE(cuda_tiled_laws)
+
+namespace {
+
+using namespace tiled_networks;
+using device_laws::expect_laws;
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(ids_and_positions) {
+  expect_laws<words<double>, pg::cross_entropy>("words", 1000);
+  expect_laws<bags<double>, pg::cross_entropy>("bags", 1000);
+}
+BOOST_AUTO_TEST_CASE(recurrent) {
+  expect_laws<lstms<double>, pg::cross_entropy>("lstms", 1000);
+  expect_laws<grus<double>, pg::cross_entropy>("grus", 1000);
+  expect_laws<rnns<double>, pg::cross_entropy>("rnns", 1000);
+  expect_laws<states<double>, pg::cross_entropy>("states", 1000);
+}
+BOOST_AUTO_TEST_CASE(attending) {
+  expect_laws<attention<double>, pg::cross_entropy>("attention", 1000);
+  expect_laws<transformer<double>, pg::cross_entropy>("transformer", 1000);
+}
+BOOST_AUTO_TEST_CASE(layered) {
+  expect_laws<lstms<double, 4>, pg::cross_entropy>("lstms, layered", 1000);
+  expect_laws<transformer<double, 4>, pg::cross_entropy>("transformer, layered", 1000);
+}
+BOOST_AUTO_TEST_CASE(norms) {
+  expect_laws<image_norms<double>, pg::cross_entropy>("image norms", 1000);
+  expect_laws<row_norms<double>, pg::cross_entropy>("row norms", 1000);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/tiled_networks.hpp - networks that have, together, every layer on tiles with its options
+#pragma once
+
+#include <cstddef>
+
+#include <pergrad/pergrad.hpp>
+
+namespace tiled_networks {
+
+namespace pg = pergrad;
+
+// Embeddings and positions.
+template <class Scalar, std::size_t Out = 3>
+using words = pg::basic_network<Scalar, pg::variable(pg::token_ids(6, 9)), pg::embedding<4, pg::padding_idx<2>>,
+                                pg::sinusoidal_positions, pg::learned_positions, pg::sequence_bias,
+                                pg::mean_over_positions, pg::linear<Out>>;
+template <class Scalar, std::size_t Out = 3>
+using bags = pg::basic_network<Scalar, pg::variable(pg::token_ids(6, 9)),
+                               pg::parallel<pg::sequential<pg::embedding_bag<5, pg::padding_idx<1>>>,
+                                            pg::sequential<pg::embedding_bag<3, pg::bag_sum>>>,
+                               pg::tanh, pg::linear<Out>>;
+// Recurrent layers: lengths, directions, stacks, biases, states.
+template <class Scalar, std::size_t Out = 3>
+using lstms = pg::basic_network<Scalar, pg::variable(pg::shape{5, 4}), pg::lstm<3, pg::bidirectional>,
+                                pg::lstm<4, pg::layers<2>, pg::one_bias>, pg::mean_over_positions, pg::linear<Out>>;
+template <class Scalar, std::size_t Out = 3>
+using grus = pg::basic_network<Scalar, pg::variable(pg::shape{5, 4}), pg::gru<3, pg::bidirectional>,
+                               pg::gru<5, pg::last_output, pg::no_bias>, pg::linear<Out>>;
+template <class Scalar, std::size_t Out = 3>
+using rnns = pg::basic_network<Scalar, pg::variable(pg::shape{5, 4}), pg::rnn<6, pg::relu_cell>,
+                               pg::rnn<5, pg::mean_output>, pg::linear<Out>>;
+template <class Scalar, std::size_t Out = 3>
+using states = pg::basic_network<Scalar, pg::shape{5, 4},
+                                 pg::with_state<pg::lstm<3, pg::layers<2>>, pg::sequence<pg::linear<4>>,
+                                                pg::state<pg::flatten, pg::slice<1, 12>, pg::linear<12>>>,
+                                 pg::take_positions<1, 3>, pg::select_last, pg::linear<Out>>;
+// Attention.
+template <class Scalar, std::size_t Out = 3>
+using attention =
+    pg::basic_network<Scalar, pg::variable(pg::shape{5, 4}), pg::multihead_attention<2, pg::kv_bias>,
+                      pg::multihead_attention<1, pg::causal, pg::no_bias>,
+                      pg::cross_attention<2, pg::queries<pg::linear<6>>, pg::memory<pg::linear<3>>, pg::kv_bias>,
+                      pg::linear<12>, pg::scaled_dot_product_attention<2>, pg::mean_over_positions, pg::linear<Out>>;
+template <class Scalar, std::size_t Out = 3>
+using transformer = pg::basic_network<Scalar, pg::variable(pg::shape{5, 4}), pg::transformer_encoder_layer<2, 5>,
+                                      pg::rms_norm<>, pg::mean_over_positions, pg::linear<Out>>;
+// Norms.
+template <class Scalar, std::size_t Out = 3>
+using image_norms = pg::basic_network<Scalar, pg::shape{4, 5, 3}, pg::conv2d<4, 3, pg::padding<1>>, pg::group_norm<2>,
+                                      pg::instance_norm2d<pg::no_affine>, pg::channel_affine, pg::relu,
+                                      pg::conv2d<2, 3>, pg::instance_norm2d<>, pg::flatten, pg::linear<Out>>;
+template <class Scalar, std::size_t Out = 3>
+using row_norms =
+    pg::basic_network<Scalar, pg::shape{3, 4}, pg::residual<pg::layer_norm<>, pg::linear<4>>,
+                      pg::layer_norm<pg::axes<2>, pg::no_affine>,
+                      pg::parallel_channels<pg::sequential<pg::conv1d<2, 1>>, pg::sequential<pg::instance_norm1d<>>>,
+                      pg::flatten, pg::group_norm<2>, pg::linear<Out>>;
+// Random bits, in training.
+template <class Scalar, std::size_t Out = 3>
+using dropped = pg::basic_network<Scalar, pg::variable(pg::shape{5, 4}), pg::dropout<1.0 / 3>,
+                                  pg::transformer_encoder_layer<2, 5, pg::dropout_rate<0.1>>,
+                                  pg::multihead_attention<2, pg::attention_dropout<0.25>, pg::causal>,
+                                  pg::mean_over_positions, pg::linear<20>, pg::dropout<0.1>, pg::linear<Out>>;
+
+}  // namespace tiled_networks

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/tiled_test.cpp - layers on tiles, by a block of threads as by a thread of the host, under either plan
+#include "device_fixture.hpp"
+#include "tiled_networks.hpp"
+
+namespace pergrad::inline v0_1::on_device {
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::words<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::lstms<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::grus<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::states<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::attention<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::transformer<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::image_norms<double, 4>> = plan_kind::layered;
+}  // namespace pergrad::inline v0_1::on_device
+
+BOOST_AUTO_TEST_SUITE(cuda_tiled)
+
+namespace {
+
+using namespace device_fixture;
+using namespace tiled_networks;
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(every_layer_is_the_hosts) {
+  compare<words<double>, pg::cross_entropy>("words");
+  compare<bags<double>, pg::cross_entropy>("bags");
+  compare<lstms<double>, pg::cross_entropy>("lstms");
+  compare<grus<double>, pg::cross_entropy>("grus");
+  compare<rnns<double>, pg::cross_entropy>("rnns");
+  compare<states<double>, pg::cross_entropy>("states");
+  compare<attention<double>, pg::cross_entropy>("attention");
+  compare<transformer<double>, pg::cross_entropy>("transformer");
+  compare<image_norms<double>, pg::cross_entropy>("image norms");
+  compare<row_norms<double>, pg::cross_entropy>("row norms");
+}
+BOOST_AUTO_TEST_CASE(between_products_of_the_whole_batch_too) {
+  // Projections of inputs, of queries, keys and values, and of contexts are such products.
+  using pg::on_device::facts_of;
+  BOOST_TEST(facts_of<tiled_networks::lstms<double>>.projections.size() == 0U);
+  BOOST_TEST((facts_of<tiled_networks::lstms<double, 4>>.projections.size()) == 4U);
+  BOOST_TEST((facts_of<tiled_networks::grus<double, 4>>.projections.size()) == 6U);
+  BOOST_TEST((facts_of<tiled_networks::attention<double, 4>>.projections.size()) == 7U);
+  BOOST_TEST((facts_of<tiled_networks::transformer<double, 4>>.projections.size()) == 3U);
+  compare<words<double, 4>, pg::cross_entropy>("words, layered");
+  compare<lstms<double, 4>, pg::cross_entropy>("lstms, layered");
+  compare<grus<double, 4>, pg::cross_entropy>("grus, layered");
+  compare<states<double, 4>, pg::cross_entropy>("states, layered");
+  compare<attention<double, 4>, pg::cross_entropy>("attention, layered");
+  compare<transformer<double, 4>, pg::cross_entropy>("transformer, layered");
+  compare<image_norms<double, 4>, pg::cross_entropy>("image norms, layered");
+}
+BOOST_AUTO_TEST_CASE(random_bits_are_the_hosts) {
+  both<dropped<double>, pg::cross_entropy> it{7};
+  pg::seeded_generator of_one{5};
+  pg::seeded_generator of_the_other{5};
+  const auto of_host = pg::with_randomness(it.on_host(), of_one);
+  const auto of_device = pg::with_randomness(it.on_device(), of_the_other);
+  const auto rows = pg::unprotected::evaluate(it.host, pg::materialise(of_host));
+  check_close(it.evaluate(pg::materialise(of_device)), rows, tolerance<double>, "rows");
+  const pg::l2_clip_norm bound{0.3};
+  check_close(it.evaluate(pg::sum(pg::clip(of_device, bound))),
+              pg::unprotected::evaluate(it.host, pg::sum(pg::clip(of_host, bound))), tolerance<double>, "sum");
+  // The comparison would see it: without the bits there is another gradient.
+  const auto still = it.evaluate(pg::materialise(it.on_device()));
+  double most = 0;
+  for (std::size_t i = 0; i < still.size(); ++i) most = std::max(most, std::abs(still[i] - rows[i]));
+  BOOST_TEST(most > 1e-3);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/uses_and_lengths_test.cpp - parameters that are used at several places, and samples with lengths of their
+// own: on a device as on the host, under either plan
+#include "device_fixture.hpp"
+
+namespace uses_and_lengths {
+
+using namespace device_fixture;
+
+/// One matrix at three places, the same layer of the user's twice, a filter on images of two sizes.
+template <std::size_t Side>
+using tied =
+    pg::basic_network<double, pg::shape{2, Side, 5}, pg::tied<0, pg::conv2d<2, 3, pg::padding<1>>>, pg::tanh,
+                      pg::avg_pool2d<2>, pg::tied<0, pg::conv2d<2, 3, pg::padding<1>>>, pg::flatten, pg::linear<6>,
+                      pg::tied<1, pg::linear<6>>, pg::sigmoid,
+                      pg::residual<pg::tied<2, gain_and_line>, pg::tied<1, pg::linear<6>>, pg::tied<2, gain_and_line>>,
+                      pg::frozen<pg::linear<6>>, pg::tied<1, pg::linear<6>>, pg::linear<3>>;
+/// Positions of features that are there in part, inside a branch and on axes that change places.
+template <class Scalar, std::size_t Positions>
+using sequences =
+    pg::basic_network<Scalar, pg::variable(pg::shape{Positions, 4}), pg::linear<5>, pg::sigmoid,
+                      pg::residual<pg::tied<0, pg::linear<5>>, bent>, pg::transpose, pg::gelu, pg::transpose,
+                      pg::tied<0, pg::linear<5>>, pg::frozen<pg::linear<4>>, sum_of_positions, pg::linear<3>>;
+
+}  // namespace uses_and_lengths
+
+namespace pergrad::inline v0_1::on_device {
+template <>
+inline constexpr plan_kind plan_of<uses_and_lengths::tied<6>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<uses_and_lengths::sequences<double, 6>> = plan_kind::layered;
+}  // namespace pergrad::inline v0_1::on_device
+
+BOOST_AUTO_TEST_SUITE(cuda_uses_and_lengths)
+
+namespace {
+
+using namespace uses_and_lengths;
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(blocks_that_are_used_at_several_places_are_the_hosts) {
+  compare<tied<4>, pg::cross_entropy>("tied");
+  compare<tied<6>, pg::cross_entropy>("tied, layered");
+}
+BOOST_AUTO_TEST_CASE(samples_with_lengths_of_their_own_are_the_hosts) {
+  compare<sequences<double, 5>, pg::cross_entropy>("sequences");
+  compare<sequences<double, 6>, pg::cross_entropy>("sequences, layered");
+}
+
+// Behind its length a sample has what lies there in memory.
+BOOST_AUTO_TEST_CASE(what_lies_behind_a_samples_length_moves_no_bit) {
+  const auto check = [](auto& it, const char* what) {
+    const auto all = [&] {
+      auto found = it.evaluate(pg::materialise(it.on_device()));
+      const auto sum = it.evaluate(pg::sum(pg::clip(it.on_device(), pg::l2_clip_norm{0.3})));
+      found.insert(found.end(), sum.begin(), sum.end());
+      return found;
+    };
+    const auto wanted = all();
+    const std::size_t positions = std::remove_reference_t<decltype(it.net)>::input_shape.e0;
+    for (std::size_t i = 0; i < it.inputs.size(); ++i) {
+      const std::size_t position = i / 4 % positions;
+      if (position >= it.lengths[i / 4 / positions]) it.inputs[i] = std::numeric_limits<double>::quiet_NaN();
+    }
+    check_same(all(), wanted, what);
+  };
+  both<sequences<double, 5>, pg::cross_entropy> fused{11, emulation_order::reversed};
+  check(fused, "fused");
+  both<sequences<double, 6>, pg::cross_entropy> layered{11, emulation_order::shuffled};
+  check(layered, "layered");
+}
+
+// Records are copied to the device with their lengths, and copied again if other lengths are given for the same memory.
+BOOST_AUTO_TEST_CASE(training_on_samples_of_varying_length_is_the_hosts) {
+  using network = sequences<float, 5>;
+  std::vector<float> inputs(40 * network::input_shape.size());
+  std::vector<std::int32_t> targets(40);
+  std::vector<std::uint32_t> lengths(40);
+  std::vector<std::uint32_t> others(40);
+  std::mt19937 random{1};
+  std::uniform_real_distribution<float> uniform{-1, 1};
+  for (float& value : inputs) value = uniform(random);
+  for (std::size_t i = 0; i < 40; ++i) {
+    targets[i] = static_cast<std::int32_t>(random() % 3);
+    lengths[i] = static_cast<std::uint32_t>(1 + random() % 5);
+    others[i] = static_cast<std::uint32_t>(1 + random() % 5);
+  }
+  pg::dp_sgd_options options;
+  options.clip = pg::l2_clip_norm{0.7};
+  options.noise = pg::noise_multiplier{0.8};
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{0.4}};
+  options.divisor = pg::expected_batch_size{16};
+  options.learning_rate = pg::learning_rate{0.3};
+  const auto trained = [&](const auto& executor, std::size_t max_batch, bool changes) {
+    options.max_batch = pg::max_batch{max_batch};
+    network net{executor, pg::kaiming_uniform{5}};
+    pg::dp_sgd trainer{executor, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+    for (int step = 0; step < 3; ++step) {
+      trainer.step(pg::dataset<float, std::int32_t>{inputs, targets, network::input_shape, 1,
+                                                    changes && step > 0 ? others : lengths});
+    }
+    return std::vector<float>(net.parameters().begin(), net.parameters().end());
+  };
+  const auto wanted = trained(pg::emulated{}, 40, true);
+  check_close(wanted, trained(pg::host{pg::threads{1}}, 16, true), 1e-5, "host");
+  check_same(trained(pg::emulated{emulation_order::shuffled}, 3, true), wanted, "physical batches of 3");
+  BOOST_TEST((trained(pg::emulated{}, 40, false) != wanted));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/testing/conformance_test.cpp - the trainer does to gradients what it claims, in every number that can be seen;
+// tests/testing/planted_bugs.py breaks the library in 18 ways, and each of these cases must find its own
+#include <boost/test/unit_test.hpp>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <pergrad/pergrad.hpp>
+#include <pergrad/testing/conformance.hpp>
+#include <pergrad/testing/gradient_space.hpp>
+
+BOOST_AUTO_TEST_SUITE(conformance)
+
+namespace {
+
+namespace pg = pergrad;
+using pg::testing::audited_dp_sgd;
+using pg::testing::check_conformance;
+using pg::testing::conformance_report;
+
+const conformance_report& of_the_trainer() {
+  static const conformance_report report =
+      check_conformance(pg::host{pg::threads{1}}, audited_dp_sgd<>{}, {.clip = 2.5});
+  return report;
+}
+void expect(const char* name) {
+  const auto& found = of_the_trainer().at(name);
+  BOOST_TEST_MESSAGE(name << ": " << found.measured << ", expected " << found.expected << ", " << found.errors
+                          << " standard errors");
+  BOOST_TEST(found.holds(), name << ": " << found.measured << " in the place of " << found.expected);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(noise_deviation) { expect("noise deviation"); }
+BOOST_AUTO_TEST_CASE(noise_mean) { expect("noise mean"); }
+BOOST_AUTO_TEST_CASE(noise_of_an_empty_set) { expect("noise of an empty set"); }
+BOOST_AUTO_TEST_CASE(noise_of_steps) { expect("steps"); }
+BOOST_AUTO_TEST_CASE(noise_of_elements) { expect("elements"); }
+BOOST_AUTO_TEST_CASE(inclusion_rate) { expect("inclusion rate"); }
+BOOST_AUTO_TEST_CASE(inclusion_dispersion) { expect("inclusion dispersion"); }
+BOOST_AUTO_TEST_CASE(clipped_size) { expect("clipped size"); }
+BOOST_AUTO_TEST_CASE(number_of_records) { expect("other records"); }
+BOOST_AUTO_TEST_CASE(largest_record) { expect("largest record"); }
+BOOST_AUTO_TEST_CASE(not_finite) { expect("not finite"); }
+
+BOOST_AUTO_TEST_CASE(other_settings) {
+  const pg::host exec{pg::threads{2}};
+  audited_dp_sgd<> automatic;
+  automatic.options.clipping = pg::clipping_kind::automatic;
+  audited_dp_sgd<> integers;
+  integers.options.capacity = pg::record_capacity{0};
+  for (const auto& make : {automatic, integers}) {
+    const conformance_report report = check_conformance(exec, make, {.clip = 30, .batch = 64, .seed = 9}, 1000);
+    BOOST_TEST_MESSAGE(report.text());
+    BOOST_TEST(report.holds());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(with_a_key_of_the_operating_system) {
+  const auto report = check_conformance(pg::host{pg::threads{1}}, audited_dp_sgd<pg::os_keyed_generator>{}, {}, 400);
+  BOOST_TEST_MESSAGE(report.text());
+  BOOST_TEST(report.holds());
+}
+
+// A trainer of somebody's own: an ordinary loop whose noise has the wrong size by 5 %.
+BOOST_AUTO_TEST_CASE(a_weakness_of_ones_own_is_found) {
+  const auto make = [](const auto& executor, auto& network, pg::testing::step_claim claim) {
+    claim.noise *= 0.95;
+    return audited_dp_sgd<>{}(executor, network, claim);
+  };
+  const auto report = check_conformance(pg::host{pg::threads{1}}, make);
+  BOOST_TEST(!report.at("noise deviation").holds());
+  BOOST_TEST(report.at("inclusion rate").holds());
+  BOOST_TEST(report.text().find("BROKEN") != std::string::npos);
+  BOOST_CHECK_THROW(static_cast<void>(report.at("noise")), std::out_of_range);
+  BOOST_CHECK_THROW(static_cast<void>(check_conformance(pg::host{pg::threads{1}}, make, {}, 10)),
+                    std::invalid_argument);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
