@@ -513,10 +513,7 @@ template <class Function, class Needed, class Given> struct plain_number {
   static_assert(never<Function>, "a plain number does not say what it stands for: write pergrad::l2_clip_norm{1.0}, pergrad::noise_multiplier{1.1} or pergrad::expected_batch_size{64}; see docs/privacy.md");
 };
 template <class Layer> struct layer_has_no_device_code {
-  static_assert(never<Layer>, "this layer has no device code: mark its functions PERGRAD_HD (those of a general layer as templates over the type of the views, in the place of std::span) and say: static constexpr bool on_device = true; see docs/custom_layers.md");
-};
-template <class Layer> struct layer_is_not_on_devices_yet {
-  static_assert(never<Layer>, "this layer, shared parameters, ids and samples of varying length run on pergrad::host only; see docs/layers.md");
+  static_assert(never<Layer>, "this layer has no device code: mark its functions PERGRAD_HD (those of a general layer as templates over the type of the views, in the place of std::span; those of a layer on tiles in the words of a team) and say: static constexpr bool on_device = true; see docs/custom_layers.md");
 };
 template <class Loss> struct loss_has_no_device_code {
   static_assert(never<Loss>, "this loss has no device code: it needs PERGRAD_HD static double evaluate(const S* y, std::size_t count, const target<S>* targets, S* dy) and static constexpr bool on_device = true; see docs/custom_layers.md");
@@ -1066,6 +1063,20 @@ struct matrix {
   std::size_t columns = 0;
 };
 
+/// A product `y_t = W x_t (+ b)` of a layer on tiles, over all positions of its input: what an executor may form for
+/// all samples of a batch together, before the layer if it reads one of the layer's inputs, behind it if saved values;
+/// and the same back, from `delta` to the gradient of x. Then the layer's team says `projected`.
+struct position_projection {
+  std::size_t positions = 0;
+  matrix weights;
+  operand x;                           ///< of an input, or saved
+  operand y;                           ///< saved, or the output
+  operand delta;                       ///< of y, when the layer's backward is done or, behind a layer, when it begins
+  std::size_t bias = ~std::size_t{0};  ///< where among the layer's parameters; none otherwise
+  std::size_t gradient = 0;            ///< of saved x: where in scratch its gradient goes
+  [[nodiscard]] constexpr bool reads_input() const noexcept { return x.from != source::saved; }
+};
+
 /// What a layer's `factors(shape)` returns: its blocks in the order of its parameters.
 template <std::size_t Count>
 using factor_list = std::array<factor, Count>;
@@ -1211,6 +1222,12 @@ concept has_matrices = requires(shape in) {
   Layer::matrices(in).size();
 }
 || requires(shape in) { Layer::matrices(in, in).size(); };
+/// Products over all positions that an executor may form for a whole batch.
+template <class Layer>
+concept has_projections = requires(shape in) {
+  Layer::projections(in).size();
+}
+|| requires(shape in) { Layer::projections(in, in).size(); };
 /// How many of the output's positions are there if `length` of the input's are. Without it, a layer that works position
 /// by position keeps the length and any other loses it. If positions change their axis, output_shape says so.
 template <class Layer>
@@ -1297,6 +1314,15 @@ template <class Layer>
     return Layer::matrices(in, second);
   } else {
     return Layer::matrices(in);
+  }
+}
+/// A layer's projections; those of a layer with two inputs may depend on both.
+template <class Layer>
+[[nodiscard]] constexpr auto projections_of(shape in, shape second) {
+  if constexpr (requires { Layer::projections(in, second); }) {
+    return Layer::projections(in, second);
+  } else {
+    return Layer::projections(in);
   }
 }
 /// A layer's factors; those of a layer with two inputs may depend on both.
@@ -8256,6 +8282,7 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 //   length(b), length2(b)      positions of an input that are there; lengths_vary()
 //   ids(b)                     of an input of integer ids
 //   is_random()                are there random bits? In training only.
+//   projected                  the executor forms the layer's `projections` for the whole batch (gradients/factors.hpp)
 //   parameters                 all of the layer, in PyTorch's order
 //   matrix(offset, rows, columns), transposed(k, offset, rows, columns)
 //                              one of the layer's matrices and its transpose, where k counts the layer's `matrices`
@@ -11758,8 +11785,6 @@ void load_parameters(Network& network, const std::string& path, parameter_order 
 // `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
 // parameters. Metadata: the optimizer, the run's plan, and a hash of the network's structure.
 
-#include <variant>
-
 // pergrad/optim/optimizer.hpp - what every optimizer takes: a noised gradient, or a plain one by a name that says so
 //
 // A step on a private gradient is post-processing: it can be anything. The divisor is a public constant that the user
@@ -12108,6 +12133,9 @@ template <class Rule, class Scalar, class... State>
 
 /// The library's own way to an optimizer's formula.
 struct optimizer_access {
+  /// What an optimizer remembers: arrays of values, and a count of steps or null.
+  [[nodiscard]] static auto state(auto& optimizer) noexcept { return optimizer.state(); }
+  [[nodiscard]] static std::uint64_t* count(auto& optimizer) noexcept { return optimizer.count(); }
   /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
   /// any thread: f(first parameter, values, how many). The rows of padding ids stay what they are.
   template <class Optimizer, class Network>
@@ -12246,6 +12274,8 @@ void step(Optimizer& optimizer, const Executor& executor, Network& network, cons
 // One step (Abadi et al. 2016, arXiv:1607.00133): enter the step in the ledger or refuse it; draw every record with
 // probability q; add up clipped per-sample gradients in chunks that fit the tape; add noise once, also to an empty
 // batch; divide by the public constant; update. The ledger counts the event that this very sampler yields.
+
+#include <variant>
 
 // pergrad/train/dp_sgd_base.hpp - all of a trainer that does not know its source of noise
 //
@@ -13099,8 +13129,6 @@ class step_by_verbs {
   using scalar = typename Network::scalar;
   /// Records are read where they lie.
   static constexpr bool trains_on_a_copy = false;
-  /// Whether a run can be saved (files/resume.hpp).
-  static constexpr bool can_be_saved = true;
 
   step_by_verbs(const Executor& executor, Network& network, Loss loss, tape<Network>& tape,
                 const dp_sgd_options& options, double sensitivity)
@@ -13138,12 +13166,15 @@ class step_by_verbs {
       throw;
     }
   }
+  /// f(the optimizer), of a kind that options choose: for files.
+  template <class Function>
+  auto with_optimizer(Function&& f) {
+    return std::visit(std::forward<Function>(f), optimizer_);
+  }
   /// Nothing is to be fetched: it is where the step was told to put it.
   void fetch_update(std::span<scalar> /*to*/) const noexcept {}
 
  private:
-  friend struct checkpoint_access;
-
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
   [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
     if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
@@ -13854,18 +13885,16 @@ struct checkpoint_access {
 
   template <class Trainer>
   static void save(const Trainer& trainer, const std::string& path) {
-    std::visit(
-        [&](auto& optimizer) {
-          save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path);
-        },
-        trainer.trainer_->optimizer_);
+    trainer.trainer_->with_optimizer([&](auto& optimizer) {
+      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path);
+      return true;
+    });
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
-    go_on(trainer.generator_,
-          std::visit(
-              [&](auto& optimizer) { return restore(*trainer.network_, optimizer, trainer.accountant_, path, older); },
-              trainer.trainer_->optimizer_));
+    go_on(trainer.generator_, trainer.trainer_->with_optimizer([&](auto& optimizer) {
+      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older);
+    }));
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
@@ -13888,10 +13917,9 @@ struct checkpoint_access {
 /// Writes a run: the network's parameters and the optimizer's state by name, and what was spent: ledger, plan, and the
 /// order of a Renyi filter. No key is written, and nothing that is private. Memory does not grow with the network. The
 /// file appears whole or not at all, and is on the disk when this returns. Throws std::runtime_error that names the
-/// file and says what failed. Trainers on a device cannot be saved yet.
+/// file and says what failed.
 template <class Network, class Loss, class Generator, class Executor>
-requires(Executor::template trainer<Network, Loss>::can_be_saved) void save_checkpoint(
-    const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
   detail::checkpoint_access::save(trainer, path);
 }
 
@@ -13905,8 +13933,7 @@ requires(Executor::template trainer<Network, Loss>::can_be_saved) void save_chec
 /// Throws std::runtime_error that says what is wrong with the file, or that it is of another network, scalar type,
 /// optimizer or plan; std::logic_error if steps were taken; nothing is changed then.
 template <class Network, class Loss, class Generator, class Executor>
-requires(Executor::template trainer<Network, Loss>::can_be_saved) void load_checkpoint(
-    dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+void load_checkpoint(dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, false);
 }
 
@@ -13947,8 +13974,7 @@ namespace unprotected {
 /// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
 /// damage to its ledger may go unnoticed: the caller vouches for both.
 template <class Network, class Loss, class Generator, class Executor>
-requires(Executor::template trainer<Network, Loss>::can_be_saved) void load_older_checkpoint(
-    dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+void load_older_checkpoint(dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, true);
 }
 
@@ -21732,6 +21758,8 @@ struct tile_team {
   layout dx_layout;
   layout dy_layout;
 
+  static constexpr bool projected = false;
+
   const Scalar* parameters = nullptr;
   const Scalar* panels = nullptr;
   const index* panel_offsets = nullptr;
@@ -25152,6 +25180,32 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
     if (options.bias) list[count++] = elementwise_sum(in.e0, features, backprop);
     return list;
   }
+  [[nodiscard]] static constexpr std::array<position_projection, 3> projections(shape in, shape second) noexcept {
+    const attention_layout at = lay_out(in, second);
+    const std::size_t features = in.e1;
+    const auto place = [](std::ptrdiff_t offset) { return static_cast<std::size_t>(offset); };
+    const operand query{source::saved, place(at.query), features};
+    const operand keys{source::saved, place(at.key + at.extra * at.memory_step), 2 * features};
+    const std::size_t none = position_projection{}.bias;
+    return {position_projection{.positions = in.e0,
+                                .weights = {0, features, features},
+                                .x = {source::activation, 0, features},
+                                .y = query,
+                                .delta = query,
+                                .bias = has_bias ? place(at.bias) : none},
+            position_projection{.positions = second.e0,
+                                .weights = {features * features, 2 * features, second.e1},
+                                .x = {source::second_activation, 0, second.e1},
+                                .y = keys,
+                                .delta = keys,
+                                .bias = has_bias ? place(at.bias) + features : none},
+            position_projection{.positions = in.e0,
+                                .weights = {place(at.out_weight), features, features},
+                                .x = {source::saved, place(at.context), features},
+                                .y = {source::output, 0, features},
+                                .delta = {source::backprop, 0, features},
+                                .bias = has_bias ? place(at.out_bias) : none}};
+  }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, shape second, const Initialiser& initialiser, std::uint64_t first,
                          std::span<Scalar> parameters) {
@@ -25163,23 +25217,27 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
     using scalar = typename Team::scalar;
     const attention_layout at = lay_out(team.in, team.in2);
     const scalar* bias = has_bias ? team.parameters + at.bias : nullptr;
-    project(team, of_queries(at), team.x, team.transposed(0, 0, at.features, at.features), bias);
-    project(team, of_memory(at), team.x2,
-            team.transposed(1, at.features * at.features, 2 * at.features, at.memory_features),
-            bias == nullptr ? nullptr : bias + at.features);
+    if (!team.projected) {
+      project(team, of_queries(at), team.x, team.transposed(0, 0, at.features, at.features), bias);
+      project(team, of_memory(at), team.x2,
+              team.transposed(1, at.features * at.features, 2 * at.features, at.memory_features),
+              bias == nullptr ? nullptr : bias + at.features);
+    }
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       set_learned_key(team, at, b);
       attend(team, at, b, team.length(b), team.length2(b) + at.extra);
     }
-    project_context(team, at, team.transposed(2, at.out_weight, at.features, at.features), has_bias);
+    if (!team.projected)
+      project_context(team, at, team.transposed(2, at.out_weight, at.features, at.features), has_bias);
   }
   template <class Team>
   PERGRAD_HD static void backward(const Team& team) {
     const attention_layout at = lay_out(team.in, team.in2);
-    project_context_backward(team, at);
+    if (!team.projected) project_context_backward(team, at);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       attend_backward(team, at, b, team.length(b), team.length2(b) + at.extra);
     }
+    if (team.projected) return;
     if (team.wants_dx) project_backward(team, of_queries(at), team.matrix(0, at.features, at.features), team.dx);
     if (team.wants_dx2) {
       project_backward(team, of_memory(at), team.matrix(at.features * at.features, 2 * at.features, at.memory_features),
@@ -25259,6 +25317,12 @@ struct dropout {
     return detail::mistake::option_not_offered;
   }
 
+  /// 2^32 p: an element is kept if its 32 bits are not below; it is then multiplied by `share`.
+  static constexpr auto threshold = static_cast<std::uint32_t>(0x1p32L * static_cast<long double>(Probability::num) /
+                                                               static_cast<long double>(Probability::den));
+  static constexpr auto share = static_cast<double>(static_cast<long double>(Probability::den) /
+                                                    static_cast<long double>(Probability::den - Probability::num));
+
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     using scalar = typename Team::scalar;
@@ -25286,11 +25350,7 @@ struct dropout {
   /// What each of a sample's first `count` elements is multiplied by: 0 or 1 / (1 - p), or 1 where nothing is random.
   template <class Team, class Scalar>
   PERGRAD_HD static void draw_mask(const Team& team, std::ptrdiff_t sample, std::ptrdiff_t count, Scalar* mask) {
-    // 2^32 p: an element is kept if its 32 bits are not below.
-    constexpr auto threshold = static_cast<std::uint32_t>(0x1p32L * static_cast<long double>(Probability::num) /
-                                                          static_cast<long double>(Probability::den));
-    constexpr auto kept = static_cast<Scalar>(static_cast<long double>(Probability::den) /
-                                              static_cast<long double>(Probability::den - Probability::num));
+    constexpr auto kept = static_cast<Scalar>(share);
     if (!team.is_random()) return team.fill(count, mask, Scalar{1});
     team.draw(sample, 0, count,
               [&](std::ptrdiff_t i, std::uint32_t bits) { mask[i] = bits < threshold ? Scalar{0} : kept; });
@@ -25543,6 +25603,18 @@ struct grouped_norm {
       scalar* y = team.y(b);
       scalar* xhat = team.saved(b);
       scalar* rates = xhat + size;
+      if (size == channels) {  // one pixel: groups are rows
+        x += team.x_layout.start;
+        y += team.y_layout.start;
+        team.for_each_row(channels / group_size, [&](std::ptrdiff_t r, const auto& row) {
+          const std::ptrdiff_t first = r * group_size;
+          const auto by = normalisation::normaliser_of_row<true>(row, group_size, x + first, epsilon());
+          row.fill(1, rates + r, by.rate);
+          normalisation::forward_row<true>(row, group_size, x + first, by, affine ? gain + first : nullptr,
+                                           affine ? shift + first : nullptr, xhat + first, y + first);
+        });
+        continue;
+      }
       const auto add_up = [](std::ptrdiff_t /*channel*/, const auto& sums) { return sums; };
       team.for_each_group(channels, group_size, [&](const auto& groups) {
         const auto mean = groups.template reduce<1>(
@@ -25594,6 +25666,24 @@ struct grouped_norm {
       const scalar* rates = xhat + size;
       scalar* gain_sums = affine ? team.saved(b) + size + channels / group_size : nullptr;
       scalar* shift_sums = affine ? gain_sums + channels : nullptr;
+      if (size == channels) {
+        dy += team.dy_layout.start;
+        if (dx != nullptr) {
+          dx += team.dx_layout.start;
+          team.for_each_row(channels / group_size, [&](std::ptrdiff_t r, const auto& row) {
+            const std::ptrdiff_t first = r * group_size;
+            normalisation::backward_row<true>(row, group_size, xhat + first, rates[r], affine ? gain + first : nullptr,
+                                              dy + first, dx + first);
+          });
+        }
+        if constexpr (affine) {
+          team.map(channels, [&](const auto& at) {
+            at.put(shift_sums, at(dy));
+            at.put(gain_sums, at(dy) * at(xhat));
+          });
+        }
+        continue;
+      }
       team.for_each_group(channels, group_size, [&](const auto& groups) {
         const auto sums = groups.template reduce<2>(
             team.dy_layout, team.dy_layout, {{shift_sums, gain_sums}},
@@ -25929,20 +26019,22 @@ struct gate_block {
   std::size_t count = 1;
 };
 
+// Constants of a cell, as numbers that device code may read.
+template <class Cell>
+inline constexpr std::size_t gate_block_count = Cell::input_blocks.size();
+template <class Cell, std::size_t Index>
+inline constexpr gate_block gate_block_at = Cell::input_blocks[Index];
+
 /// f(in_area, in_weight, count) for the blocks of a cell's gates that the input meets.
-template <class Cell, class Function, std::size_t... Index>
-PERGRAD_HD void for_each_gate_block_of(const Function& f, std::index_sequence<Index...> /*blocks*/) {
-  (
-      [&] {
-        constexpr gate_block gate = Cell::input_blocks[Index];
-        f(static_cast<std::ptrdiff_t>(gate.in_area), static_cast<std::ptrdiff_t>(gate.in_weight),
-          static_cast<std::ptrdiff_t>(gate.count));
-      }(),
-      ...);
-}
 template <class Cell, class Function>
 PERGRAD_HD void for_each_gate_block(const Function& f) {
-  for_each_gate_block_of<Cell>(f, std::make_index_sequence<Cell::input_blocks.size()>{});
+  const auto call = [&]<std::size_t... Index>(std::index_sequence<Index...> /*blocks*/) {
+    (f(static_cast<std::ptrdiff_t>(gate_block_at<Cell, Index>.in_area),
+       static_cast<std::ptrdiff_t>(gate_block_at<Cell, Index>.in_weight),
+       static_cast<std::ptrdiff_t>(gate_block_at<Cell, Index>.count)),
+     ...);
+  };
+  call(std::make_index_sequence<gate_block_count<Cell>>{});
 }
 
 /// What a cell's step sees of one sample at one position. `c`, `tanh_c` of cells with two states only.
@@ -26010,6 +26102,20 @@ struct recurrent_core {
   [[nodiscard]] static constexpr std::array<matrix, 2> matrices(shape in) noexcept {
     return {matrix{0, gates, in.e1}, matrix{gates * in.e1, gates, Hidden}};
   }
+  /// What meets the input, without its biases.
+  [[nodiscard]] static constexpr auto projections(shape in) noexcept {
+    std::array<position_projection, Cell::input_blocks.size()> list{};
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const gate_block& gate = Cell::input_blocks[i];
+      const operand record{source::saved, gate.in_area * Hidden, area};
+      list[i] = {.positions = in.e0,
+                 .weights = {gate.in_weight * Hidden * in.e1, gate.count * Hidden, in.e1},
+                 .x = {source::activation, 0, in.e1},
+                 .y = record,
+                 .delta = record};
+    }
+    return list;
+  }
   /// Records, states before and after every position, and for cells with two states c and tanh c.
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept {
     return in.e0 * area + (in.e0 + 1) * state + (Cell::states > 1 ? in.e0 * Hidden : 0);
@@ -26062,6 +26168,13 @@ struct recurrent_core {
     for_each_stretch(at.longest, Reversed, [&](index first, index count) {
       for_each_gate_block<Cell>([&](index in_area, index in_weight, index gate_count) {
         const index offset = in_area * number(Hidden);
+        if (team.projected) {
+          auto* record = first_record(team, first) + offset;
+          return team.map(count, gate_count * number(Hidden), [&](index p, const auto& here) {
+            auto* row = record + p * number(area);
+            here.put(row, here(row) + here(bias + offset));
+          });
+        }
         team.multiply_bias({.outer = {team.samples, team.x.step, team.saved.step},
                             .rows = {count, at.features, number(area)},
                             .depth = at.features,
@@ -26122,7 +26235,7 @@ struct recurrent_core {
       });
       bool add = false;
       for_each_gate_block<Cell>([&](index in_area, index in_weight, index gate_count) {
-        if (!team.wants_dx) return;
+        if (!team.wants_dx || team.projected) return;
         const product_sizes sizes{.outer = {team.samples, team.saved.step, team.dx.step},
                                   .rows = {count, number(area), at.features},
                                   .depth = gate_count * number(Hidden),
@@ -26472,9 +26585,8 @@ struct row_norm {
   /// PyTorch: 1e-5 for a layer norm; for the root mean square what 1 is away from the next larger number.
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD static constexpr double epsilon() noexcept {
-    constexpr double chosen = Centred || options.epsilon_given
-                                  ? options.epsilon
-                                  : static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+    constexpr double chosen =
+        Centred || options.epsilon_given ? options.epsilon : static_cast<double>(limits::epsilon<Scalar>);
     return chosen;
   }
   [[nodiscard]] PERGRAD_HD static constexpr std::size_t row_size(shape in) noexcept {
@@ -26767,6 +26879,25 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
     if (options.bias) list[count++] = elementwise_sum(in.e0, features, backprop);
     return list;
   }
+  [[nodiscard]] static constexpr std::array<position_projection, 2> projections(shape in) noexcept {
+    const detail::attention_layout at = lay_out(in);
+    const std::size_t features = in.e1;
+    const auto place = [](std::ptrdiff_t offset) { return static_cast<std::size_t>(offset); };
+    const operand projected{source::saved, place(at.query), 3 * features};
+    const std::size_t none = position_projection{}.bias;
+    return {position_projection{.positions = in.e0,
+                                .weights = {0, 3 * features, features},
+                                .x = {source::activation, 0, features},
+                                .y = projected,
+                                .delta = projected,
+                                .bias = has_bias ? place(at.bias) : none},
+            position_projection{.positions = in.e0,
+                                .weights = {place(at.out_weight), features, features},
+                                .x = {source::saved, place(at.context), features},
+                                .y = {source::output, 0, features},
+                                .delta = {source::backprop, 0, features},
+                                .bias = has_bias ? place(at.out_bias) : none}};
+  }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
     detail::initialise_attention(lay_out(in), options.bias, initialiser, first, parameters);
@@ -26775,22 +26906,24 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     const detail::attention_layout at = lay_out(team.in);
-    detail::project(team, inputs(at), team.x, team.transposed(0, 0, 3 * at.features, at.features),
-                    has_bias ? team.parameters + at.bias : nullptr);
+    if (!team.projected)
+      detail::project(team, inputs(at), team.x, team.transposed(0, 0, 3 * at.features, at.features),
+                      has_bias ? team.parameters + at.bias : nullptr);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       detail::set_learned_key(team, at, b);
       detail::attend(team, at, b, team.length(b), team.length(b) + at.extra);
     }
-    detail::project_context(team, at, team.transposed(1, at.out_weight, at.features, at.features), has_bias);
+    if (!team.projected)
+      detail::project_context(team, at, team.transposed(1, at.out_weight, at.features, at.features), has_bias);
   }
   template <class Team>
   PERGRAD_HD static void backward(const Team& team) {
     const detail::attention_layout at = lay_out(team.in);
-    detail::project_context_backward(team, at);
+    if (!team.projected) detail::project_context_backward(team, at);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       detail::attend_backward(team, at, b, team.length(b), team.length(b) + at.extra);
     }
-    if (team.wants_dx)
+    if (team.wants_dx && !team.projected)
       detail::project_backward(team, inputs(at), team.matrix(0, 3 * at.features, at.features), team.dx);
   }
 
@@ -27099,34 +27232,50 @@ struct sinusoidal_positions : detail::added_table {
   template <class Team>
   PERGRAD_HD static void fill(const Team& team, std::ptrdiff_t positions, std::ptrdiff_t features,
                               typename Team::scalar* table) {
-    constexpr std::ptrdiff_t together = 8;  // frequencies side by side, to hide the latency of their chains
+    constexpr int together = 4;  // frequencies side by side, to hide the latency of their chains
     team.each((features + 2 * together - 1) / (2 * together), [&](std::ptrdiff_t group) {
       const std::ptrdiff_t first = group * 2 * together;
       double sine[together];
       double cosine[together];
       double turn_sine[together];
       double turn_cosine[together];
-      for (std::ptrdiff_t k = 0; k < together; ++k) {
-        const double exponent = -static_cast<double>(first + 2 * k) / static_cast<double>(features);
-        const double frequency = ::pow(10000.0, exponent);
+      for (int k = 0; k < together; ++k) {
         sine[k] = 0;
         cosine[k] = 1;
-        turn_sine[k] = ::sin(frequency);
-        turn_cosine[k] = ::cos(frequency);
+        turn_by(frequency(first + 2 * k, features), turn_sine[k], turn_cosine[k]);
       }
-      const std::ptrdiff_t here = features - first < 2 * together ? features - first : 2 * together;
       for (std::ptrdiff_t t = 0; t < positions; ++t) {
         auto* row = table + t * features + first;
-        for (std::ptrdiff_t i = 0; i < here; ++i) {
-          row[i] = static_cast<typename Team::scalar>(i % 2 == 0 ? sine[i / 2] : cosine[i / 2]);
-        }
-        for (std::ptrdiff_t k = 0; k < together; ++k) {
+        for (int k = 0; k < together; ++k) {
+          if (first + 2 * k < features) row[2 * k] = static_cast<typename Team::scalar>(sine[k]);
+          if (first + 2 * k + 1 < features) row[2 * k + 1] = static_cast<typename Team::scalar>(cosine[k]);
           const double before = sine[k];
           sine[k] = before * turn_cosine[k] + cosine[k] * turn_sine[k];
           cosine[k] = cosine[k] * turn_cosine[k] - before * turn_sine[k];
         }
       }
     });
+  }
+  /// 10000^(-column / features), with the logarithm in two parts.
+  [[nodiscard]] PERGRAD_HD static double frequency(std::ptrdiff_t column, std::ptrdiff_t features) noexcept {
+    constexpr double log_of_base = 0x1.26bb1bbb55516p+3;
+    constexpr double rest_of_log = -0x1.f48ad494ea3e9p-51;
+    const double share = -static_cast<double>(column) / static_cast<double>(features);
+    const double power = share * log_of_base;
+    const double low = rounded::fma(share, log_of_base, -power) + share * rest_of_log;
+    return math::exp(power) * (1 + low);
+  }
+  /// sin w and cos w for 0 <= w <= 1, by their series.
+  PERGRAD_HD static void turn_by(double w, double& sine, double& cosine) noexcept {
+    const double square = w * w;
+    double of_sine = 1;
+    double of_cosine = 1;
+    for (int n = 10; n > 0; --n) {
+      of_sine = 1 - square / (2 * n * (2 * n + 1)) * of_sine;
+      of_cosine = 1 - square / (2 * n * (2 * n - 1)) * of_cosine;
+    }
+    sine = w * of_sine;
+    cosine = of_cosine;
   }
 };
 
@@ -27499,6 +27648,14 @@ struct feed_forward_end {
     return list_factors(outer_sum(in.e0, second.e1, delta, in.e1, {source::activation, 0, in.e1}),
                         elementwise_sum(in.e0, second.e1, delta));
   }
+  [[nodiscard]] static constexpr std::array<position_projection, 1> projections(shape in, shape second) noexcept {
+    return {position_projection{.positions = in.e0,
+                                .weights = {0, second.e1, in.e1},
+                                .x = {source::activation, 0, in.e1},
+                                .y = {source::output, 0, second.e1},
+                                .delta = {drops ? source::saved : source::backprop, 0, second.e1},
+                                .bias = second.e1 * in.e1}};
+  }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, shape second, const Initialiser& initialiser, std::uint64_t first,
                          std::span<Scalar> parameters) {
@@ -27510,9 +27667,10 @@ struct feed_forward_end {
   PERGRAD_HD static void forward(const Team& team) {
     const auto hidden = static_cast<std::ptrdiff_t>(team.in.e1);
     const auto features = static_cast<std::ptrdiff_t>(team.in2.e1);
-    multiply_positions(team, lengths_of{team}, static_cast<std::ptrdiff_t>(team.in.e0),
-                       {team.x.first, team.x.step, hidden}, team.transposed(0, 0, features, hidden),
-                       team.parameters + features * hidden, {team.y.first, team.y.step, features});
+    if (!team.projected)
+      multiply_positions(team, lengths_of{team}, static_cast<std::ptrdiff_t>(team.in.e0),
+                         {team.x.first, team.x.step, hidden}, team.transposed(0, 0, features, hidden),
+                         team.parameters + features * hidden, {team.y.first, team.y.step, features});
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       const std::ptrdiff_t count = team.length(b) * features;
       auto* y = team.y(b);
@@ -27542,7 +27700,7 @@ struct feed_forward_end {
         team.fill(positions * features - count, delta + count, scalar{0});
       }
     }
-    if (!team.wants_dx) return;
+    if (!team.wants_dx || team.projected) return;
     const position_rows<const scalar> delta{drops ? team.saved.first : team.dy.first,
                                             drops ? team.saved.step : team.dy.step, features};
     multiply_positions(team, lengths_of{team}, positions, delta, team.matrix(0, features, hidden), nullptr,
@@ -28081,6 +28239,7 @@ namespace detail {
 
 /// Asks nothing of the outputs.
 struct no_loss {
+  static constexpr bool on_device = true;
   template <class Scalar>
   using target = std::uint8_t;
   [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
@@ -28089,9 +28248,14 @@ struct no_loss {
     return true;
   }
   template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> /*y*/, std::span<const std::uint8_t> /*targets*/,
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::uint8_t> targets,
                                        std::span<Scalar> dy) noexcept {
-    std::fill(dy.begin(), dy.end(), Scalar{0});
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* /*y*/, std::size_t count,
+                                                  const std::uint8_t* /*targets*/, Scalar* dy) noexcept {
+    for (std::size_t i = 0; i < count; ++i) dy[i] = 0;
     return 0;
   }
 };
@@ -28997,6 +29161,8 @@ struct op_row {
   int channels = 0;           ///< pooling
   int divisors = 0;           ///< pooling: of the first divisor among the scalars of the tables
   int wants_factors = 0;      ///< the layer's parameters are trained
+  int projected = 0;          ///< tiled: its projections are products of the whole batch
+  int projected_inputs = 0;   ///< bits: those whose gradients are such products
   shape in_shape;
   shape in2_shape;
   shape out_shape;
@@ -29008,6 +29174,21 @@ struct op_row {
   int first_outer = 0, last_outer = 0;  ///< leaves of the node
   int first_elementwise = 0, last_elementwise = 0;
   int first_rows = 0, last_rows = 0;
+};
+
+/// A product over all positions of a layer on tiles, which runs for the whole batch: `gradients/factors.hpp`.
+struct projection_row {
+  int node = 0;
+  bool reads_input = true;  ///< before the layer, its gradient behind the layer's backward
+  affine_view view;
+  int x = 0;  ///< places
+  int y = 0;
+  int dx = 0;
+  int dy = 0;
+  int weights = 0;
+  int bias = -1;
+  bool wants_gradient = true;
+  int accumulate = 0;
 };
 
 /// Sizes and the tables' places on the device.
@@ -29043,7 +29224,8 @@ struct network_facts : network_sizes {
   std::span<const outer_leaf> outer;
   std::span<const elementwise_leaf> elementwise;
   std::span<const row_leaf> rows;
-  std::span<const std::size_t> groups;  ///< clipping group of each layer with parameters
+  std::span<const projection_row> projections;  ///< layered, node after node
+  std::span<const std::size_t> groups;          ///< clipping group of each layer with parameters
   bool layered = false;
   std::size_t parameters = 0;  ///< trained
   std::size_t frozen = 0;
@@ -30251,19 +30433,12 @@ struct function_of {
   using type = typename decltype(choose())::type;
 };
 
-enum class refusal { none, no_device_code, not_yet };
-
 /// May a layer be part of a network on a device?
 template <class Layer>
-[[nodiscard]] constexpr refusal refusal_of() {
-  if constexpr (detail::has_affine<Layer> || detail::is_reshape<Layer> || detail::is_branch_sum<Layer>) {
-    return refusal::none;
-  } else {
-    return marked_for_devices<typename function_of<Layer>::type> ? refusal::none : refusal::no_device_code;
-  }
+[[nodiscard]] constexpr bool runs_on_devices() {
+  return detail::has_affine<Layer> || detail::is_reshape<Layer> || detail::is_branch_sum<Layer> ||
+         marked_for_devices<typename function_of<Layer>::type>;
 }
-template <class Structure, std::size_t Index>
-inline constexpr refusal refusal_of_node = refusal_of<typename Structure::template layer_at<Index>>();
 
 /// What to say of a network that does not run on a device, as a class whose body says so; `char` if it does.
 template <class Network>
@@ -30271,16 +30446,14 @@ struct explanation_of {
   using structure = typename Network::structure;
   static constexpr std::size_t first = [] {
     std::size_t found = structure::size;
-    pergrad::detail::for_each_index<structure::size>([&](auto i) {
-      if (found == structure::size && refusal_of_node<structure, i> != refusal::none) found = i;
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if (!runs_on_devices<Layer>() && i < found) found = i;
     });
     return found;
   }();
   static constexpr auto choose() {
     if constexpr (first == structure::size) {
       return std::type_identity<char>{};
-    } else if constexpr (refusal_of_node<structure, first> == refusal::not_yet) {
-      return std::type_identity<error::layer_is_not_on_devices_yet<typename structure::template layer_at<first>>>{};
     } else {
       return std::type_identity<error::layer_has_no_device_code<typename structure::template layer_at<first>>>{};
     }
@@ -30561,8 +30734,14 @@ enum class plan_kind { fused, layered };
 template <class Network>
 inline constexpr std::size_t forward_work = [] {
   std::size_t work = 0;
-  for (const pergrad::detail::plan_node& node : pergrad::detail::network_plan<typename Network::structure>::nodes) {
+  using plan = pergrad::detail::network_plan<typename Network::structure>;
+  for (const pergrad::detail::plan_node& node : plan::nodes) {
     if (node.kind == node_kind::affine) work += node.map.weight_count() * node.map.positions();
+  }
+  // Of other layers' products those whose matrices are trained.
+  for (const pergrad::detail::plan_factor& each : plan::factors) {
+    const bool of_product = each.what.outer && plan::nodes[each.node].kind != node_kind::affine;
+    if (of_product) work += each.what.size() * each.what.positions;
   }
   return work;
 }();
@@ -30573,6 +30752,19 @@ inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1}
                                                                                                 (std::size_t{1} << 22U)
                                          ? plan_kind::fused
                                          : plan_kind::layered;
+
+/// Projections of all layers on tiles.
+template <class Structure>
+inline constexpr std::size_t projection_count = [] {
+  using plan = pergrad::detail::network_plan<Structure>;
+  std::size_t count = 0;
+  pergrad::detail::for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+    if constexpr (pergrad::detail::has_projections<Layer>) {
+      count += pergrad::detail::projections_of<Layer>(plan::in_of(i), plan::second_of(i)).size();
+    }
+  });
+  return count;
+}();
 
 /// Places values of different lifetimes into one stretch: each at the first gap where nothing lives that it would
 /// overlap.
@@ -30629,6 +30821,15 @@ struct build_tables {
     connect(t, live);
     place_values(t, live);
     for (const detail::plan_factor& each : plan::factors) build_leaves<Program>::list(t, each);
+    if constexpr (Program::layered) {
+      detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+        if constexpr (detail::has_projections<Layer>) {
+          for (const position_projection& each : detail::projections_of<Layer>(plan::in_of(i), plan::second_of(i))) {
+            list_projection(t, t.ops[i], each);
+          }
+        }
+      });
+    }
     return t;
   }
 
@@ -30795,6 +30996,40 @@ struct build_tables {
       }
     }
     t.workspace = workspace.size();
+  }
+  static constexpr void list_projection(tables& t, op_row& row, const position_projection& from) {
+    const bool second = from.x.from == source::second_activation;
+    const auto place = [](int of, const operand& what) {
+      const int offset = static_cast<int>(what.offset);
+      return of < 0 ? of - offset : of + offset;
+    };
+    projection_row to;
+    to.node = row.node;
+    to.reads_input = from.reads_input();
+    to.view.channels = static_cast<int>(from.weights.columns);
+    to.view.outputs = static_cast<int>(from.weights.rows);
+    to.view.in[1] = to.view.out[1] = static_cast<int>(from.positions);
+    to.view.x_channel = to.view.y_output = 1;
+    to.view.x_step[1] = static_cast<int>(from.x.position_stride);
+    to.view.y_step[1] = static_cast<int>(from.y.position_stride);
+    to.x = place(!to.reads_input ? row.saved : second ? row.in2 : row.in, from.x);
+    to.y = place(from.y.from == source::output ? row.out : row.saved, from.y);
+    to.dy = place(from.delta.from == source::backprop ? row.dy : row.saved, from.delta);
+    to.weights = row.parameters + static_cast<int>(from.weights.offset);
+    if (from.bias != ~std::size_t{0}) to.bias = row.parameters + static_cast<int>(from.bias);
+    if (to.reads_input) {
+      const int bit = second ? 2 : 1;
+      to.dx = place(second ? row.dx2 : row.dx, from.x);
+      to.wants_gradient = (second ? row.input2_gradient : row.input_gradient) != 0;
+      // The first of several that read the same input finds there what other layers have written.
+      to.accumulate = (row.projected_inputs & bit) != 0 ? 1 : second ? row.accumulate2 : row.accumulate;
+      row.projected_inputs |= bit;
+    } else {
+      to.dx = row.back_scratch + static_cast<int>(from.gradient);
+      to.wants_gradient = row.backward != 0;
+    }
+    row.projected = 1;
+    t.projections[static_cast<std::size_t>(t.projections_used++)] = to;
   }
   /// Is the input's gradient written to a place of its own? A general layer writes it even where nobody wants it.
   static constexpr bool writes_beside(const op_row& row) {
@@ -31799,9 +32034,11 @@ struct program {
     std::array<outer_leaf, detail::network_plan<structure>::most_outer> outer{};
     std::array<elementwise_leaf, detail::network_plan<structure>::most_elementwise> elementwise{};
     std::array<row_leaf, detail::network_plan<structure>::most_sparse> rows{};
+    std::array<projection_row, std::max<std::size_t>(1, projection_count<structure>)> projections{};
     int outer_count = 0;
     int elementwise_count = 0;
     int row_count = 0;
+    int projections_used = 0;
   };
 
   static constexpr tables table = build_tables<program>::make();
@@ -31834,6 +32071,7 @@ template <class Network>
   facts.outer = std::span{table.outer}.first(static_cast<std::size_t>(table.outer_count));
   facts.elementwise = std::span{table.elementwise}.first(static_cast<std::size_t>(table.elementwise_count));
   facts.rows = std::span{table.rows}.first(static_cast<std::size_t>(table.row_count));
+  facts.projections = std::span{table.projections}.first(static_cast<std::size_t>(table.projections_used));
   facts.groups = pergrad::detail::group_of_layer<Network>;
   facts.layered = program<Network>::layered;
   facts.parameters = Network::parameter_count;
@@ -32046,6 +32284,12 @@ struct stream_upload {
   }
 };
 
+/// A stream on the host, wiped when it goes.
+struct held_stream {
+  random_stream stream{};
+  ~held_stream() { pergrad::detail::wipe(&stream, sizeof stream); }
+};
+
 /// The same key and purpose at another step.
 [[nodiscard]] PERGRAD_HD inline random_stream at_step(random_stream stream, std::uint64_t step) noexcept {
   stream.words[14] = static_cast<std::uint32_t>(step & 0xffff'ffffU);
@@ -32130,7 +32374,19 @@ struct release_work {
   Scalar* released;        ///< gets the released values
   unsigned char* is_open;  ///< one a pair: its rounding is not proven
   int rule;                ///< one of `update::`
+  const row_leaf* tables = nullptr;
+  int table_count = 0;
 
+  /// Does no step move it? So it is with the row of a padding id (optim/held.hpp).
+  [[nodiscard]] PERGRAD_HD bool is_held(std::int64_t element) const noexcept {
+    PERGRAD_ROLLED
+    for (int k = 0; k < table_count; ++k) {
+      const row_leaf& table = tables[k];
+      const std::int64_t place = element - table.parameters - std::int64_t{table.skipped} * table.width;
+      if (table.first != 0 && table.skipped >= 0 && place >= 0 && place < table.width) return true;
+    }
+    return false;
+  }
   [[nodiscard]] PERGRAD_HD std::int64_t sum_of_lanes(std::int64_t element) const noexcept {
     if (element >= count) return 0;
     std::int64_t sum = accumulators[element];
@@ -32145,6 +32401,7 @@ struct release_work {
     const std::int64_t place = smaller_of(larger_of(sum, -most), most);
     const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
     released[element] = value;
+    if (is_held(element)) return;
     switch (rule) {
       case update::sgd: {
         const auto step = static_cast<Scalar>(multiply(state->rate, settings.scale));
@@ -32504,7 +32761,9 @@ struct of_group {
   [[nodiscard]] PERGRAD_HD const Value& operator()(std::ptrdiff_t /*channel*/) const noexcept { return of; }
 };
 /// Images have one layout here.
-struct any_layout {};
+struct any_layout {
+  static constexpr std::ptrdiff_t start = 0;
+};
 
 /// One group of channels of a sample, by a team of threads.
 template <class Team>
@@ -32573,6 +32832,7 @@ struct block_team : thread_team<Block, Scalar> {
   any_layout dx_layout{};
   any_layout dy_layout{};
 
+  bool projected = false;
   const Scalar* parameters = nullptr;
   [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(std::ptrdiff_t offset, std::ptrdiff_t /*rows*/,
                                                       std::ptrdiff_t columns) const noexcept {
@@ -32938,6 +33198,7 @@ struct node_worker {
       team.wants_dx = row.input_gradient != 0;
       team.wants_dx2 = row.input2_gradient != 0;
     }
+    team.projected = row.projected != 0;
     team.parameters = parameters + row.parameters;
     team.own_lengths[0] =
         static_cast<std::uint32_t>(values.positions(row.in_lengths, static_cast<int>(row.in_shape.e0)));
@@ -32954,8 +33215,8 @@ struct node_worker {
     const auto add = [&](int to, int from, int count) {
       for_each(count, [&](int i) { values.to(to)[i] += values.at(from)[i]; });
     };
-    if (row.accumulate != 0) add(row.dx, row.written_dx, row.in_size);
-    if (row.accumulate2 != 0) add(row.dx2, row.written_dx2, row.in2_size);
+    if (row.accumulate != 0 && (row.projected_inputs & 1) == 0) add(row.dx, row.written_dx, row.in_size);
+    if (row.accumulate2 != 0 && (row.projected_inputs & 2) == 0) add(row.dx2, row.written_dx2, row.in2_size);
   }
 
   /// What a window of a pool covers.
@@ -33064,6 +33325,7 @@ inline constexpr int backward = 4;         ///< nodes first .. last - 1, the las
 inline constexpr int leaves = 8;           ///< with `backward`: norms of each node's leaves as soon as they are whole
 inline constexpr int layered_leaves = 16;  ///< norms of all leaves, from the squares that products have left
 inline constexpr int weigh = 32;
+inline constexpr int trim = 64;  ///< with `forward` or `backward`: no more than the zeros behind samples' lengths
 inline constexpr int fused = forward | loss | backward | leaves | weigh;
 }  // namespace stage
 
@@ -33105,7 +33367,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   using work_type::state, work_type::tables, work_type::samples, work_type::parameters, work_type::results;
 
   template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
+  [[gnu::always_inline]] PERGRAD_HD void operator()(const Block& block) const {  // a call would need local memory
     const int sample = block.index();
     if (static_cast<std::uint32_t>(sample) >= state->count) return;
     auto& shared = block.template shared<shared_type>();
@@ -33119,7 +33381,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     if ((stages & stage::forward) != 0) {
       for (int i = first; i < last; ++i) {
         const op_row& row = tables.ops[i];
-        if (!is_product(row)) nodes.forward(row);
+        if (!is_product(row) && (stages & stage::trim) == 0) nodes.forward(row);
         nodes.trim(row, row.out);
         if (row.handed_on != 0) store_rounded(block, values.to(row.out), row.out_size);
       }
@@ -33136,7 +33398,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
         const op_row& row = tables.ops[i];
         if (row.backward == 0) continue;
         nodes.trim(row, row.dy);
-        if (is_product(row)) continue;
+        if (is_product(row) || (stages & stage::trim) != 0) continue;
         // Its backward may write what its factors read.
         const bool leaves_factors = row.kind == node_kind::general || row.kind == node_kind::tiled;
         if (leaves_factors) {
@@ -33369,7 +33631,8 @@ struct sum_launch {
   const Scalar* weights = nullptr;  ///< [layer][sample]; nullptr: all are 1
   bool per_layer = false;
   bool squares = false;
-  int grid_steps = -1;  ///< not negative: a sum of integers, of which a unit has 2^grid_steps steps
+  bool gradients = false;  ///< formed of every sample's gradient, not as one product
+  int grid_steps = -1;     ///< not negative: a sum of integers, of which a unit has 2^grid_steps steps
   int samples = 0;
 };
 
@@ -33482,10 +33745,23 @@ class launcher {
   template <class Run>
   void forward(const sample_launch<Scalar>& wanted, const Run& run) const {
     int waiting = 0;  // nodes from here on have not been launched
+    const auto catch_up = [&](int end) {
+      if (does_something(waiting, end)) run(waiting, end, stage::forward);
+      waiting = end;
+    };
     for (int i = 0; i < node_count(); ++i) {
       const op_row& row = net_->ops[static_cast<std::size_t>(i)];
+      if (row.projected != 0) {
+        catch_up(i);
+        project(row, true, wanted.samples);
+        if (!has_projections_behind(row)) continue;
+        catch_up(i + 1);
+        project(row, false, wanted.samples);
+        if (row.out_lengths >= 0) run(i, i + 1, stage::forward | stage::trim);
+        continue;
+      }
       if (!is_product(row)) continue;
-      if (does_something(waiting, i)) run(waiting, i, stage::forward);
+      catch_up(i);
       auto on = operands(row, row.in, row.out, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
       on.tf32 = memory_->tf32() ? 1 : 0;
@@ -33499,11 +33775,24 @@ class launcher {
   template <class Run>
   void backward(const sample_launch<Scalar>& wanted, const Run& run) const {
     int waiting = node_count();
+    const auto catch_up = [&](int begin) {
+      if (does_something(begin, waiting)) run(begin, waiting, stage::backward);
+      waiting = begin;
+    };
     for (int i = node_count(); i-- > 0;) {
       const op_row& row = net_->ops[static_cast<std::size_t>(i)];
+      if (row.projected != 0 && row.backward != 0) {
+        if (has_projections_behind(row)) {
+          catch_up(i + 1);
+          if (row.out_lengths >= 0) run(i, i + 1, stage::backward | stage::trim);
+          project_back(row, false, wanted.samples);
+        }
+        catch_up(i);
+        project_back(row, true, wanted.samples);
+        continue;
+      }
       if (!is_product(row)) continue;
-      const int first = row.out_lengths < 0 ? i + 1 : i;
-      if (does_something(first, waiting)) run(first, waiting, stage::backward);
+      catch_up(row.out_lengths < 0 ? i + 1 : i);
       waiting = i;
       if (row.input_gradient == 0) continue;
       auto on = operands(row, row.dx, row.dy, wanted.samples);
@@ -33512,7 +33801,32 @@ class launcher {
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
       launch_product(device(), product_of(row, true), way_of(row, true), on);
     }
-    if (does_something(0, waiting)) run(0, waiting, stage::backward);
+    catch_up(0);
+  }
+  [[nodiscard]] bool has_projections_behind(const op_row& row) const {
+    return std::ranges::any_of(net_->projections,
+                               [&](const projection_row& each) { return each.node == row.node && !each.reads_input; });
+  }
+  /// Those of a layer on tiles that read its input, or its saved values.
+  void project(const op_row& row, bool reads_input, int samples) const {
+    for (const projection_row& each : net_->projections) {
+      if (each.node != row.node || each.reads_input != reads_input) continue;
+      auto on = operands(each.view, each.x, each.y, samples);
+      on.weights = memory_->parameters() + each.weights;
+      on.bias = each.bias < 0 ? nullptr : memory_->parameters() + each.bias;
+      on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      launch_product(device(), gemm_product::forward, choose_gemm(gemm_product::forward, each.view, each.x >= 0), on);
+    }
+  }
+  void project_back(const op_row& row, bool reads_input, int samples) const {
+    for (const projection_row& each : net_->projections) {
+      if (each.node != row.node || each.reads_input != reads_input || !each.wants_gradient) continue;
+      auto on = operands(each.view, each.dx, each.dy, samples);
+      on.weights = memory_->parameters() + each.weights;
+      on.accumulate = each.accumulate;
+      on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      launch_product(device(), gemm_product::adjoint, choose_gemm(gemm_product::adjoint, each.view, true), on);
+    }
   }
   [[nodiscard]] bool does_something(int first, int last) const {
     for (int i = first; i < last; ++i) {
@@ -33550,7 +33864,7 @@ class launcher {
         .to_grid = to_grid,
         .sums = memory_->template at<Sum>(places.sums)};
     if constexpr (Layered != 0) {
-      if (!wanted.squares && wanted.weights != nullptr) {
+      if (!wanted.squares && !wanted.gradients && wanted.weights != nullptr) {
         for (const outer_leaf& leaf : net_->outer) {
           if (is_one_product(leaf)) product_sum<Sum>(wanted, leaf, to_grid);
         }
@@ -33628,47 +33942,35 @@ class engine {
   void run(std::span<const Scalar> parameters, std::size_t target_count,
            sample_launcher<Device, Scalar, Target> launch_samples, const request_type& request) {
     const arena_layout& places = memory_.places();
-    Device& device = memory_.device();
     memory_.put(places.parameters, parameters.data(), parameters.size());
     memory_.put(places.inputs, inputs_.data(), request.count * net().input_size);
     memory_.put(places.targets, targets_.data(), request.count * target_count * sizeof(Target));
     if (!numbers_.empty()) memory_.put(places.numbers, numbers_.data(), request.count);
     if (!lengths_.empty()) memory_.put(places.lengths, lengths_.data(), request.count);
-    step_state state{.count = static_cast<std::uint32_t>(request.count)};
-    random_stream layers{};
-    const bool is_random = net().draws && request.randomness.is_random();
-    if (is_random) {
-      layers = stream_upload::words(stream_upload::stream(request.randomness));
-      state.layer_step = stream_upload::step(stream_upload::stream(request.randomness));
+    evaluation<Layered, Target> it{request, way_of(request), launch_samples, make_view<Target>(target_count)};
+    if (net().draws && request.randomness.is_random()) {
+      const auto& stream = stream_upload::stream(request.randomness);
+      it.layers.stream = stream_upload::words(stream);
+      it.layer_step = stream_upload::step(stream);
+      it.is_random = true;
     }
-    memory_.announce(state, records_.data());
-
-    const auto view = memory_.samples(memory_.template at<const Scalar>(places.inputs),
-                                      memory_.template at<const Target>(places.targets), target_count,
-                                      memory_.template at<const std::uint32_t>(places.lengths),
-                                      memory_.template at<const std::uint32_t>(places.numbers));
-    const method_choice method{request.method, request.method_layers};
-    const launcher<Device, Scalar, Target, Layered> launch{memory_, view, launch_samples};
-    launch.samples({.rule = {},
-                    .method = method,
-                    .layers = is_random ? &layers : nullptr,
-                    .backward = request.backward,
-                    .norms = request.needs_facts(),
-                    .outputs = memory_.template at<Scalar>(places.outputs),
-                    .samples = static_cast<int>(request.count)});
-    pergrad::detail::wipe(&layers, sizeof layers);
-
     const bool facts_wanted = Backward && request.backward && request.needs_facts();
     if constexpr (Backward) {
-      if (request.direction != nullptr) {
-        memory_.put(places.released, request.direction, net().parameters);
-        device.launch(projection_kernel<Scalar, Target, sum_threads>{memory_.state(), memory_.tables(), view, method,
-                                                                     memory_.template at<const Scalar>(places.released),
-                                                                     memory_.template at<double>(places.projections)},
-                      static_cast<int>(request.count));
-      }
+      if (request.direction != nullptr) memory_.put(places.released, request.direction, net().parameters);
     }
-    if (facts_wanted || request.observer_count > 0) fetch_facts(request, facts_wanted);
+    it.for_each_part([&](std::size_t first, std::size_t count) {
+      evaluate(it, first, count, request.needs_facts());
+      if constexpr (Backward) {
+        if (request.direction != nullptr) {
+          memory_.device().launch(
+              projection_kernel<Scalar, Target, sum_threads>{memory_.state(), memory_.tables(), it.view, it.way.method,
+                                                             memory_.template at<const Scalar>(places.released),
+                                                             memory_.template at<double>(places.projections)},
+              static_cast<int>(count));
+        }
+      }
+      if (facts_wanted || request.observer_count > 0) fetch_facts(request, first, count, facts_wanted);
+    });
     for (std::size_t b = 0; b < request.count; ++b) {
       for (std::size_t k = 0; k < request.observer_count; ++k) {
         request.observers[k].observe(request.observers[k].context, facts_of(request, b, facts_wanted));
@@ -33676,21 +33978,87 @@ class engine {
     }
     if constexpr (Backward) {
       if (!request.backward) return;
-      for (std::size_t k = 0; k < request.sum_count; ++k) form_sum(request, request.sums[k], launch, method);
-      if (request.rows != nullptr) write_rows(request, view, method);
+      for (std::size_t k = 0; k < request.sum_count; ++k) form_sum(it, request.sums[k]);
+      if (request.rows != nullptr) write_rows(it);
     }
   }
 
  private:
   [[nodiscard]] const network_facts& net() const noexcept { return memory_.net(); }
 
-  void fetch_facts(const request_type& request, bool facts_wanted) {
+  /// How a strategy arranges the work. Every one gives the same numbers to rounding.
+  struct way_of_work {
+    method_choice method;
+    std::size_t together = 1;  ///< samples that are evaluated at a time
+    bool again = false;        ///< they are evaluated again for each sum
+    bool gradients = false;    ///< sums are formed of every sample's gradient, not of factors
+  };
+  [[nodiscard]] static way_of_work way_of(const request_type& request) {
+    using detail::strategy_kind;
+    way_of_work way{{request.method, request.method_layers}, std::max<std::size_t>(1, request.count)};
+    way.again = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::ghost;
+    way.gradients = request.strategy != strategy_kind::book_keeping && request.strategy != strategy_kind::ghost;
+    if (request.strategy == strategy_kind::naive) way.together = 1;
+    if (way.gradients && request.method == norm_method::automatic) way.method.method = norm_method::instantiate;
+    return way;
+  }
+  /// What one call of `run` is about.
+  template <int Layered, class Target>
+  struct evaluation {
+    const request_type& request;
+    way_of_work way;
+    sample_launcher<Device, Scalar, Target> launch_samples;
+    batch_view<Scalar, Target> view;
+    held_stream layers{};
+    std::uint64_t layer_step = 0;
+    bool is_random = false;
+
+    /// Calls f(first sample, how many), once for an empty batch.
+    template <class Function>
+    void for_each_part(Function&& f) const {
+      std::size_t first = 0;
+      do {
+        f(first, std::min(way.together, request.count - first));
+        first += way.together;
+      } while (first < request.count);
+    }
+  };
+
+  template <class Target>
+  [[nodiscard]] batch_view<Scalar, Target> make_view(std::size_t target_count) const {
     const arena_layout& places = memory_.places();
-    memory_.get(losses_.data(), places.losses, request.count);
-    memory_.get(outputs_.data(), places.outputs, request.count * net().output_size);
+    return memory_.samples(memory_.template at<const Scalar>(places.inputs),
+                           memory_.template at<const Target>(places.targets), target_count,
+                           memory_.template at<const std::uint32_t>(places.lengths), nullptr);
+  }
+  template <int Layered, class Target>
+  [[nodiscard]] launcher<Device, Scalar, Target, Layered> launches_of(const evaluation<Layered, Target>& it) {
+    return {memory_, it.view, it.launch_samples};
+  }
+  /// Takes samples through the network, back if that is asked for, and to their norms.
+  template <int Layered, class Target>
+  void evaluate(evaluation<Layered, Target>& it, std::size_t first, std::size_t count, bool norms) {
+    memory_.announce({.position = first,
+                      .count = static_cast<std::uint32_t>(count),
+                      .first = first == 0 ? 1U : 0U,
+                      .layer_step = it.layer_step},
+                     records_.data() + first);
+    it.view.numbers = memory_.template at<const std::uint32_t>(memory_.places().numbers) + first;
+    launches_of(it).samples({.rule = {},
+                             .method = it.way.method,
+                             .layers = it.is_random ? &it.layers.stream : nullptr,
+                             .backward = it.request.backward,
+                             .norms = norms,
+                             .outputs = memory_.template at<Scalar>(memory_.places().outputs),
+                             .samples = static_cast<int>(count)});
+  }
+  void fetch_facts(const request_type& request, std::size_t first, std::size_t count, bool facts_wanted) {
+    const arena_layout& places = memory_.places();
+    memory_.get(losses_.data() + first, places.losses, count);
+    memory_.get(outputs_.data() + first * net().output_size, places.outputs, count * net().output_size);
     if (!facts_wanted) return;
-    memory_.get(norms_.data(), places.norms, request.count * net().layers());
-    if (request.direction != nullptr) memory_.get(projections_.data(), places.projections, request.count);
+    memory_.get(norms_.data() + first * net().layers(), places.norms, count * net().layers());
+    if (request.direction != nullptr) memory_.get(projections_.data() + first, places.projections, count);
   }
   [[nodiscard]] detail::sample_facts<Scalar> facts_of(const request_type& request, std::size_t b,
                                                       bool facts_wanted) const {
@@ -33716,17 +34084,23 @@ class engine {
     }
     memory_.put(memory_.places().weights, weights_.data(), count * memory_.max_batch());
   }
-  template <class Launcher>
-  void form_sum(const request_type& request, const detail::sum_request<Scalar>& sum, const Launcher& launch,
-                const method_choice& method) {
-    const arena_layout& places = memory_.places();
-    if (!sum.is_plain) send_weights(request, sum);
-    launch.sum({.method = method,
-                .weights = sum.is_plain ? nullptr : memory_.template at<const Scalar>(places.weights),
-                .per_layer = sum.per_layer,
-                .squares = sum.squares,
-                .grid_steps = sum.integers == nullptr ? -1 : sum.grid_steps,
-                .samples = static_cast<int>(request.count)});
+  /// Weights of the samples from `first` on.
+  [[nodiscard]] const Scalar* weights_at(std::size_t first) const {
+    return memory_.template at<const Scalar>(memory_.places().weights) + first;
+  }
+  template <int Layered, class Target>
+  void form_sum(evaluation<Layered, Target>& it, const detail::sum_request<Scalar>& sum) {
+    if (!sum.is_plain) send_weights(it.request, sum);
+    it.for_each_part([&](std::size_t first, std::size_t count) {
+      if (it.way.again) evaluate(it, first, count, false);
+      launches_of(it).sum({.method = it.way.method,
+                           .weights = sum.is_plain ? nullptr : weights_at(first),
+                           .per_layer = sum.per_layer,
+                           .squares = sum.squares,
+                           .gradients = it.way.gradients,
+                           .grid_steps = sum.integers == nullptr ? -1 : sum.grid_steps,
+                           .samples = static_cast<int>(count)});
+    });
     if (sum.integers != nullptr) {
       fold(integers_);
       for (std::size_t i = 0; i < net().parameters; ++i) {
@@ -33750,28 +34124,33 @@ class engine {
                                               static_cast<std::int64_t>(net().parameters), accumulators});
     memory_.get(to.data(), memory_.places().sums, net().parameters);
   }
-  template <class Target>
-  void write_rows(const request_type& request, const batch_view<Scalar, Target>& view, const method_choice& method) {
+  template <int Layered, class Target>
+  void write_rows(evaluation<Layered, Target>& it) {
+    const request_type& request = it.request;
     const arena_layout& places = memory_.places();
     const bool weighted = request.row_weights != nullptr;
     const bool per_layer = weighted && request.row_weights->per_layer;
     if (weighted) send_weights(request, *request.row_weights);
     row_kernel<Scalar, Target, sum_threads> kernel{
         .tables = memory_.tables(),
-        .samples = view,
-        .method = method,
-        .weights = weighted ? memory_.template at<const Scalar>(places.weights) : nullptr,
+        .samples = it.view,
+        .method = it.way.method,
+        .weights = nullptr,
         .layer_stride = per_layer ? static_cast<int>(memory_.max_batch()) : 0,
         .first_sample = 0,
         .leaf_blocks = leaf_blocks(net()),
         .rows = memory_.template at<Scalar>(places.rows)};
     const std::size_t together = rows_at_a_time(net(), memory_.max_batch());
-    for (std::size_t first = 0; first < request.count; first += together) {
-      const std::size_t count = std::min(together, request.count - first);
-      kernel.first_sample = static_cast<int>(first);
-      memory_.device().launch(kernel, static_cast<int>(count) * leaf_blocks(net()));
-      memory_.get(request.rows + first * net().parameters, places.rows, count * net().parameters);
-    }
+    it.for_each_part([&](std::size_t part, std::size_t size) {
+      if (it.way.again) evaluate(it, part, size, false);
+      if (weighted) kernel.weights = weights_at(part);
+      for (std::size_t first = 0; first < size; first += together) {
+        const std::size_t count = std::min(together, size - first);
+        kernel.first_sample = static_cast<int>(first);
+        memory_.device().launch(kernel, static_cast<int>(count) * leaf_blocks(net()));
+        memory_.get(request.rows + (part + first) * net().parameters, places.rows, count * net().parameters);
+      }
+    });
   }
 
   network_memory<Scalar, Device> memory_;
@@ -33861,9 +34240,6 @@ class basic_device_executor {
            const detail::run_request<typename Network::scalar>& request) const {
     using scalar = typename Network::scalar;
     using target = target_of<Loss, scalar>;
-    if (request.strategy != detail::strategy_kind::book_keeping) {
-      throw std::invalid_argument("pergrad: a device evaluates with the strategy book_keeping, not with another one");
-    }
     constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
     static_assert(sizeof(target) <= on_device::target_bytes && target_count <= Network::output_shape.size(),
                   "pergrad: a loss on a device takes at most one target of up to 8 bytes an output");
@@ -33905,7 +34281,8 @@ struct device_description {
   shape in;
   shape out;
   std::size_t parameters = 0;
-  /// Who forms y: `sample kernel`, a blocked kernel for the whole batch, or cuBLAS; `-` where nothing is to do.
+  /// Who forms y: `sample kernel`, a blocked kernel for the whole batch, or cuBLAS, or for a layer on tiles products of
+  /// the whole batch and the sample kernel; `-` where nothing is to do.
   std::string_view forward = "-";
   std::string_view backward = "-";  ///< the same for the gradient of x
   std::string_view norm = "-";      ///< how the norm of the block is found; `frozen` blocks have none
@@ -33936,8 +34313,9 @@ template <class Network, on_device::device Device>
       const bool is_product = program::layered && row.kind == node_kind::affine;
       const bool has_gradient =
           row.input_gradient != 0 || row.input2_gradient != 0 || (row.kind == node_kind::general && row.backward != 0);
-      to.forward = is_product ? way(row, false) : "sample kernel";
-      if (has_gradient) to.backward = is_product ? way(row, true) : "sample kernel";
+      const std::string_view by_sample = row.projected != 0 ? "products and sample kernel" : "sample kernel";
+      to.forward = is_product ? way(row, false) : by_sample;
+      if (has_gradient) to.backward = is_product ? way(row, true) : by_sample;
     }
     if (to.parameters == 0) return;
     to.norm = structure::trained_counts[i] == 0 ? "frozen" : name_of(norm_method::elementwise);
@@ -34014,7 +34392,6 @@ class network_trainer {
   using noise_stream = stream_upload::noise_stream;
   /// Records are copied to the device when a step sees them first.
   static constexpr bool trains_on_a_copy = true;
-  static constexpr bool can_be_saved = false;
 
   network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
                   network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
@@ -34047,7 +34424,6 @@ class network_trainer {
   network_trainer& operator=(const network_trainer&) = delete;
   ~network_trainer() {
     pergrad::detail::wipe(&settings_, sizeof settings_);
-    pergrad::detail::wipe(&layers_, sizeof layers_);
     if (network_.remote->context != this) return;
     try {
       static_cast<void>(host_parameters());
@@ -34088,7 +34464,7 @@ class network_trainer {
     settings_.noise = stream_upload::words(noise);
     is_random_ = net().draws && randomness.is_random();
     if (is_random_) {
-      layers_ = stream_upload::words(stream_upload::stream(randomness));
+      layers_.stream = stream_upload::words(stream_upload::stream(randomness));
       layer_step_ = stream_upload::step(stream_upload::stream(randomness));
     }
     position_ = 0;  // chunks of a step that failed halfway do not count
@@ -34168,6 +34544,24 @@ class network_trainer {
       std::ranges::fill(to, Scalar{0});
     }
   }
+  /// f(an optimizer of the host with the state of this one), for files. Whatever f changes is taken over. Waits for the
+  /// device.
+  template <class Optimizer, class Function>
+  auto with_twin(Optimizer twin, Function&& f) {
+    const std::size_t places[] = {memory_->places().first_moment, memory_->places().second_moment};
+    const auto for_each_array = [&](const auto& use) {
+      std::size_t number = 0;
+      for (const auto array : optimizer_access::state(twin)) use(array, places[number++]);
+    };
+    std::uint64_t* const steps = optimizer_access::count(twin);
+    if (steps != nullptr) *steps = updates_;
+    for_each_array([&](auto array, std::size_t place) { memory_->get(array.data(), place, array.size()); });
+    auto result = f(twin);
+    for_each_array([&](auto array, std::size_t place) { memory_->put(place, array.data(), array.size()); });
+    if (steps != nullptr) updates_ = *steps;
+    return result;
+  }
+  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return memory_->max_batch(); }
   /// Kernels and copies of one physical batch.
   [[nodiscard]] std::size_t node_count() const { return Device::node_count(graph_); }
@@ -34223,7 +34617,7 @@ class network_trainer {
     const launcher<Device, Scalar, Target, Layered> launch{*memory_, samples, launch_};
     const auto most = static_cast<int>(memory_->max_batch());
     graph_ = device_->capture([&] {
-      launch.samples({.rule = rule_, .layers = is_random_ ? &layers_ : nullptr, .samples = most});
+      launch.samples({.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .samples = most});
       launch.sum({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                   .per_layer = rule_.per_layer(),
                   .grid_steps = grid_.steps,
@@ -34249,7 +34643,9 @@ class network_trainer {
                                     .second = memory_->template at<Scalar>(places.second_moment),
                                     .released = memory_->template at<Scalar>(places.released),
                                     .is_open = memory_->template at<unsigned char>(places.is_open),
-                                    .rule = rule()};
+                                    .rule = rule(),
+                                    .tables = memory_->tables().rows,
+                                    .table_count = memory_->tables().row_count};
     launch(*device_, release_kernel<Scalar>{work});
     launch(*device_, settle_kernel<Scalar>{work});
   }
@@ -34266,7 +34662,7 @@ class network_trainer {
   std::shared_ptr<std::byte> records_;  ///< on the device
   std::size_t room_ = 0;                ///< there, in bytes
   std::optional<records_type> copied_;  ///< those that are there
-  random_stream layers_{};              ///< of the bits inside layers, if there may be any
+  held_stream layers_{};                ///< of the bits inside layers, if there may be any
   std::uint64_t layer_step_ = 0;
   bool is_random_ = false;
   bool captured_ = false;
@@ -34294,6 +34690,16 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
                                  Loss::target_count(Network::output_shape),
                                  options,
                                  sensitivity} {}
+
+  /// f(the optimizer), of a kind that options choose: for files.
+  template <class Function>
+  auto with_optimizer(Function&& f) {
+    const dp_sgd_options& options = this->options();
+    if (options.optimizer == optimizer_kind::adam) {
+      return this->with_twin(adam<Network>{*options.learning_rate, options.adam}, f);
+    }
+    return this->with_twin(sgd<Network>{*options.learning_rate, options.momentum}, f);
+  }
 
   /// All of a step. The last physical batch brings the noise along, and an empty one is a batch as well.
   template <class Noise, class NextNoise>

@@ -113,6 +113,12 @@ concept has_matrices = requires(shape in) {
   Layer::matrices(in).size();
 }
 || requires(shape in) { Layer::matrices(in, in).size(); };
+/// Products over all positions that an executor may form for a whole batch.
+template <class Layer>
+concept has_projections = requires(shape in) {
+  Layer::projections(in).size();
+}
+|| requires(shape in) { Layer::projections(in, in).size(); };
 /// How many of the output's positions are there if `length` of the input's are. Without it, a layer that works position
 /// by position keeps the length and any other loses it. If positions change their axis, output_shape says so.
 template <class Layer>
@@ -199,6 +205,15 @@ template <class Layer>
     return Layer::matrices(in, second);
   } else {
     return Layer::matrices(in);
+  }
+}
+/// A layer's projections; those of a layer with two inputs may depend on both.
+template <class Layer>
+[[nodiscard]] constexpr auto projections_of(shape in, shape second) {
+  if constexpr (requires { Layer::projections(in, second); }) {
+    return Layer::projections(in, second);
+  } else {
+    return Layer::projections(in);
   }
 }
 /// A layer's factors; those of a layer with two inputs may depend on both.

@@ -13,6 +13,7 @@
 //   length(b), length2(b)      positions of an input that are there; lengths_vary()
 //   ids(b)                     of an input of integer ids
 //   is_random()                are there random bits? In training only.
+//   projected                  the executor forms the layer's `projections` for the whole batch (gradients/factors.hpp)
 //   parameters                 all of the layer, in PyTorch's order
 //   matrix(offset, rows, columns), transposed(k, offset, rows, columns)
 //                              one of the layer's matrices and its transpose, where k counts the layer's `matrices`

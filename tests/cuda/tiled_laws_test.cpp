@@ -4,6 +4,13 @@
 #include "device_laws.hpp"
 #include "tiled_networks.hpp"
 
+namespace pergrad::inline v0_1::on_device {
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::lstms<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::transformer<double, 4>> = plan_kind::layered;
+}  // namespace pergrad::inline v0_1::on_device
+
 BOOST_AUTO_TEST_SUITE(cuda_tiled_laws)
 
 namespace {
@@ -26,6 +33,10 @@ BOOST_AUTO_TEST_CASE(recurrent) {
 BOOST_AUTO_TEST_CASE(attending) {
   expect_laws<attention<double>, pg::cross_entropy>("attention", 1000);
   expect_laws<transformer<double>, pg::cross_entropy>("transformer", 1000);
+}
+BOOST_AUTO_TEST_CASE(layered) {
+  expect_laws<lstms<double, 4>, pg::cross_entropy>("lstms, layered", 1000);
+  expect_laws<transformer<double, 4>, pg::cross_entropy>("transformer, layered", 1000);
 }
 BOOST_AUTO_TEST_CASE(norms) {
   expect_laws<image_norms<double>, pg::cross_entropy>("image norms", 1000);

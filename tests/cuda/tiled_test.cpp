@@ -9,7 +9,13 @@ inline constexpr plan_kind plan_of<tiled_networks::words<double, 4>> = plan_kind
 template <>
 inline constexpr plan_kind plan_of<tiled_networks::lstms<double, 4>> = plan_kind::layered;
 template <>
+inline constexpr plan_kind plan_of<tiled_networks::grus<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::states<double, 4>> = plan_kind::layered;
+template <>
 inline constexpr plan_kind plan_of<tiled_networks::attention<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::transformer<double, 4>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<tiled_networks::image_norms<double, 4>> = plan_kind::layered;
 }  // namespace pergrad::inline v0_1::on_device
@@ -36,9 +42,19 @@ BOOST_AUTO_TEST_CASE(every_layer_is_the_hosts) {
   compare<row_norms<double>, pg::cross_entropy>("row norms");
 }
 BOOST_AUTO_TEST_CASE(between_products_of_the_whole_batch_too) {
+  // Projections of inputs, of queries, keys and values, and of contexts are such products.
+  using pg::on_device::facts_of;
+  BOOST_TEST(facts_of<tiled_networks::lstms<double>>.projections.size() == 0U);
+  BOOST_TEST((facts_of<tiled_networks::lstms<double, 4>>.projections.size()) == 4U);
+  BOOST_TEST((facts_of<tiled_networks::grus<double, 4>>.projections.size()) == 6U);
+  BOOST_TEST((facts_of<tiled_networks::attention<double, 4>>.projections.size()) == 7U);
+  BOOST_TEST((facts_of<tiled_networks::transformer<double, 4>>.projections.size()) == 3U);
   compare<words<double, 4>, pg::cross_entropy>("words, layered");
   compare<lstms<double, 4>, pg::cross_entropy>("lstms, layered");
+  compare<grus<double, 4>, pg::cross_entropy>("grus, layered");
+  compare<states<double, 4>, pg::cross_entropy>("states, layered");
   compare<attention<double, 4>, pg::cross_entropy>("attention, layered");
+  compare<transformer<double, 4>, pg::cross_entropy>("transformer, layered");
   compare<image_norms<double, 4>, pg::cross_entropy>("image norms, layered");
 }
 BOOST_AUTO_TEST_CASE(random_bits_are_the_hosts) {

@@ -80,6 +80,20 @@ struct matrix {
   std::size_t columns = 0;
 };
 
+/// A product `y_t = W x_t (+ b)` of a layer on tiles, over all positions of its input: what an executor may form for
+/// all samples of a batch together, before the layer if it reads one of the layer's inputs, behind it if saved values;
+/// and the same back, from `delta` to the gradient of x. Then the layer's team says `projected`.
+struct position_projection {
+  std::size_t positions = 0;
+  matrix weights;
+  operand x;                           ///< of an input, or saved
+  operand y;                           ///< saved, or the output
+  operand delta;                       ///< of y, when the layer's backward is done or, behind a layer, when it begins
+  std::size_t bias = ~std::size_t{0};  ///< where among the layer's parameters; none otherwise
+  std::size_t gradient = 0;            ///< of saved x: where in scratch its gradient goes
+  [[nodiscard]] constexpr bool reads_input() const noexcept { return x.from != source::saved; }
+};
+
 /// What a layer's `factors(shape)` returns: its blocks in the order of its parameters.
 template <std::size_t Count>
 using factor_list = std::array<factor, Count>;

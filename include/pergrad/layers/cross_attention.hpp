@@ -78,6 +78,32 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
     if (options.bias) list[count++] = elementwise_sum(in.e0, features, backprop);
     return list;
   }
+  [[nodiscard]] static constexpr std::array<position_projection, 3> projections(shape in, shape second) noexcept {
+    const attention_layout at = lay_out(in, second);
+    const std::size_t features = in.e1;
+    const auto place = [](std::ptrdiff_t offset) { return static_cast<std::size_t>(offset); };
+    const operand query{source::saved, place(at.query), features};
+    const operand keys{source::saved, place(at.key + at.extra * at.memory_step), 2 * features};
+    const std::size_t none = position_projection{}.bias;
+    return {position_projection{.positions = in.e0,
+                                .weights = {0, features, features},
+                                .x = {source::activation, 0, features},
+                                .y = query,
+                                .delta = query,
+                                .bias = has_bias ? place(at.bias) : none},
+            position_projection{.positions = second.e0,
+                                .weights = {features * features, 2 * features, second.e1},
+                                .x = {source::second_activation, 0, second.e1},
+                                .y = keys,
+                                .delta = keys,
+                                .bias = has_bias ? place(at.bias) + features : none},
+            position_projection{.positions = in.e0,
+                                .weights = {place(at.out_weight), features, features},
+                                .x = {source::saved, place(at.context), features},
+                                .y = {source::output, 0, features},
+                                .delta = {source::backprop, 0, features},
+                                .bias = has_bias ? place(at.out_bias) : none}};
+  }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, shape second, const Initialiser& initialiser, std::uint64_t first,
                          std::span<Scalar> parameters) {
@@ -89,23 +115,27 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
     using scalar = typename Team::scalar;
     const attention_layout at = lay_out(team.in, team.in2);
     const scalar* bias = has_bias ? team.parameters + at.bias : nullptr;
-    project(team, of_queries(at), team.x, team.transposed(0, 0, at.features, at.features), bias);
-    project(team, of_memory(at), team.x2,
-            team.transposed(1, at.features * at.features, 2 * at.features, at.memory_features),
-            bias == nullptr ? nullptr : bias + at.features);
+    if (!team.projected) {
+      project(team, of_queries(at), team.x, team.transposed(0, 0, at.features, at.features), bias);
+      project(team, of_memory(at), team.x2,
+              team.transposed(1, at.features * at.features, 2 * at.features, at.memory_features),
+              bias == nullptr ? nullptr : bias + at.features);
+    }
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       set_learned_key(team, at, b);
       attend(team, at, b, team.length(b), team.length2(b) + at.extra);
     }
-    project_context(team, at, team.transposed(2, at.out_weight, at.features, at.features), has_bias);
+    if (!team.projected)
+      project_context(team, at, team.transposed(2, at.out_weight, at.features, at.features), has_bias);
   }
   template <class Team>
   PERGRAD_HD static void backward(const Team& team) {
     const attention_layout at = lay_out(team.in, team.in2);
-    project_context_backward(team, at);
+    if (!team.projected) project_context_backward(team, at);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       attend_backward(team, at, b, team.length(b), team.length2(b) + at.extra);
     }
+    if (team.projected) return;
     if (team.wants_dx) project_backward(team, of_queries(at), team.matrix(0, at.features, at.features), team.dx);
     if (team.wants_dx2) {
       project_backward(team, of_memory(at), team.matrix(at.features * at.features, 2 * at.features, at.memory_features),

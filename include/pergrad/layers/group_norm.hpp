@@ -79,6 +79,18 @@ struct grouped_norm {
       scalar* y = team.y(b);
       scalar* xhat = team.saved(b);
       scalar* rates = xhat + size;
+      if (size == channels) {  // one pixel: groups are rows
+        x += team.x_layout.start;
+        y += team.y_layout.start;
+        team.for_each_row(channels / group_size, [&](std::ptrdiff_t r, const auto& row) {
+          const std::ptrdiff_t first = r * group_size;
+          const auto by = normalisation::normaliser_of_row<true>(row, group_size, x + first, epsilon());
+          row.fill(1, rates + r, by.rate);
+          normalisation::forward_row<true>(row, group_size, x + first, by, affine ? gain + first : nullptr,
+                                           affine ? shift + first : nullptr, xhat + first, y + first);
+        });
+        continue;
+      }
       const auto add_up = [](std::ptrdiff_t /*channel*/, const auto& sums) { return sums; };
       team.for_each_group(channels, group_size, [&](const auto& groups) {
         const auto mean = groups.template reduce<1>(
@@ -130,6 +142,24 @@ struct grouped_norm {
       const scalar* rates = xhat + size;
       scalar* gain_sums = affine ? team.saved(b) + size + channels / group_size : nullptr;
       scalar* shift_sums = affine ? gain_sums + channels : nullptr;
+      if (size == channels) {
+        dy += team.dy_layout.start;
+        if (dx != nullptr) {
+          dx += team.dx_layout.start;
+          team.for_each_row(channels / group_size, [&](std::ptrdiff_t r, const auto& row) {
+            const std::ptrdiff_t first = r * group_size;
+            normalisation::backward_row<true>(row, group_size, xhat + first, rates[r], affine ? gain + first : nullptr,
+                                              dy + first, dx + first);
+          });
+        }
+        if constexpr (affine) {
+          team.map(channels, [&](const auto& at) {
+            at.put(shift_sums, at(dy));
+            at.put(gain_sums, at(dy) * at(xhat));
+          });
+        }
+        continue;
+      }
       team.for_each_group(channels, group_size, [&](const auto& groups) {
         const auto sums = groups.template reduce<2>(
             team.dy_layout, team.dy_layout, {{shift_sums, gain_sums}},

@@ -59,6 +59,25 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
     if (options.bias) list[count++] = elementwise_sum(in.e0, features, backprop);
     return list;
   }
+  [[nodiscard]] static constexpr std::array<position_projection, 2> projections(shape in) noexcept {
+    const detail::attention_layout at = lay_out(in);
+    const std::size_t features = in.e1;
+    const auto place = [](std::ptrdiff_t offset) { return static_cast<std::size_t>(offset); };
+    const operand projected{source::saved, place(at.query), 3 * features};
+    const std::size_t none = position_projection{}.bias;
+    return {position_projection{.positions = in.e0,
+                                .weights = {0, 3 * features, features},
+                                .x = {source::activation, 0, features},
+                                .y = projected,
+                                .delta = projected,
+                                .bias = has_bias ? place(at.bias) : none},
+            position_projection{.positions = in.e0,
+                                .weights = {place(at.out_weight), features, features},
+                                .x = {source::saved, place(at.context), features},
+                                .y = {source::output, 0, features},
+                                .delta = {source::backprop, 0, features},
+                                .bias = has_bias ? place(at.out_bias) : none}};
+  }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
     detail::initialise_attention(lay_out(in), options.bias, initialiser, first, parameters);
@@ -67,22 +86,24 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     const detail::attention_layout at = lay_out(team.in);
-    detail::project(team, inputs(at), team.x, team.transposed(0, 0, 3 * at.features, at.features),
-                    has_bias ? team.parameters + at.bias : nullptr);
+    if (!team.projected)
+      detail::project(team, inputs(at), team.x, team.transposed(0, 0, 3 * at.features, at.features),
+                      has_bias ? team.parameters + at.bias : nullptr);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       detail::set_learned_key(team, at, b);
       detail::attend(team, at, b, team.length(b), team.length(b) + at.extra);
     }
-    detail::project_context(team, at, team.transposed(1, at.out_weight, at.features, at.features), has_bias);
+    if (!team.projected)
+      detail::project_context(team, at, team.transposed(1, at.out_weight, at.features, at.features), has_bias);
   }
   template <class Team>
   PERGRAD_HD static void backward(const Team& team) {
     const detail::attention_layout at = lay_out(team.in);
-    detail::project_context_backward(team, at);
+    if (!team.projected) detail::project_context_backward(team, at);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       detail::attend_backward(team, at, b, team.length(b), team.length(b) + at.extra);
     }
-    if (team.wants_dx)
+    if (team.wants_dx && !team.projected)
       detail::project_backward(team, inputs(at), team.matrix(0, 3 * at.features, at.features), team.dx);
   }
 

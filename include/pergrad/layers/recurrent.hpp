@@ -168,6 +168,20 @@ struct recurrent_core {
   [[nodiscard]] static constexpr std::array<matrix, 2> matrices(shape in) noexcept {
     return {matrix{0, gates, in.e1}, matrix{gates * in.e1, gates, Hidden}};
   }
+  /// What meets the input, without its biases.
+  [[nodiscard]] static constexpr auto projections(shape in) noexcept {
+    std::array<position_projection, Cell::input_blocks.size()> list{};
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const gate_block& gate = Cell::input_blocks[i];
+      const operand record{source::saved, gate.in_area * Hidden, area};
+      list[i] = {.positions = in.e0,
+                 .weights = {gate.in_weight * Hidden * in.e1, gate.count * Hidden, in.e1},
+                 .x = {source::activation, 0, in.e1},
+                 .y = record,
+                 .delta = record};
+    }
+    return list;
+  }
   /// Records, states before and after every position, and for cells with two states c and tanh c.
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept {
     return in.e0 * area + (in.e0 + 1) * state + (Cell::states > 1 ? in.e0 * Hidden : 0);
@@ -220,6 +234,13 @@ struct recurrent_core {
     for_each_stretch(at.longest, Reversed, [&](index first, index count) {
       for_each_gate_block<Cell>([&](index in_area, index in_weight, index gate_count) {
         const index offset = in_area * number(Hidden);
+        if (team.projected) {
+          auto* record = first_record(team, first) + offset;
+          return team.map(count, gate_count * number(Hidden), [&](index p, const auto& here) {
+            auto* row = record + p * number(area);
+            here.put(row, here(row) + here(bias + offset));
+          });
+        }
         team.multiply_bias({.outer = {team.samples, team.x.step, team.saved.step},
                             .rows = {count, at.features, number(area)},
                             .depth = at.features,
@@ -280,7 +301,7 @@ struct recurrent_core {
       });
       bool add = false;
       for_each_gate_block<Cell>([&](index in_area, index in_weight, index gate_count) {
-        if (!team.wants_dx) return;
+        if (!team.wants_dx || team.projected) return;
         const product_sizes sizes{.outer = {team.samples, team.saved.step, team.dx.step},
                                   .rows = {count, number(area), at.features},
                                   .depth = gate_count * number(Hidden),

@@ -77,6 +77,14 @@ struct feed_forward_end {
     return list_factors(outer_sum(in.e0, second.e1, delta, in.e1, {source::activation, 0, in.e1}),
                         elementwise_sum(in.e0, second.e1, delta));
   }
+  [[nodiscard]] static constexpr std::array<position_projection, 1> projections(shape in, shape second) noexcept {
+    return {position_projection{.positions = in.e0,
+                                .weights = {0, second.e1, in.e1},
+                                .x = {source::activation, 0, in.e1},
+                                .y = {source::output, 0, second.e1},
+                                .delta = {drops ? source::saved : source::backprop, 0, second.e1},
+                                .bias = second.e1 * in.e1}};
+  }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, shape second, const Initialiser& initialiser, std::uint64_t first,
                          std::span<Scalar> parameters) {
@@ -88,9 +96,10 @@ struct feed_forward_end {
   PERGRAD_HD static void forward(const Team& team) {
     const auto hidden = static_cast<std::ptrdiff_t>(team.in.e1);
     const auto features = static_cast<std::ptrdiff_t>(team.in2.e1);
-    multiply_positions(team, lengths_of{team}, static_cast<std::ptrdiff_t>(team.in.e0),
-                       {team.x.first, team.x.step, hidden}, team.transposed(0, 0, features, hidden),
-                       team.parameters + features * hidden, {team.y.first, team.y.step, features});
+    if (!team.projected)
+      multiply_positions(team, lengths_of{team}, static_cast<std::ptrdiff_t>(team.in.e0),
+                         {team.x.first, team.x.step, hidden}, team.transposed(0, 0, features, hidden),
+                         team.parameters + features * hidden, {team.y.first, team.y.step, features});
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       const std::ptrdiff_t count = team.length(b) * features;
       auto* y = team.y(b);
@@ -120,7 +129,7 @@ struct feed_forward_end {
         team.fill(positions * features - count, delta + count, scalar{0});
       }
     }
-    if (!team.wants_dx) return;
+    if (!team.wants_dx || team.projected) return;
     const position_rows<const scalar> delta{drops ? team.saved.first : team.dy.first,
                                             drops ? team.saved.step : team.dy.step, features};
     multiply_positions(team, lengths_of{team}, positions, delta, team.matrix(0, features, hidden), nullptr,

@@ -323,6 +323,7 @@ struct node_worker {
       team.wants_dx = row.input_gradient != 0;
       team.wants_dx2 = row.input2_gradient != 0;
     }
+    team.projected = row.projected != 0;
     team.parameters = parameters + row.parameters;
     team.own_lengths[0] =
         static_cast<std::uint32_t>(values.positions(row.in_lengths, static_cast<int>(row.in_shape.e0)));
@@ -339,8 +340,8 @@ struct node_worker {
     const auto add = [&](int to, int from, int count) {
       for_each(count, [&](int i) { values.to(to)[i] += values.at(from)[i]; });
     };
-    if (row.accumulate != 0) add(row.dx, row.written_dx, row.in_size);
-    if (row.accumulate2 != 0) add(row.dx2, row.written_dx2, row.in2_size);
+    if (row.accumulate != 0 && (row.projected_inputs & 1) == 0) add(row.dx, row.written_dx, row.in_size);
+    if (row.accumulate2 != 0 && (row.projected_inputs & 2) == 0) add(row.dx2, row.written_dx2, row.in2_size);
   }
 };
 

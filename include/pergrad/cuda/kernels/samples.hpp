@@ -39,6 +39,7 @@ inline constexpr int backward = 4;         ///< nodes first .. last - 1, the las
 inline constexpr int leaves = 8;           ///< with `backward`: norms of each node's leaves as soon as they are whole
 inline constexpr int layered_leaves = 16;  ///< norms of all leaves, from the squares that products have left
 inline constexpr int weigh = 32;
+inline constexpr int trim = 64;  ///< with `forward` or `backward`: no more than the zeros behind samples' lengths
 inline constexpr int fused = forward | loss | backward | leaves | weigh;
 }  // namespace stage
 
@@ -94,7 +95,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     if ((stages & stage::forward) != 0) {
       for (int i = first; i < last; ++i) {
         const op_row& row = tables.ops[i];
-        if (!is_product(row)) nodes.forward(row);
+        if (!is_product(row) && (stages & stage::trim) == 0) nodes.forward(row);
         nodes.trim(row, row.out);
         if (row.handed_on != 0) store_rounded(block, values.to(row.out), row.out_size);
       }
@@ -111,7 +112,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
         const op_row& row = tables.ops[i];
         if (row.backward == 0) continue;
         nodes.trim(row, row.dy);
-        if (is_product(row)) continue;
+        if (is_product(row) || (stages & stage::trim) != 0) continue;
         // Its backward may write what its factors read.
         const bool leaves_factors = row.kind == node_kind::general || row.kind == node_kind::tiled;
         if (leaves_factors) {

@@ -159,6 +159,8 @@ struct op_row {
   int channels = 0;           ///< pooling
   int divisors = 0;           ///< pooling: of the first divisor among the scalars of the tables
   int wants_factors = 0;      ///< the layer's parameters are trained
+  int projected = 0;          ///< tiled: its projections are products of the whole batch
+  int projected_inputs = 0;   ///< bits: those whose gradients are such products
   shape in_shape;
   shape in2_shape;
   shape out_shape;
@@ -170,6 +172,21 @@ struct op_row {
   int first_outer = 0, last_outer = 0;  ///< leaves of the node
   int first_elementwise = 0, last_elementwise = 0;
   int first_rows = 0, last_rows = 0;
+};
+
+/// A product over all positions of a layer on tiles, which runs for the whole batch: `gradients/factors.hpp`.
+struct projection_row {
+  int node = 0;
+  bool reads_input = true;  ///< before the layer, its gradient behind the layer's backward
+  affine_view view;
+  int x = 0;  ///< places
+  int y = 0;
+  int dx = 0;
+  int dy = 0;
+  int weights = 0;
+  int bias = -1;
+  bool wants_gradient = true;
+  int accumulate = 0;
 };
 
 /// Sizes and the tables' places on the device.
@@ -205,7 +222,8 @@ struct network_facts : network_sizes {
   std::span<const outer_leaf> outer;
   std::span<const elementwise_leaf> elementwise;
   std::span<const row_leaf> rows;
-  std::span<const std::size_t> groups;  ///< clipping group of each layer with parameters
+  std::span<const projection_row> projections;  ///< layered, node after node
+  std::span<const std::size_t> groups;          ///< clipping group of each layer with parameters
   bool layered = false;
   std::size_t parameters = 0;  ///< trained
   std::size_t frozen = 0;

@@ -203,7 +203,9 @@ struct of_group {
   [[nodiscard]] PERGRAD_HD const Value& operator()(std::ptrdiff_t /*channel*/) const noexcept { return of; }
 };
 /// Images have one layout here.
-struct any_layout {};
+struct any_layout {
+  static constexpr std::ptrdiff_t start = 0;
+};
 
 /// One group of channels of a sample, by a team of threads.
 template <class Team>
@@ -272,6 +274,7 @@ struct block_team : thread_team<Block, Scalar> {
   any_layout dx_layout{};
   any_layout dy_layout{};
 
+  bool projected = false;
   const Scalar* parameters = nullptr;
   [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(std::ptrdiff_t offset, std::ptrdiff_t /*rows*/,
                                                       std::ptrdiff_t columns) const noexcept {

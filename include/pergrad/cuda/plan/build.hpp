@@ -25,8 +25,14 @@ enum class plan_kind { fused, layered };
 template <class Network>
 inline constexpr std::size_t forward_work = [] {
   std::size_t work = 0;
-  for (const pergrad::detail::plan_node& node : pergrad::detail::network_plan<typename Network::structure>::nodes) {
+  using plan = pergrad::detail::network_plan<typename Network::structure>;
+  for (const pergrad::detail::plan_node& node : plan::nodes) {
     if (node.kind == node_kind::affine) work += node.map.weight_count() * node.map.positions();
+  }
+  // Of other layers' products those whose matrices are trained.
+  for (const pergrad::detail::plan_factor& each : plan::factors) {
+    const bool of_product = each.what.outer && plan::nodes[each.node].kind != node_kind::affine;
+    if (of_product) work += each.what.size() * each.what.positions;
   }
   return work;
 }();
@@ -37,6 +43,19 @@ inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1}
                                                                                                 (std::size_t{1} << 22U)
                                          ? plan_kind::fused
                                          : plan_kind::layered;
+
+/// Projections of all layers on tiles.
+template <class Structure>
+inline constexpr std::size_t projection_count = [] {
+  using plan = pergrad::detail::network_plan<Structure>;
+  std::size_t count = 0;
+  pergrad::detail::for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+    if constexpr (pergrad::detail::has_projections<Layer>) {
+      count += pergrad::detail::projections_of<Layer>(plan::in_of(i), plan::second_of(i)).size();
+    }
+  });
+  return count;
+}();
 
 /// Places values of different lifetimes into one stretch: each at the first gap where nothing lives that it would
 /// overlap.
@@ -93,6 +112,15 @@ struct build_tables {
     connect(t, live);
     place_values(t, live);
     for (const detail::plan_factor& each : plan::factors) build_leaves<Program>::list(t, each);
+    if constexpr (Program::layered) {
+      detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+        if constexpr (detail::has_projections<Layer>) {
+          for (const position_projection& each : detail::projections_of<Layer>(plan::in_of(i), plan::second_of(i))) {
+            list_projection(t, t.ops[i], each);
+          }
+        }
+      });
+    }
     return t;
   }
 
@@ -259,6 +287,40 @@ struct build_tables {
       }
     }
     t.workspace = workspace.size();
+  }
+  static constexpr void list_projection(tables& t, op_row& row, const position_projection& from) {
+    const bool second = from.x.from == source::second_activation;
+    const auto place = [](int of, const operand& what) {
+      const int offset = static_cast<int>(what.offset);
+      return of < 0 ? of - offset : of + offset;
+    };
+    projection_row to;
+    to.node = row.node;
+    to.reads_input = from.reads_input();
+    to.view.channels = static_cast<int>(from.weights.columns);
+    to.view.outputs = static_cast<int>(from.weights.rows);
+    to.view.in[1] = to.view.out[1] = static_cast<int>(from.positions);
+    to.view.x_channel = to.view.y_output = 1;
+    to.view.x_step[1] = static_cast<int>(from.x.position_stride);
+    to.view.y_step[1] = static_cast<int>(from.y.position_stride);
+    to.x = place(!to.reads_input ? row.saved : second ? row.in2 : row.in, from.x);
+    to.y = place(from.y.from == source::output ? row.out : row.saved, from.y);
+    to.dy = place(from.delta.from == source::backprop ? row.dy : row.saved, from.delta);
+    to.weights = row.parameters + static_cast<int>(from.weights.offset);
+    if (from.bias != ~std::size_t{0}) to.bias = row.parameters + static_cast<int>(from.bias);
+    if (to.reads_input) {
+      const int bit = second ? 2 : 1;
+      to.dx = place(second ? row.dx2 : row.dx, from.x);
+      to.wants_gradient = (second ? row.input2_gradient : row.input_gradient) != 0;
+      // The first of several that read the same input finds there what other layers have written.
+      to.accumulate = (row.projected_inputs & bit) != 0 ? 1 : second ? row.accumulate2 : row.accumulate;
+      row.projected_inputs |= bit;
+    } else {
+      to.dx = row.back_scratch + static_cast<int>(from.gradient);
+      to.wants_gradient = row.backward != 0;
+    }
+    row.projected = 1;
+    t.projections[static_cast<std::size_t>(t.projections_used++)] = to;
   }
   /// Is the input's gradient written to a place of its own? A general layer writes it even where nobody wants it.
   static constexpr bool writes_beside(const op_row& row) {

@@ -110,9 +110,11 @@ struct program {
     std::array<outer_leaf, detail::network_plan<structure>::most_outer> outer{};
     std::array<elementwise_leaf, detail::network_plan<structure>::most_elementwise> elementwise{};
     std::array<row_leaf, detail::network_plan<structure>::most_sparse> rows{};
+    std::array<projection_row, std::max<std::size_t>(1, projection_count<structure>)> projections{};
     int outer_count = 0;
     int elementwise_count = 0;
     int row_count = 0;
+    int projections_used = 0;
   };
 
   static constexpr tables table = build_tables<program>::make();
@@ -145,6 +147,7 @@ template <class Network>
   facts.outer = std::span{table.outer}.first(static_cast<std::size_t>(table.outer_count));
   facts.elementwise = std::span{table.elementwise}.first(static_cast<std::size_t>(table.elementwise_count));
   facts.rows = std::span{table.rows}.first(static_cast<std::size_t>(table.row_count));
+  facts.projections = std::span{table.projections}.first(static_cast<std::size_t>(table.projections_used));
   facts.groups = pergrad::detail::group_of_layer<Network>;
   facts.layered = program<Network>::layered;
   facts.parameters = Network::parameter_count;

@@ -26,7 +26,8 @@ struct device_description {
   shape in;
   shape out;
   std::size_t parameters = 0;
-  /// Who forms y: `sample kernel`, a blocked kernel for the whole batch, or cuBLAS; `-` where nothing is to do.
+  /// Who forms y: `sample kernel`, a blocked kernel for the whole batch, or cuBLAS, or for a layer on tiles products of
+  /// the whole batch and the sample kernel; `-` where nothing is to do.
   std::string_view forward = "-";
   std::string_view backward = "-";  ///< the same for the gradient of x
   std::string_view norm = "-";      ///< how the norm of the block is found; `frozen` blocks have none
@@ -57,8 +58,9 @@ template <class Network, on_device::device Device>
       const bool is_product = program::layered && row.kind == node_kind::affine;
       const bool has_gradient =
           row.input_gradient != 0 || row.input2_gradient != 0 || (row.kind == node_kind::general && row.backward != 0);
-      to.forward = is_product ? way(row, false) : "sample kernel";
-      if (has_gradient) to.backward = is_product ? way(row, true) : "sample kernel";
+      const std::string_view by_sample = row.projected != 0 ? "products and sample kernel" : "sample kernel";
+      to.forward = is_product ? way(row, false) : by_sample;
+      if (has_gradient) to.backward = is_product ? way(row, true) : by_sample;
     }
     if (to.parameters == 0) return;
     to.norm = structure::trained_counts[i] == 0 ? "frozen" : name_of(norm_method::elementwise);

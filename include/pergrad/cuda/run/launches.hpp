@@ -153,10 +153,23 @@ class launcher {
   template <class Run>
   void forward(const sample_launch<Scalar>& wanted, const Run& run) const {
     int waiting = 0;  // nodes from here on have not been launched
+    const auto catch_up = [&](int end) {
+      if (does_something(waiting, end)) run(waiting, end, stage::forward);
+      waiting = end;
+    };
     for (int i = 0; i < node_count(); ++i) {
       const op_row& row = net_->ops[static_cast<std::size_t>(i)];
+      if (row.projected != 0) {
+        catch_up(i);
+        project(row, true, wanted.samples);
+        if (!has_projections_behind(row)) continue;
+        catch_up(i + 1);
+        project(row, false, wanted.samples);
+        if (row.out_lengths >= 0) run(i, i + 1, stage::forward | stage::trim);
+        continue;
+      }
       if (!is_product(row)) continue;
-      if (does_something(waiting, i)) run(waiting, i, stage::forward);
+      catch_up(i);
       auto on = operands(row, row.in, row.out, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
       on.tf32 = memory_->tf32() ? 1 : 0;
@@ -170,11 +183,24 @@ class launcher {
   template <class Run>
   void backward(const sample_launch<Scalar>& wanted, const Run& run) const {
     int waiting = node_count();
+    const auto catch_up = [&](int begin) {
+      if (does_something(begin, waiting)) run(begin, waiting, stage::backward);
+      waiting = begin;
+    };
     for (int i = node_count(); i-- > 0;) {
       const op_row& row = net_->ops[static_cast<std::size_t>(i)];
+      if (row.projected != 0 && row.backward != 0) {
+        if (has_projections_behind(row)) {
+          catch_up(i + 1);
+          if (row.out_lengths >= 0) run(i, i + 1, stage::backward | stage::trim);
+          project_back(row, false, wanted.samples);
+        }
+        catch_up(i);
+        project_back(row, true, wanted.samples);
+        continue;
+      }
       if (!is_product(row)) continue;
-      const int first = row.out_lengths < 0 ? i + 1 : i;
-      if (does_something(first, waiting)) run(first, waiting, stage::backward);
+      catch_up(row.out_lengths < 0 ? i + 1 : i);
       waiting = i;
       if (row.input_gradient == 0) continue;
       auto on = operands(row, row.dx, row.dy, wanted.samples);
@@ -183,7 +209,32 @@ class launcher {
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
       launch_product(device(), product_of(row, true), way_of(row, true), on);
     }
-    if (does_something(0, waiting)) run(0, waiting, stage::backward);
+    catch_up(0);
+  }
+  [[nodiscard]] bool has_projections_behind(const op_row& row) const {
+    return std::ranges::any_of(net_->projections,
+                               [&](const projection_row& each) { return each.node == row.node && !each.reads_input; });
+  }
+  /// Those of a layer on tiles that read its input, or its saved values.
+  void project(const op_row& row, bool reads_input, int samples) const {
+    for (const projection_row& each : net_->projections) {
+      if (each.node != row.node || each.reads_input != reads_input) continue;
+      auto on = operands(each.view, each.x, each.y, samples);
+      on.weights = memory_->parameters() + each.weights;
+      on.bias = each.bias < 0 ? nullptr : memory_->parameters() + each.bias;
+      on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      launch_product(device(), gemm_product::forward, choose_gemm(gemm_product::forward, each.view, each.x >= 0), on);
+    }
+  }
+  void project_back(const op_row& row, bool reads_input, int samples) const {
+    for (const projection_row& each : net_->projections) {
+      if (each.node != row.node || each.reads_input != reads_input || !each.wants_gradient) continue;
+      auto on = operands(each.view, each.dx, each.dy, samples);
+      on.weights = memory_->parameters() + each.weights;
+      on.accumulate = each.accumulate;
+      on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      launch_product(device(), gemm_product::adjoint, choose_gemm(gemm_product::adjoint, each.view, true), on);
+    }
   }
   [[nodiscard]] bool does_something(int first, int last) const {
     for (int i = first; i < last; ++i) {

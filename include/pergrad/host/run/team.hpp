@@ -48,6 +48,8 @@ struct tile_team {
   layout dx_layout;
   layout dy_layout;
 
+  static constexpr bool projected = false;
+
   const Scalar* parameters = nullptr;
   const Scalar* panels = nullptr;
   const index* panel_offsets = nullptr;
