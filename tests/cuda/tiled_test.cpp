@@ -57,6 +57,26 @@ BOOST_AUTO_TEST_CASE(between_products_of_the_whole_batch_too) {
   compare<transformer<double, 4>, pg::cross_entropy>("transformer, layered");
   compare<image_norms<double, 4>, pg::cross_entropy>("image norms, layered");
 }
+BOOST_AUTO_TEST_CASE(bits_are_functions_of_key_step_record_layer_and_element) {
+  namespace dev = pg::on_device;
+  const pg::seeded_generator generator{5};
+  for (const std::uint64_t step : {std::uint64_t{0}, std::uint64_t{3}, (std::uint64_t{7} << 32U) + 1}) {
+    const auto stream = generator.stream<pg::detail::randomness::layers>(step);
+    const dev::held_stream held{dev::stream_upload::words(stream)};
+    for (const std::uint32_t record : {0U, 9U, 0xffff'fffeU}) {
+      for (const std::uint32_t layer : {0U, 2U, 300U}) {
+        std::vector<std::uint32_t> wanted(48);
+        pg::layer_randomness{stream}.bits(record, layer, 160, wanted);
+        const dev::random_stream own = dev::layer_bits{&held.stream, step, record}.of_layer(layer);
+        for (std::uint32_t block = 0; block < 3; ++block) {
+          std::uint32_t words[16];
+          dev::make_random_block(own, 10 + block, words);
+          BOOST_TEST(std::equal(words, words + 16, wanted.begin() + 16 * block));
+        }
+      }
+    }
+  }
+}
 BOOST_AUTO_TEST_CASE(random_bits_are_the_hosts) {
   both<dropped<double>, pg::cross_entropy> it{7};
   pg::seeded_generator of_one{5};
