@@ -88,6 +88,21 @@ BOOST_AUTO_TEST_CASE(random_bits_are_the_hosts) {
   const pg::l2_clip_norm bound{0.3};
   check_close(it.evaluate(pg::sum(pg::clip(of_device, bound))),
               pg::unprotected::evaluate(it.host, pg::sum(pg::clip(of_host, bound))), tolerance<double>, "sum");
+  // Of a batch that lists records, the numbers in the data set count.
+  const std::vector<std::uint32_t> listed{4, 1, 6};
+  const pg::dataset<double, std::int32_t> set{it.inputs, it.targets, dropped<double>::input_shape, 1, it.lengths};
+  const pg::batch<dropped<double>, pg::cross_entropy> chosen{set, listed};
+  pg::seeded_generator again{5};
+  const auto of_chosen =
+      pg::with_randomness(pg::per_sample_gradients(it.net, pg::cross_entropy{}, chosen, it.device_tape), again);
+  const auto few = it.evaluate(pg::materialise(of_chosen));
+  constexpr std::size_t width = dropped<double>::parameter_count;
+  for (std::size_t k = 0; k < listed.size(); ++k) {
+    const auto first = rows.begin() + static_cast<std::ptrdiff_t>(listed[k] * width);
+    check_close(std::vector<double>(few.begin() + static_cast<std::ptrdiff_t>(k * width),
+                                    few.begin() + static_cast<std::ptrdiff_t>((k + 1) * width)),
+                std::vector<double>(first, first + static_cast<std::ptrdiff_t>(width)), tolerance<double>, "listed");
+  }
   // The comparison would see it: without the bits there is another gradient.
   const auto still = it.evaluate(pg::materialise(it.on_device()));
   double most = 0;
