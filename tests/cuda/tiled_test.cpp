@@ -57,6 +57,26 @@ BOOST_AUTO_TEST_CASE(between_products_of_the_whole_batch_too) {
   compare<transformer<double, 4>, pg::cross_entropy>("transformer, layered");
   compare<image_norms<double, 4>, pg::cross_entropy>("image norms, layered");
 }
+BOOST_AUTO_TEST_CASE(bits_are_functions_of_key_step_record_layer_and_element) {
+  namespace dev = pg::on_device;
+  const pg::seeded_generator generator{5};
+  for (const std::uint64_t step : {std::uint64_t{0}, std::uint64_t{3}, (std::uint64_t{7} << 32U) + 1}) {
+    const auto stream = generator.stream<pg::detail::randomness::layers>(step);
+    const dev::held_stream held{dev::stream_upload::words(stream)};
+    for (const std::uint32_t record : {0U, 9U, 0xffff'fffeU}) {
+      for (const std::uint32_t layer : {0U, 2U, 300U}) {
+        std::vector<std::uint32_t> wanted(48);
+        pg::layer_randomness{stream}.bits(record, layer, 160, wanted);
+        const dev::random_stream own = dev::layer_bits{&held.stream, step, record}.of_layer(layer);
+        for (std::uint32_t block = 0; block < 3; ++block) {
+          std::uint32_t words[16];
+          dev::make_random_block(own, 10 + block, words);
+          BOOST_TEST(std::equal(words, words + 16, wanted.begin() + 16 * block));
+        }
+      }
+    }
+  }
+}
 BOOST_AUTO_TEST_CASE(random_bits_are_the_hosts) {
   both<dropped<double>, pg::cross_entropy> it{7};
   pg::seeded_generator of_one{5};
@@ -68,6 +88,21 @@ BOOST_AUTO_TEST_CASE(random_bits_are_the_hosts) {
   const pg::l2_clip_norm bound{0.3};
   check_close(it.evaluate(pg::sum(pg::clip(of_device, bound))),
               pg::unprotected::evaluate(it.host, pg::sum(pg::clip(of_host, bound))), tolerance<double>, "sum");
+  // Of a batch that lists records, the numbers in the data set count.
+  const std::vector<std::uint32_t> listed{4, 1, 6};
+  const pg::dataset<double, std::int32_t> set{it.inputs, it.targets, dropped<double>::input_shape, 1, it.lengths};
+  const pg::batch<dropped<double>, pg::cross_entropy> chosen{set, listed};
+  pg::seeded_generator again{5};
+  const auto of_chosen =
+      pg::with_randomness(pg::per_sample_gradients(it.net, pg::cross_entropy{}, chosen, it.device_tape), again);
+  const auto few = it.evaluate(pg::materialise(of_chosen));
+  constexpr std::size_t width = dropped<double>::parameter_count;
+  for (std::size_t k = 0; k < listed.size(); ++k) {
+    const auto first = rows.begin() + static_cast<std::ptrdiff_t>(listed[k] * width);
+    check_close(std::vector<double>(few.begin() + static_cast<std::ptrdiff_t>(k * width),
+                                    few.begin() + static_cast<std::ptrdiff_t>((k + 1) * width)),
+                std::vector<double>(first, first + static_cast<std::ptrdiff_t>(width)), tolerance<double>, "listed");
+  }
   // The comparison would see it: without the bits there is another gradient.
   const auto still = it.evaluate(pg::materialise(it.on_device()));
   double most = 0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/cuda/uses_and_lengths_test.cpp - parameters that are used at several places, and samples with lengths of their
 // own: on a device as on the host, under either plan
+#include <pergrad/cuda/run/describe.hpp>
+
 #include "device_fixture.hpp"
 
 namespace uses_and_lengths {
@@ -46,6 +48,16 @@ BOOST_AUTO_TEST_CASE(blocks_that_are_used_at_several_places_are_the_hosts) {
 BOOST_AUTO_TEST_CASE(samples_with_lengths_of_their_own_are_the_hosts) {
   compare<sequences<double, 5>, pg::cross_entropy>("sequences");
   compare<sequences<double, 6>, pg::cross_entropy>("sequences, layered");
+}
+
+BOOST_AUTO_TEST_CASE(a_description_says_which_blocks_are_tied) {
+  const auto rows = pg::describe_rows<tied<6>>(pg::emulated{});
+  BOOST_TEST(rows[0].norm == "direct");  // of all uses, whose elements the sum forms again
+  BOOST_TEST(rows[0].sum == "sum kernel");
+  BOOST_TEST(rows[3].norm == "tied");
+  BOOST_TEST(rows[3].sum == "-");
+  BOOST_TEST(rows[5].norm == "product");
+  BOOST_TEST(rows[5].sum == "own kernel, 32 x 128 blocks");
 }
 
 // Behind its length a sample has what lies there in memory.

@@ -20,6 +20,11 @@ using cnn = pg::network<pg::shape{1, 28, 28},                                   
                         pg::conv2d<32, 4, pg::stride<2>>, pg::relu, pg::max_pool2d<2, pg::stride<1>>,  //
                         pg::flatten, pg::linear<32>, pg::tanh, pg::linear<10>>;
 using mlp = pg::network<pg::shape{784}, pg::linear<128>, pg::relu, pg::linear<256>, pg::gelu, pg::linear<10>>;
+using words = pg::network<pg::variable(pg::token_ids(64, 1000)), pg::embedding<16>, pg::lstm<32>,
+                          pg::mean_over_positions, pg::linear<2>>;
+using reader = pg::network<pg::variable(pg::token_ids(64, 1000)), pg::embedding<16>, pg::sinusoidal_positions,
+                           pg::transformer_encoder_layer<2, 32>, pg::dropout<std::ratio<1, 10>>,
+                           pg::gru<16, pg::bidirectional>, pg::mean_over_positions, pg::linear<2>>;
 
 }  // namespace
 
@@ -28,6 +33,8 @@ namespace pergrad::inline v0_1::on_device {
 #define GATE(...) template __global__ void run_kernel<__VA_ARGS__>(const __grid_constant__ __VA_ARGS__)
 GATE(sample_kernel<float, cross_entropy, program<cnn>::functions, 256, 0>);
 GATE(sample_kernel<float, mean_squared_error, program<mlp>::functions, 128, 1>);
+GATE(sample_kernel<float, cross_entropy, program<words>::functions, 256, 0>);
+GATE(sample_kernel<float, cross_entropy, program<reader>::functions, 128, 1>);
 GATE(gemm_kernel<float, affine_forward<float>, square_block>);
 GATE(gemm_kernel<float, affine_forward<float>, large_block>);
 GATE(gemm_kernel<float, affine_forward<float>, narrow_block>);

@@ -120,6 +120,14 @@ void launch(Device& device, const Kernel& kernel) {
   device.launch(kernel, kernel.blocks());
 }
 
+/// A phase: f(0), ..., f(count - 1), shared out among the threads of a block.
+template <class Block, class Function>
+PERGRAD_HD void for_each(const Block& block, int count, Function&& f) {
+  block.each([&](int t) {
+    for (int i = t; i < count; i += Block::threads) f(i);
+  });
+}
+
 /// In which order the host emulates the threads of a phase and the blocks of a launch.
 enum class emulation_order : std::uint32_t { forward, reversed, shuffled };
 /// One of the shuffled orders; number 0 is `shuffled`.

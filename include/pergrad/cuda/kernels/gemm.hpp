@@ -17,7 +17,7 @@
 #include <cstdint>
 
 #include <pergrad/cuda/device/kernel.hpp>
-#include <pergrad/cuda/kernels/geometry.hpp>
+#include <pergrad/cuda/kernels/sample_values.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
 
 namespace pergrad::inline v0_1::on_device {

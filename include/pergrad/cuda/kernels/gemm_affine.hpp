@@ -12,7 +12,7 @@
 
 #include <pergrad/cuda/device/kernel.hpp>
 #include <pergrad/cuda/kernels/gemm.hpp>
-#include <pergrad/cuda/kernels/geometry.hpp>
+#include <pergrad/cuda/kernels/sample_values.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
 
 namespace pergrad::inline v0_1::on_device {

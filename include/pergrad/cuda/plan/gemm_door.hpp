@@ -17,7 +17,7 @@
 
 #include <pergrad/cuda/kernels/gemm.hpp>
 #include <pergrad/cuda/kernels/gemm_affine.hpp>
-#include <pergrad/cuda/kernels/geometry.hpp>
+#include <pergrad/cuda/kernels/sample_values.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
 
 #ifndef PERGRAD_CUBLAS

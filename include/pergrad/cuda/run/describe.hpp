@@ -56,19 +56,23 @@ template <class Network, on_device::device Device>
     to.parameters = structure::parameter_counts[i];
     if (row.out_size > 0) {
       const bool is_product = program::layered && row.kind == node_kind::affine;
-      const bool has_gradient =
-          row.input_gradient != 0 || row.input2_gradient != 0 || (row.kind == node_kind::general && row.backward != 0);
+      const bool has_gradient = row.input_gradient != 0 || row.input2_gradient != 0 ||
+                                ((row.kind == node_kind::general || row.kind == node_kind::tiled) && row.backward != 0);
       const std::string_view by_sample = row.projected != 0 ? "products and sample kernel" : "sample kernel";
       to.forward = is_product ? way(row, false) : by_sample;
       if (has_gradient) to.backward = is_product ? way(row, true) : by_sample;
     }
     if (to.parameters == 0) return;
-    to.norm = structure::trained_counts[i] == 0 ? "frozen" : name_of(norm_method::elementwise);
-    if (structure::trained_counts[i] > 0) to.sum = "sum kernel";
+    if (structure::trained_counts[i] == 0 || structure::owners[i] != i) {
+      to.norm = structure::owners[i] != i ? "tied" : "frozen";
+      return;
+    }
+    to.norm = row.first_rows < row.last_rows ? "row sum" : name_of(norm_method::elementwise);
+    to.sum = "sum kernel";
     for (int k = row.first_outer; k < row.last_outer; ++k) {
       const on_device::outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
       to.norm = name_of(leaf.method);
-      if (program::layered) to.sum = way(leaf, gemm_product::sums);
+      if (program::layered && on_device::is_one_product(leaf)) to.sum = way(leaf, gemm_product::sums);
     }
   });
   return rows;

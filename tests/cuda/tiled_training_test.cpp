@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/tiled_training_test.cpp - private training on texts of varying length: tables, recurrent layers, ties and
+// dropout end where the host ends, whatever the plan, the physical batches and the order of threads
+#include "device_fixture.hpp"
+
+namespace tiled_training {
+
+namespace pg = pergrad;
+
+template <std::size_t Positions>
+using reader = pg::network<pg::variable(pg::token_ids(Positions, 12)), pg::embedding<4, pg::padding_idx<3>>,
+                           pg::frozen<pg::linear<6>>, pg::dropout<std::ratio<1, 4>>, pg::tied<0, pg::linear<6>>,
+                           pg::lstm<6>, pg::tied<0, pg::linear<6>>, pg::mean_over_positions, pg::linear<3>>;
+
+}  // namespace tiled_training
+
+namespace pergrad::inline v0_1::on_device {
+template <>
+inline constexpr plan_kind plan_of<tiled_training::reader<6>> = plan_kind::layered;
+}  // namespace pergrad::inline v0_1::on_device
+
+BOOST_AUTO_TEST_SUITE(cuda_tiled_training)
+
+namespace {
+
+using namespace device_fixture;
+using tiled_training::reader;
+
+template <class Network>
+struct texts {
+  std::vector<std::int32_t> ids, targets;
+  std::vector<std::uint32_t> lengths;
+  texts() {
+    std::mt19937 random{1};
+    for (int i = 0; i < 40; ++i) {
+      for (std::size_t t = 0; t < Network::input_shape.e0; ++t) ids.push_back(static_cast<std::int32_t>(random() % 12));
+      targets.push_back(static_cast<std::int32_t>(random() % 3));
+      lengths.push_back(static_cast<std::uint32_t>(1 + random() % Network::input_shape.e0));
+    }
+  }
+  [[nodiscard]] pg::dataset<std::int32_t, std::int32_t> view() const {
+    return {ids, targets, Network::input_shape, 1, lengths};
+  }
+};
+
+template <class Network, class Executor>
+std::vector<float> trained(const Executor& executor, pg::optimizer_kind optimizer, std::size_t max_batch) {
+  pg::dp_sgd_options options;
+  options.clip = pg::l2_clip_norm{0.7};
+  options.noise = pg::noise_multiplier{0.8};
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{0.4}};
+  options.divisor = pg::expected_batch_size{16};
+  options.learning_rate = pg::learning_rate{optimizer == pg::optimizer_kind::adam ? 0.02 : 0.3};
+  options.optimizer = optimizer;
+  options.max_batch = pg::max_batch{max_batch};
+  options.capacity = pg::record_capacity{0};  // sums of integers on the host, too
+  const texts<Network> data;
+  Network net{executor, pg::kaiming_uniform{5}};
+  const std::vector<float> before(net.parameters().begin(), net.parameters().end());
+  pg::dp_sgd trainer{executor, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+  for (int step = 0; step < 3; ++step) trainer.step(data.view());
+  std::vector<float> after(net.parameters().begin(), net.parameters().end());
+  std::size_t moved = 0;
+  for (std::size_t i = 0; i < 12 * 4; ++i) moved += before[i] != after[i] ? 1U : 0U;
+  BOOST_TEST(moved == 11U * 4);  // all rows of the table but that of the padding id
+  return after;
+}
+
+template <class Network>
+void check(const std::string& what) {
+  for (const auto optimizer : {pg::optimizer_kind::sgd, pg::optimizer_kind::adam}) {
+    const auto wanted = trained<Network>(pg::emulated{}, optimizer, 40);
+    check_close(wanted, trained<Network>(pg::host{pg::threads{1}}, optimizer, 16), 1e-5, what + ": host");
+    check_same(trained<Network>(pg::emulated{emulation_order::shuffled}, optimizer, 7), wanted,
+               what + ": batches of 7");
+    check_same(trained<Network>(pg::emulated{emulation_order::reversed}, optimizer, 40), wanted, what + ": reversed");
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_fused_network_ends_where_the_host_ends) { check<reader<5>>("fused"); }
+BOOST_AUTO_TEST_CASE(a_layered_network_ends_where_the_host_ends) { check<reader<6>>("layered"); }
+
+BOOST_AUTO_TEST_CASE(predictions_of_texts_are_the_hosts) {
+  const pg::host host{pg::threads{1}};
+  const reader<5> net{host, pg::kaiming_uniform{5}};
+  const texts<reader<5>> data;
+  const pg::public_records records{data.ids};
+  check_close(pg::predict(pg::emulated{}, net, records, data.lengths), pg::predict(host, net, records, data.lengths),
+              1e-5, "predictions");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
