@@ -27737,6 +27737,1502 @@ namespace detail {
 }
 
 }  // namespace pergrad::inline v0_1
+// pergrad/privacy/accounting/pld_accountant.hpp - a ledger of sampled Gaussian steps, and epsilon and delta by their
+// privacy loss distributions: a bracket, both of whose ends are proven.
+//
+// pld.hpp has the grids of single steps, pld_composition.hpp their sums, both with the proofs. What is here chooses a
+// tilt, a window, a spacing and a loss to cut at from estimates; no choice can make a bound wrong, only wide. Estimates
+// are of the cumulants ln E[e^(t loss)] of steps that are not discretised: the tilt is first that of the saddle point
+// for delta, then that whose mean loss is the answer of the attempt before; the window is what Chernoff bounds leave
+// little outside of, and losses are cut where the tilt makes them worth as little. The spacing h starts where T tilt
+// h^2 / 8 is about the wanted width (spreading adds h^2/6 to a step's variance, merging takes about h^2/12) and is
+// refined until the bracket is narrow enough, or a grid as long as memory allows has been tried. All kinds without
+// sampling are one Gaussian of 1/s^2 = sum T/s^2. Every attempt proves its bounds, so the least upper and the largest
+// lower one count.
+
+// pergrad/privacy/accounting/pld.hpp - the privacy loss of one Poisson-sampled Gaussian step on a grid, from above and
+// from below.
+//
+// One step with sampling probability q and noise multiplier s, neighbours by adding or removing one record. With
+// m = 1/s, u = x/s and phi the standard Gaussian density, the two sides see (Mironov, Talwar & Zhang 2019,
+// arXiv:1908.10530)
+//     D(u) = (1 - q) phi(u) + q phi(u - m)   and   phi(u),      l(u) = ln D/phi = ln(1 - q + q exp(u m - m^2/2)).
+// remove: P = D, Q = phi, loss l. add: P = phi, Q = D, loss -l. The hockey stick of a pair,
+// delta(eps) = sup_S P(S) - e^eps Q(S) = E_P[(1 - e^(eps - loss))+], is all that composition depends on: a pair whose
+// curve is nowhere below that of another dominates it, also when both are composed, with whatever it may be, also
+// adaptively (Zhu, Dong & Wang 2022, arXiv:2106.08567). A discrete pair is a list of atoms: mass p at loss e has P-mass
+// p and Q-mass p e^-e. The proofs below use that these make a pair dominate: more mass, mass at a larger loss, mass at
+// infinity, and spreading mass to both sides with its P and Q kept; and their inverses make it be dominated, merging
+// mass with its P and Q added up among them, which is post-processing.
+//
+// Grid. Losses e_i = (first + i 2^24) h 2^-24 with whole `first` and h of 8 significant bits: every e_i is exact in
+// double. Bounds u_i of buckets are doubles near l^-1(e_i) and exact by definition. Let
+//     xi_i bound |l(u_i) - e_i|,    M0, M1 the mass of bucket [u_i, u_{i+1}] under N(0, 1) and N(m, 1),
+//     k_i = e^(e_i) - (1 - q),      num = q M1 - k_i M0,     b = num / (1 - e^-h),      a = P - b.
+// Then a at e_i and b at e_{i+1} have the bucket's P and Q, and the difference num loses no more than the rounding of
+// numbers of the size of q, as k_i is computed as expm1(e_i) + q where that is the better way.
+//
+// Upper (connect the dots, Doroshenko et al. 2022, arXiv:2207.04380, from masses). If the bucket's losses are in
+// [e_i, e_{i+1}], a and b spread it. So does any b' >= b with a' >= P - b', as that is more mass at a larger loss. The
+// losses are only in [e_i - xi, e_{i+1} + xi]: clamped to the bucket they change by at most xi, which changes b by at
+// most P xi e^xi / (1 - e^-h), added to b', and all atoms are then moved up by xi, which the fraction
+// f = (1 - e^-xi) / (1 - e^-h) of them going to the next grid point dominates. Mass below e_0 goes to e_0, mass above
+// the last point to infinity.
+//
+// Lower. Every half of a bucket is merged to one atom, at loss c = ln(P/Q), written as a at e_i and b at e_{i+1}. The
+// rounded b is at most b P'/P for the mass P' <= P that is kept, so c is not rounded up either; where rounding hides
+// whether b > 0, the half is left out. Atoms lie off the grid.
+// At every grid point a part of what is below it is merged with a part of what is above it: of bucket i, atoms that are
+// below a cut go to e_i, the rest to e_{i+1}, a cut atom in two parts. The merged loss at e_i is at least e_i, to which
+// it is rounded down, if
+//     sum_{bucket i, to e_i} b (1 - e^-h) >= sum_{bucket i - 1, to e_i} a (e^h - 1),   i.e.  sum b >= e^h sum a.
+// Equality loses nothing. Cuts are found from both ends, each with equality where it can be had, and joined in the
+// bucket where least is lost. Mass above the last point is rounded down to it, mass below e_0 left out. Where all mass
+// is far closer together than h, most of it has to be at a grid point: `first` is chosen such that least is lost among
+// the lowest losses.
+//
+// Masses of intervals. Narrow: the Taylor series of phi about the middle c, integrated; with v half the width and
+// v, |c| v <= 1/16, what follows its fifth term is below 6e-15 of the sum (Cauchy's estimate of exp(|c| v t + v^2
+// t^2/2), which majorises the series, on |t| = 30). Others: differences of erfc that keep at least a twentieth of the
+// larger one; erfc, exp, log, expm1 and log1p are taken to be right to 8 units of roundoff. `interval` has the sum of
+// all.
+
+// pergrad/privacy/accounting/fourier.hpp - discrete Fourier transforms in double whose rounding error is bounded.
+//
+// Radix 2, n a power of two. Forward: decimation in frequency, natural order in, bit-reversed order out. Backward:
+// decimation in time with conjugate factors, bit-reversed order in, natural order out, not divided by n.
+//
+// Bound. Let u = 2^-53. Every output is a sum over all inputs; an input's way to it is log2 n butterflies, each of
+// which multiplies it by a root of unity. A sum of complex numbers errs by a factor 1 + e with |e| <= u (each part is
+// rounded by itself), a product by |e| <= sqrt(5) u (Brent, Percival & Zimmermann 2007; fused operations do not make it
+// worse). A tabulated root errs by at most 8 u: its angle, at most pi, by 2 pi u + u, its sine and cosine by an ulp
+// each. So a butterfly errs by a factor 1 + e, |e| <= 12 u, and
+//     |computed - exact| <= ((1 + 12 u)^(log2 n) - 1) sum_j |x_j|        for every output.
+// Products below the smallest normal number add less than n 2^-1070, which callers pay with their own least number.
+
+namespace pergrad::inline v0_1::detail {
+
+inline constexpr double unit_roundoff = 0x1p-53;
+
+struct complex_number {
+  double real = 0;
+  double imaginary = 0;
+};
+
+[[nodiscard]] constexpr complex_number operator*(complex_number a, complex_number b) noexcept {
+  return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
+}
+[[nodiscard]] constexpr complex_number operator+(complex_number a, complex_number b) noexcept {
+  return {a.real + b.real, a.imaginary + b.imaginary};
+}
+[[nodiscard]] constexpr complex_number operator-(complex_number a, complex_number b) noexcept {
+  return {a.real - b.real, a.imaginary - b.imaginary};
+}
+[[nodiscard]] constexpr complex_number conjugate(complex_number a) noexcept { return {a.real, -a.imaginary}; }
+
+/// a^count by squaring. In exact arithmetic but for count - 1 products: errs by a factor 1 + e,
+/// |e| <= (1 + sqrt(5) u)^(count - 1) - 1. Precondition: count >= 1.
+[[nodiscard]] constexpr complex_number power(complex_number a, unsigned long long count) noexcept {
+  complex_number result{1, 0};
+  bool started = false;
+  for (;;) {
+    if ((count & 1U) != 0) {
+      result = started ? result * a : a;
+      started = true;
+    }
+    count >>= 1U;
+    if (count == 0) return result;
+    a = a * a;
+  }
+}
+
+/// Transforms of one length. A template, so that programs that never transform do not compile it.
+template <class = void>
+class fourier_transform {
+ public:
+  /// Precondition: `length` is a power of two, at least 2. Allocates 16 bytes a point.
+  explicit fourier_transform(std::size_t length) : length_{length}, roots_(length) {
+    constexpr double pi = 3.14159265358979323846;
+    for (std::size_t j = 0; j < length / 2; ++j) {
+      const double angle = 2 * pi * (static_cast<double>(j) / static_cast<double>(length));
+      roots_[length / 2 + j] = {std::cos(angle), -std::sin(angle)};
+    }
+    for (std::size_t half = length / 4; half >= 1; half /= 2) {
+      for (std::size_t j = 0; j < half; ++j) roots_[half + j] = roots_[2 * half + 2 * j];
+    }
+  }
+
+  [[nodiscard]] std::size_t length() const noexcept { return length_; }
+
+  /// Bounds |computed - exact| of any output, either way, by this times the sum of the inputs' moduli.
+  [[nodiscard]] double error() const noexcept {
+    double stages = 0;
+    for (std::size_t n = length_; n > 1; n /= 2) ++stages;
+    return 12.01 * unit_roundoff * stages;  // (1 + 12 u)^40 - 1 < 12.01 u 40
+  }
+
+  void forward(complex_number* x) const { forward(x, length_); }
+  void backward(complex_number* x) const { backward(x, length_); }
+
+  /// Where the coefficient of -k stands, if that of k stands at `place`.
+  [[nodiscard]] static std::size_t mirrored(std::size_t place) noexcept {
+    std::size_t below = place;  // all bits below the highest one
+    for (std::size_t shift = 1; shift < 8 * sizeof place; shift *= 2) below |= below >> shift;
+    return place ^ (below >> 1U);
+  }
+
+ private:
+  static void last_pair(complex_number* x) noexcept {
+    const complex_number a = x[0];
+    const complex_number b = x[1];
+    x[0] = a + b;
+    x[1] = a - b;
+  }
+  void forward(complex_number* x, std::size_t n) const {
+    if (n == 2) return last_pair(x);
+    const std::size_t half = n / 2;
+    const complex_number* root = roots_.data() + half;
+    for (std::size_t j = 0; j < half; ++j) {
+      const complex_number a = x[j];
+      const complex_number b = x[j + half];
+      x[j] = a + b;
+      x[j + half] = (a - b) * root[j];
+    }
+    forward(x, half);
+    forward(x + half, half);
+  }
+  void backward(complex_number* x, std::size_t n) const {
+    if (n == 2) return last_pair(x);
+    const std::size_t half = n / 2;
+    backward(x, half);
+    backward(x + half, half);
+    const complex_number* root = roots_.data() + half;
+    for (std::size_t j = 0; j < half; ++j) {
+      const complex_number a = x[j];
+      const complex_number b = x[j + half] * conjugate(root[j]);
+      x[j] = a + b;
+      x[j + half] = a - b;
+    }
+  }
+
+  std::size_t length_;
+  std::vector<complex_number> roots_;  // exp(-pi i j / half) at half + j
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// Which way a discrete privacy loss errs: `upper` says too much loss, never too little; `lower` the reverse.
+enum class pld_side { lower, upper };
+inline constexpr pld_side upper = pld_side::upper;
+inline constexpr pld_side lower = pld_side::lower;
+
+/// Privacy loss on an even grid: atom i has P-mass `masses[i]` and Q-mass `masses[i]` e^-loss(i).
+template <pld_side Side>
+struct pld {
+  static constexpr std::int64_t parts = std::int64_t{1} << 24;  ///< of a grid's spacing, in which `first` is counted
+
+  double spacing = 1;      ///< of losses, in nats; at most 8 significant bits
+  std::int64_t first = 0;  ///< loss of the first atom, in spacing / parts
+  double infinite = 0;     ///< P-mass where there is no Q-mass
+  std::vector<double> masses;
+
+  /// Loss of an atom, without rounding.
+  [[nodiscard]] double loss(std::size_t i) const noexcept {
+    return static_cast<double>(first + static_cast<std::int64_t>(i) * parts) * (spacing / static_cast<double>(parts));
+  }
+
+  /// Rounds losses above `most` down to it, which makes a lower side no larger.
+  void cut(double most) requires(Side == pld_side::lower) {
+    while (masses.size() > 1 && loss(masses.size() - 1) > most) {
+      masses[masses.size() - 2] += masses.back() * (1 - 0x1p-50);
+      masses[masses.size() - 2] *= 1 - 0x1p-51;
+      masses.pop_back();
+    }
+  }
+
+  /// Spreads masses above the last point that is no higher than `most` to that point and to infinity, with P and Q
+  /// kept, which makes an upper side no smaller, and hockey sticks below `most` no larger.
+  void cut(double most) requires(Side == pld_side::upper) {
+    std::size_t last = masses.size() - 1;
+    while (last > 0 && loss(last) > most) --last;
+    for (std::size_t i = last + 1; i < masses.size(); ++i) {
+      const double share = std::exp(loss(last) - loss(i));
+      masses[last] += masses[i] * share * (1 + 0x1p-48);
+      infinite += masses[i] * (1 - share + 0x1p-48);
+    }
+    masses[last] *= 1 + static_cast<double>(masses.size() - last) * 0x1p-52;
+    infinite *= 1 + static_cast<double>(masses.size() - last) * 0x1p-52;
+    masses.resize(last + 1);
+  }
+
+  /// The hockey stick at `eps` (also a negative one) of these atoms. Relative rounding below (2 n + 40) 2^-53 for n
+  /// atoms. For single steps and tests: it takes time in proportion to the grid.
+  [[nodiscard]] double delta(double eps) const {
+    double sum = 0;
+    for (std::size_t i = masses.size(); i-- > 0 && loss(i) > eps;) sum += masses[i] * -std::expm1(eps - loss(i));
+    return sum + infinite;
+  }
+};
+
+namespace detail {
+
+/// Mass of an interval under the standard Gaussian, right to the factor 1 +- error.
+struct interval_mass {
+  double mass;
+  double error;
+};
+
+inline constexpr double sqrt_half = 0.70710678118654752440;
+
+/// Mass between `left` and `right`, which may be infinite; both are within (|end| + 2 m) 8 u of the ends that are
+/// meant, and `width` is within a factor 1 + u of what is meant. |end| <= 38 where finite, or the nearer end is.
+template <class = void>
+[[nodiscard]] interval_mass interval(double left, double right, double width, double m) noexcept {
+  constexpr double u = unit_roundoff;
+  if (!(width > 0) || right == -infinity || left == infinity) return {0, 0};
+  const double middle = left + width / 2;
+  const double c = std::abs(middle);
+  if (width <= 0.125 && c * width <= 0.125) {
+    const double v2 = width * width / 4;
+    const double c2 = c * c;
+    const double he2 = c2 - 1;
+    const double he4 = (c2 - 6) * c2 + 3;
+    const double he6 = ((c2 - 15) * c2 + 45) * c2 - 15;
+    const double he8 = (((c2 - 28) * c2 + 210) * c2 - 420) * c2 + 105;
+    const double series = 1 + v2 * (he2 / 6 + v2 * (he4 / 120 + v2 * (he6 / 5040 + v2 * (he8 / 362880))));
+    constexpr double density = 0.39894228040143267794;
+    return {width * density * std::exp(-c2 / 2) * series, u * (8 * c2 + 9 * c * (c + 2 * m + 1) + 128)};
+  }
+  const auto tail = [](double x) { return std::erfc(x * sqrt_half) / 2; };
+  double mass = 0;
+  double nearer = 0;
+  if (left >= 0) {
+    nearer = left;
+    mass = tail(left) - tail(right);
+  } else if (right <= 0) {
+    nearer = -right;
+    mass = tail(-right) - tail(-left);
+  } else {
+    mass = 1 - tail(-left) - tail(right);
+  }
+  return {mass, 24 * u * (4 * nearer * nearer + 24 + 9 * (nearer + 1) * (nearer + 2 * m))};
+}
+
+/// h rounded up to 8 significant bits.
+[[nodiscard]] inline double coarse_spacing(double h) noexcept {
+  int exponent = 0;
+  const double fraction = std::frexp(h, &exponent);
+  return std::ldexp(std::ceil(fraction * 256), exponent - 8);
+}
+
+/// One step on a grid: both sides of `remove`, the upper one of `add`.
+struct discrete_step {
+  pld<upper> remove;
+  pld<lower> remove_below;
+  pld<upper> add;
+};
+
+/// One kind of step, and where its grid ends.
+struct continuous_step {
+  double q;           ///< sampling probability, in (0, 1]
+  double m;           ///< 1 / noise multiplier
+  double m_error;     ///< bounds the relative error of m, in units of roundoff; at most 2^20
+  double deviations;  ///< the grid reaches from u = -deviations to m + deviations
+};
+
+/// Makes the grids of one step; a template, so that programs which do not account do not compile it.
+template <class = void>
+class step_discretiser {
+ public:
+  static constexpr double u = unit_roundoff;
+  static constexpr std::size_t most_points = std::size_t{1} << 18;
+  static constexpr double least_mass = 1e-300;  // more than what is below the smallest number in all buckets
+
+  explicit step_discretiser(const continuous_step& step) noexcept
+      : q_{step.q}, m_{step.m}, rest_{1 - step.q}, z_{step.deviations}, m_units_{8 + step.m_error} {}
+
+  /// Loss at u, for estimates.
+  [[nodiscard]] double loss(double at) const noexcept {
+    const double w = at * m_ - m_ * m_ / 2;
+    if (q_ == 1) return w;
+    return w < 30 ? std::log1p(q_ * std::expm1(w)) : std::log(q_) + w + std::log1p(rest_ / q_ * std::exp(-w));
+  }
+  [[nodiscard]] double lowest_loss() const noexcept { return loss(-z_); }
+  [[nodiscard]] double highest_loss() const noexcept { return loss(m_ + z_); }
+
+  /// Points that a grid of spacing h would have.
+  [[nodiscard]] double points(double h) const noexcept { return (highest_loss() - lowest_loss()) / h + 6; }
+
+  /// Precondition: h > 0 has 8 significant bits, points(h) <= most_points, |losses| < 2^20 h.
+  [[nodiscard]] discrete_step on_grid(double h) const {
+    const double anchor = anchor_of(h);
+    const double unit = h / static_cast<double>(pld<upper>::parts);
+    const auto before = static_cast<std::int64_t>(std::floor((lowest_loss() - anchor) / h)) - 2;
+    const auto behind = static_cast<std::int64_t>(std::ceil((highest_loss() - anchor) / h)) + 1;
+    const auto n = static_cast<std::size_t>(behind - before);  // buckets; one more point
+    discrete_step made;
+    made.remove.spacing = made.remove_below.spacing = made.add.spacing = h;
+    made.remove.first = static_cast<std::int64_t>(std::llround(anchor / unit)) + before * pld<upper>::parts;
+    made.remove_below.first = made.remove.first;
+    made.add.first = -(made.remove.first + static_cast<std::int64_t>(n) * pld<upper>::parts);
+    made.remove.masses.assign(n + 2, 0.0);  // the last one takes what xi moves up
+    made.add.masses.assign(n + 2, 0.0);
+    std::vector<double>& up = made.remove.masses;
+    std::vector<double>& add = made.add.masses;  // add[n - i] is at loss -e_i
+    std::vector<piece> halves(2 * n);            // of buckets, for the lower side
+    const double scale = -std::expm1(-h);
+
+    point here = point_at(made.remove.loss(0));
+    {
+      const interval_mass m0 = mass_below(here.at, 0);
+      const interval_mass m1 = mass_below(here.at, m_);
+      up[0] += more(rest_ * above(m0) + q_ * above(m1));
+      made.add.infinite = more(above(m0)) + least_mass;
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      point next = point_at(made.remove.loss(i + 1));
+      next.at = std::max(next.at, here.at);
+      const double middle = std::clamp(point_at(made.remove.loss(i) + h / 2).at, here.at, next.at);
+      interval_mass m0{0, 0};
+      interval_mass m1{0, 0};
+      for (const bool second : {false, true}) {
+        const double from = second ? middle : here.at;
+        const double to = second ? next.at : middle;
+        const interval_mass half0 = interval(from, to, to - from, 0.0);
+        const interval_mass half1 = interval(from - m_, to - m_, to - from, m_ * (m_units_ / 8));
+        halves[2 * i + (second ? 1 : 0)] = piece_of(here, half0, half1, scale);
+        m0 = {m0.mass + half0.mass, std::max(m0.error, half0.error + u)};
+        m1 = {m1.mass + half1.mass, std::max(m1.error, half1.error + u)};
+      }
+      const double xi = 1.01 * std::max(here.xi, next.xi);
+      const double shift = std::min(1.0, xi / scale);
+      {  // remove
+        const double mass = more(rest_ * above(m0) + q_ * above(m1));
+        const double num = q_ * m1.mass - here.k * m0.mass;
+        const double error = error_of(here, m0, m1);
+        const double b = std::clamp(more((num + error) / scale) + mass * shift, 0.0, mass);
+        const double a = more(mass - b);
+        up[i] += a * more(1 - shift);
+        up[i + 1] += more(a * shift + b * more(1 - shift));
+        up[i + 2] += more(b * shift);
+      }
+      {  // add: from -e_{i+1} to -e_i
+        const double mass = more(above(m0));
+        const double factor = std::exp(-made.remove.loss(i + 1));
+        const double num = next.k * m0.mass - q_ * m1.mass;
+        const double error = error_of(next, m0, m1);
+        const double b = std::clamp(more(factor * (num + error) / scale) + mass * shift, 0.0, mass);
+        const double a = more(mass - b);
+        const std::size_t top = n - i;  // -e_i
+        add[top - 1] += a * more(1 - shift);
+        add[top] += more(a * shift + b * more(1 - shift));
+        add[top + 1] += more(b * shift);
+      }
+      here = next;
+    }
+    const interval_mass m0 = mass_above(here.at, 0);
+    const interval_mass m1 = mass_above(here.at, m_);
+    made.remove.infinite = more(rest_ * above(m0) + q_ * above(m1)) + least_mass;
+    add[0] += more(above(m0));
+    const double top = (rest_ * m0.mass * std::max(0.0, 1 - m0.error) + q_ * m1.mass * std::max(0.0, 1 - m1.error));
+    made.remove_below.masses = merged(halves, top * (1 - 8 * u), h);
+    // What was added up above came to every place in at most six parts.
+    for (double& each : up) each *= 1 + 16 * u;
+    for (double& each : add) each *= 1 + 16 * u;
+    return made;
+  }
+
+ private:
+  struct point {
+    double at;      // u
+    double k;       // e^e - (1 - q)
+    double k_size;  // k is right to 16 u of this
+    double xi;      // bounds |l(at) - e|
+  };
+
+  /// Bounds the error of q M1 - k M0; 1e-320 is for masses below the smallest normal number.
+  [[nodiscard]] double error_of(const point& at, const interval_mass& m0, const interval_mass& m1) const noexcept {
+    return q_ * (m1.mass * (m1.error + 32 * u) + 1e-320) + at.k_size * (m0.mass * (m0.error + 32 * u) + 1e-320);
+  }
+
+  /// Half of a bucket, merged, as a is at the bucket's lower point and b at its upper one.
+  struct piece {
+    double kept;  // P'
+    double high;  // b
+    [[nodiscard]] double low() const noexcept { return kept - high; }
+  };
+  [[nodiscard]] piece piece_of(const point& here, const interval_mass& m0, const interval_mass& m1,
+                               double scale) const noexcept {
+    const double num = q_ * m1.mass - here.k * m0.mass;
+    const double error = error_of(here, m0, m1);
+    const double relative = m0.error + m1.error + 64 * u;
+    if (!(num > error)) return {0, 0};  // it may lie below e_i, and is left out
+    const double kept = (rest_ * m0.mass + q_ * m1.mass) * std::max(0.0, 1 - relative);
+    return {kept, std::clamp((num - error) / scale * (1 - 2 * relative - 64 * u), 0.0, kept)};
+  }
+
+  [[nodiscard]] static double more(double x) noexcept { return x * (1 + 32 * u); }
+  [[nodiscard]] static double above(const interval_mass& x) noexcept { return x.mass * (1 + x.error); }
+
+  [[nodiscard]] interval_mass mass_below(double at, double centre) const noexcept {
+    return interval(-infinity, at - centre, infinity, centre * (m_units_ / 8));
+  }
+  [[nodiscard]] interval_mass mass_above(double at, double centre) const noexcept {
+    return interval(at - centre, infinity, infinity, centre * (m_units_ / 8));
+  }
+
+  [[nodiscard]] point point_at(double e) const noexcept {
+    point made{};
+    if (e < -0.5) {
+      made.k = std::exp(e) - rest_;
+      made.k_size = std::exp(e) + rest_;
+    } else {
+      made.k = std::expm1(e) + q_;
+      made.k_size = std::abs(std::expm1(e)) + q_;
+    }
+    made.k_size *= 4;
+    if (!(made.k > 0)) {  // no u has so low a loss; ln(1 - q) is within rounding of e, or above
+      made.at = -infinity;
+      made.xi = 16 * u * made.k_size * std::exp(-e);
+      return made;
+    }
+    const double logarithm = std::log(made.k / q_);
+    made.at = logarithm / m_ + m_ / 2;
+    // dl/du = m k e^-e; u errs by the errors of k, of the logarithm and of its own operations.
+    made.xi = 16 * u * std::exp(-e) *
+              (made.k_size + made.k * (std::abs(logarithm) + m_units_ / 8 * (m_ * std::abs(made.at) + m_ * m_)));
+    return made;
+  }
+
+  /// Where grid points are best: such that merging loses least among the lowest losses, where densities are steep.
+  [[nodiscard]] double anchor_of(double h) const {
+    if (q_ == 1) return 0;
+    constexpr std::size_t buckets = 128;
+    constexpr double golden = 0.61803398874989484820;
+    const double lowest = lowest_loss();
+    const double scale = -std::expm1(-h);
+    std::vector<piece> halves(2 * buckets);
+    const auto lost = [&](double part) {
+      point here = point_at(lowest + (part - 3) * h);
+      for (std::size_t i = 0; i < buckets; ++i) {
+        point next = point_at(lowest + (part + static_cast<double>(i) - 2) * h);
+        next.at = std::max(next.at, here.at);
+        const double middle =
+            std::clamp(point_at(lowest + (part + static_cast<double>(i) - 2.5) * h).at, here.at, next.at);
+        for (const bool second : {false, true}) {
+          const double from = second ? middle : here.at;
+          const double to = second ? next.at : middle;
+          halves[2 * i + (second ? 1 : 0)] =
+              piece_of(here, interval(from, to, to - from, 0.0), interval(from - m_, to - m_, to - from, 0.0), scale);
+        }
+        here = next;
+      }
+      return merging{halves, h, 1}.lost;
+    };
+    constexpr int tries = 16;
+    double best = 0;
+    double least = infinity;
+    for (int i = 0; i < tries; ++i) {
+      const double part = static_cast<double>(i) / tries;
+      const double here = lost(part);
+      if (here < least) {
+        least = here;
+        best = part;
+      }
+    }
+    double low = best - 1.0 / tries;
+    double high_end = best + 1.0 / tries;
+    for (int i = 0; i < 30 && least > 0; ++i) {
+      const double left = high_end - golden * (high_end - low);
+      const double right = low + golden * (high_end - low);
+      const double at_left = lost(left);
+      const double at_right = lost(right);
+      if (std::min(at_left, at_right) < least) {
+        least = std::min(at_left, at_right);
+        best = at_left < at_right ? left : right;
+      }
+      (at_left < at_right ? high_end : low) = at_left < at_right ? right : left;
+    }
+    return lowest + best * h;
+  }
+
+  /// Cuts of buckets for merging: what lies below the cut goes to the bucket's lower point. A cut of c in [0, 1] is
+  /// that fraction of the first half, one of 1 + c all of it and that fraction of the second.
+  struct merging {
+    const std::vector<piece>& halves;
+    std::vector<double> rising;   // by balancing upwards, for buckets below `join`
+    std::vector<double> falling;  // by balancing downwards, for buckets above
+    std::size_t join = 0;
+    double lost = infinity;
+
+    [[nodiscard]] double cut(std::size_t i) const noexcept {
+      return i < join ? rising[i] : i > join ? falling[i] : std::max(rising[i], falling[i]);
+    }
+    /// What goes down has at the lower point, and what goes up lacks at the upper one, in units of a and b.
+    [[nodiscard]] double has(std::size_t i, double c) const noexcept {
+      return std::min(c, 1.0) * halves[2 * i].high + std::max(c - 1, 0.0) * halves[2 * i + 1].high;
+    }
+    [[nodiscard]] double lacks(std::size_t i, double c) const noexcept {
+      return std::max(1 - c, 0.0) * halves[2 * i].low() + std::min(2 - c, 1.0) * halves[2 * i + 1].low();
+    }
+    /// The least cut that has `needed`, which is at most has(i, 2), up to rounding upwards.
+    [[nodiscard]] double cut_that_has(std::size_t i, double needed) const noexcept {
+      const double first = halves[2 * i].high;
+      if (needed <= 0) return 0;
+      const double c = needed <= first ? needed / first : 1 + (needed - first) / halves[2 * i + 1].high;
+      return std::min(2.0, c + 8 * u);
+    }
+    /// The least cut that lacks at most `most`, up to rounding upwards.
+    [[nodiscard]] double cut_that_lacks(std::size_t i, double most) const noexcept {
+      const double first = halves[2 * i].low();
+      const double second = halves[2 * i + 1].low();
+      if (most >= first + second) return 0;
+      const double c = most < second ? 2 - most / second : 1 - (most - second) / first;
+      return std::clamp(c + 8 * u, 0.0, 2.0);
+    }
+
+    /// `of`: two pieces for each bucket, the first bucket empty.
+    merging(const std::vector<piece>& of, double h, double last)
+        : halves{of}, rising(of.size() / 2), falling(of.size() / 2) {
+      const std::size_t n = rising.size();
+      const double grown = std::exp(h) * (1 + 1e-12);  // the margin is for the rounding of all that follows
+      const auto slack = [&](std::size_t i, double c, double c_before) {
+        return has(i, c) - lacks(i - 1, c_before) * grown;
+      };
+      rising[0] = 2;
+      for (std::size_t i = 1; i < n; ++i) {
+        const double needed = lacks(i - 1, rising[i - 1]) * grown;
+        const double all = has(i, 2);
+        if (needed <= all) {
+          rising[i] = cut_that_has(i, needed);
+        } else {  // less of the bucket before goes up
+          rising[i] = 2;
+          rising[i - 1] = std::max(rising[i - 1], cut_that_lacks(i - 1, all / grown));
+        }
+      }
+      falling[n - 1] = last;
+      for (std::size_t i = n - 1; i-- > 0;) falling[i] = cut_that_lacks(i, has(i + 1, falling[i + 1]) / grown);
+      double before = has(0, rising[0]);  // lost by rising, at the lower points of buckets below the last
+      for (std::size_t i = 1; i + 1 < n; ++i) before += slack(i, rising[i], rising[i - 1]);
+      double behind = 0;  // lost by falling
+      for (std::size_t i = n; i-- > 1;) {
+        // join in bucket i; `before` holds points 0 ... i - 1, `behind` those from i + 2
+        const double c = std::max(rising[i], falling[i]);
+        double total = before + slack(i, c, rising[i - 1]);
+        if (i + 1 < n) total += slack(i + 1, falling[i + 1], c) + behind;
+        if (total < lost) {
+          lost = total;
+          join = i;
+        }
+        if (i + 1 < n) behind += slack(i + 1, falling[i + 1], falling[i]);
+        before -= i > 1 ? slack(i - 1, rising[i - 1], rising[i - 2]) : 0.0;
+      }
+    }
+  };
+
+  /// Masses of the lower side; `top`: mass above the last point.
+  [[nodiscard]] static std::vector<double> merged(const std::vector<piece>& halves, double top, double h) {
+    const merging found{halves, h, 2};
+    const std::size_t n = halves.size() / 2;
+    std::vector<double> masses(n + 1, 0.0);
+    for (std::size_t i = 0; i < n; ++i) {
+      const double c = found.cut(i);
+      const double first = halves[2 * i].kept * (1 - 8 * u);
+      const double second = halves[2 * i + 1].kept * (1 - 8 * u);
+      masses[i] += std::min(c, 1.0) * first + std::max(c - 1, 0.0) * second;
+      masses[i + 1] += std::max(1 - c, 0.0) * first + std::min(2 - c, 1.0) * second;
+    }
+    masses[n] += top;
+    return masses;
+  }
+
+  double q_;
+  double m_;
+  double rest_;
+  double z_;
+  double m_units_;
+};
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/accounting/pld_composition.hpp - many steps' privacy losses added up, with what that errs by.
+//
+// Losses of independent steps add up, so atoms of a composition are convolutions. They are taken of tilted masses: with
+// p_i the masses of one kind of step, e_i its losses and theta >= 0,
+//     w_i = p_i e^(theta e_i) / M,    p^(*T)_k = w^(*T)_k M^T e^(-theta E_k),
+//     delta(E_k) = M^T e^(-theta E_k) sum_{j > k} w^(*T)_j e^(-theta (j - k) h) (1 - e^(-(j - k) h)).
+// M is any number (that which makes w sum to about 1). The tilt puts the bulk of w^(*T) where E is near epsilon, so an
+// error of 1e-15 of its bulk is a relative error of delta, however small delta is.
+//
+// * Rounding before the transform: factors of 1 +- so many u of every w_i, upwards in the upper and downwards in the
+//   lower side. delta grows with every p_i.
+// * Transform (fourier.hpp): a kind's heaviest atom is put at place 0, where its transform is constant and needs no
+//   rounding; what is transformed is the rest. So a coefficient z_k of w errs by at most E, the transform's error for
+//   the sum of the rest, and 3 u. Powers and products of kinds j, T_j times each, err by at most prod (|z| + E)^T (1 +
+//   growth) - prod |z|^T, growth = (1 + 3 u)^(all steps + kinds) - 1. The inverse errs by the mean of these over k,
+//   plus the transform's own error times the mean of the moduli. That one number is added to every atom of the upper
+//   side and taken from every atom of the lower one, atoms then being at least 0.
+// * Wrap-around: atoms outside of a window of N come out inside of it. That makes the upper side larger only; what it
+//   lacks lies above the window, at most tau_high, by Markov's inequality for e^(t E) (Chernoff). The lower side holds
+//   at most tau_high + tau_low too much. An atom w adds at most peak = max_y e^(-theta y) (1 - e^-y) to the sum, and at
+//   most e^(-theta (top - E_k)) from above the window's top.
+// * Mass at infinity: at most the sum over steps, added to delta.
+// * The sum over j is a recurrence from the top, all of whose terms are positive: a factor 1 +- N (4 (theta + 1) h +
+// 32) u.
+// * Exponents: |theta E|, |ln M| T and E's own sums times a few u.
+// Between grid points the hockey stick of a discrete pair is linear in e^eps, hence so are bounds of it.
+
+namespace pergrad::inline v0_1::detail {
+
+/// What bounds pay for. Tests leave one out, and must see that.
+struct all_is_paid {
+  static constexpr bool truncation = true;  ///< mass at infinity
+  static constexpr bool rounding = true;    ///< of the transform
+  static constexpr bool wrap_around = true;
+};
+
+/// Where to transform: the tilt, and a window of losses from `lowest`, of `length` points.
+struct transform_plan {
+  double tilt = 0;
+  double lowest = 0;
+  std::size_t length = 2;
+  double below = 1;  ///< t of the Chernoff bounds below and above the window
+  double above = 1;
+};
+
+/// A composition's atoms, in a window.
+template <pld_side Side, class Pays = all_is_paid>
+class composed_pld {
+ public:
+  static constexpr double u = unit_roundoff;
+
+  double spacing = 1;
+  double tilt = 0;
+  double lowest = 0;        ///< where the window was wanted to begin
+  double origin = 0;        ///< loss of place 0
+  double origin_error = 0;  ///< bounds its error
+  std::int64_t first = 0;   ///< place of the window's first atom
+  double log_scale = 0;     ///< sum T ln M
+  double log_scale_error = 0;
+  double infinite = 0;
+  double outside_below = 0;  ///< bound of tilted mass
+  double outside_above = 0;
+  double chernoff_below = 0;  ///< t of the bounds outside of the window
+  double chernoff_above = 0;
+  double atom_error = 0;
+  std::vector<double> atoms;  ///< tilted; place k is at k mod size
+
+  [[nodiscard]] double loss(std::int64_t place) const noexcept { return origin + static_cast<double>(place) * spacing; }
+  /// Bounds the error of loss(): in nats.
+  [[nodiscard]] double loss_error() const noexcept {
+    const auto last = static_cast<double>(first) + static_cast<double>(atoms.size());
+    return origin_error +
+           4 * u * (std::abs(origin) + std::max(std::abs(static_cast<double>(first)), std::abs(last)) * spacing);
+  }
+
+  /// Calls visit(place, loss, delta) from the top of the window down, until it returns false. delta bounds the hockey
+  /// stick at that place from the pair's own side.
+  template <class Visitor>
+  void descend(const Visitor& visit) const {
+    const double step = std::exp(-tilt * spacing);
+    const double step_more = std::exp(-(tilt + 1) * spacing);
+    const double gain = -std::expm1(-spacing);
+    const double peak = std::exp(tilt * std::log(tilt > 0 ? tilt / (1 + tilt) : 1.0)) / (1 + tilt);
+    const auto n = static_cast<std::int64_t>(atoms.size());
+    const double rounding = static_cast<double>(n) * (4 * (tilt + 1) * spacing + 32) * u;
+    const double top = loss(first + n - 1);
+    double sum = 0;    // sum_j w_j e^(-theta (j - k) h)
+    double stick = 0;  // the same with 1 - e^(-(j - k) h)
+    std::size_t at = place_of(first + n - 1);
+    const double error = loss_error();
+    for (std::int64_t place = first + n - 1; place >= first; --place) {
+      const double e = loss(place);
+      const double exponent = log_scale - tilt * e;
+      const double exponent_error = log_scale_error + tilt * error + 8 * u * (std::abs(log_scale) + tilt * std::abs(e));
+      double delta = 0;
+      double outside = 0;
+      if (Pays::wrap_around && Side == upper) outside = outside_above * std::min(peak, std::exp(-tilt * (top - e)));
+      if (Pays::wrap_around && Side == lower) outside = (outside_above + outside_below) * peak;
+      outside *= 1 + 1e-9;
+      if constexpr (Side == upper) {
+        delta = std::exp(exponent + exponent_error + rounding) * (stick + outside) * (1 + 1e-12) + infinite + 1e-300;
+        if (!(delta < 1)) delta = 1;
+      } else {
+        const double kept = stick * (1 - rounding) - outside;
+        if (kept > 0) delta = std::exp(std::min(exponent - exponent_error, 700.0)) * kept * (1 - 1e-12);
+        if (!(delta > 0)) delta = 0;  // also what is no number
+        delta = std::min(delta, 1.0);
+      }
+      if (!visit(place, e, delta)) return;
+      const double atom = Side == upper ? std::max(atoms[at], 0.0) + (Pays::rounding ? atom_error : 0.0)
+                                        : std::max(atoms[at] - (Pays::rounding ? atom_error : 0.0), 0.0);
+      sum = step * (atom + sum);
+      stick = step_more * stick + gain * sum;
+      at = at == 0 ? static_cast<std::size_t>(n) - 1 : at - 1;
+    }
+  }
+
+  /// Bound of the hockey stick at eps >= 0.
+  [[nodiscard]] double delta(double eps) const {
+    double result = Side == upper ? 1 : 0;
+    double above = Side == upper ? 1 : 0;
+    bool any = false;
+    const double error = loss_error();
+    descend([&](std::int64_t, double e, double here) {
+      if (Side == upper ? e + error <= eps : e - error <= eps) {
+        // between this point and the one above; the loss is moved to the safe side, as delta falls with it
+        const double moved = Side == upper ? eps - error : eps + error;
+        const double part = std::clamp(std::expm1(std::max(0.0, moved - e)) / std::expm1(spacing), 0.0, 1.0);
+        result = any ? here + (above - here) * part : here;
+        result = Side == upper ? std::min(1.0, result + 4 * u * here) : std::max(0.0, result - 4 * u * here);
+        if (!any && Side == lower) result = 0;  // above the window
+        return false;
+      }
+      any = true;
+      above = here;
+      result = Side == upper ? 1 : here;  // eps below the window: 1, and the largest that is known
+      return true;
+    });
+    return result;
+  }
+
+  /// Bound of the epsilon at delta, at least 0; infinity if there is none.
+  [[nodiscard]] double epsilon(double target) const {
+    double result = Side == upper ? infinity : 0;
+    double above = 0;
+    bool any = false;
+    const double error = loss_error();
+    descend([&](std::int64_t, double e, double here) {
+      if (here > target) {
+        if (!any) return false;  // nothing is known above the window: infinity or, from below, e
+        const double part = std::clamp((here - target) / (here - above), 0.0, 1.0);
+        const double between = e + std::log1p(part * std::expm1(spacing));
+        const double slack = error + 1e-12 * spacing + 8 * u * std::abs(e);
+        result = Side == upper ? std::max(0.0, between + slack) : std::max(0.0, between - slack);
+        return false;
+      }
+      any = true;
+      above = here;
+      if constexpr (Side == upper) {
+        result = std::max(0.0, e + error);
+        if (e + error <= 0) return false;
+      } else {
+        if (e + error + spacing <= 0) return false;
+      }
+      return true;
+    });
+    return result;
+  }
+
+ private:
+  [[nodiscard]] std::size_t place_of(std::int64_t place) const noexcept {
+    const auto n = static_cast<std::int64_t>(atoms.size());
+    return static_cast<std::size_t>(((place % n) + n) % n);
+  }
+};
+
+/// So many steps of one kind, on a grid; none and no count: nothing.
+template <pld_side Side>
+struct counted_pld {
+  const pld<Side>* step = nullptr;
+  std::uint64_t count = 0;
+};
+
+/// Composes two lists of steps at the price of one: one is the real, the other the imaginary part.
+template <class Pays = all_is_paid>
+class pld_composer {
+ public:
+  static constexpr double u = unit_roundoff;
+
+  explicit pld_composer(std::size_t length)
+      : transform_{length}, data_(length), product_(length), reach_(length), gap_(length) {}
+
+  /// Composes all kinds; first(i), second(i) are counted_pld, used until the next i is asked for. `plans`: of the two.
+  /// Precondition: at least one kind, all of one spacing; counts are at least 1, their sum at most 2^40. Counts of 0
+  /// for all of the second: there is none.
+  template <pld_side First, pld_side Second, class FirstKind, class SecondKind>
+  void compose(std::size_t kinds, const FirstKind& first_kind, const transform_plan& first_plan,
+               const SecondKind& second_kind, const transform_plan& second_plan, composed_pld<First, Pays>& first_sum,
+               composed_pld<Second, Pays>& second_sum) {
+    const std::size_t n = transform_.length();
+    start(first_plan, first_sum);
+    start(second_plan, second_sum);
+    double steps = 0;
+    bool has_second = false;
+    for (std::size_t kind = 0; kind < kinds; ++kind) {
+      const counted_pld<First> first = first_kind(kind);
+      const counted_pld<Second> second = second_kind(kind);
+      const std::uint64_t count = first.count;
+      const std::uint64_t second_count = second.count;
+      has_second = second_count != 0;
+      std::fill(data_.begin(), data_.end(), complex_number{});
+      const part of_first = add_kind<First, &complex_number::real>(first, first_plan, first_sum);
+      part of_second;
+      if (has_second) of_second = add_kind<Second, &complex_number::imaginary>(second, second_plan, second_sum);
+      transform_.forward(data_.data());
+      const double weight = of_first.others + of_second.others;
+      const double error = (transform_.error() + 2 * u) * weight * (1 + 1e-6) + 3 * u + 1e-290;
+      steps += static_cast<double>(std::max(count, second_count)) + 1;
+      for (std::size_t place = 0; place < n; ++place) {
+        const std::size_t other = transform_.mirrored(place);
+        if (other < place) continue;
+        const complex_number x = data_[place];
+        const complex_number y = conjugate(data_[other]);
+        const complex_number sum = x + y;
+        const complex_number difference = x - y;
+        const complex_number a{sum.real / 2 + of_first.heaviest, sum.imaginary / 2};
+        const complex_number b{difference.imaginary / 2 + of_second.heaviest, -difference.real / 2};
+        if (other == place) {  // both are real there
+          complex_number both;
+          multiply({a.real, 0}, count, error, kind == 0, {product_[place].real, 0}, both, reach_[place], gap_[place]);
+          complex_number second_value;
+          double reach = 0;
+          double gap = 0;
+          const std::size_t at = place == 0 ? 0 : 1;
+          multiply({b.real, 0}, second_count, error, kind == 0, {product_[place].imaginary, 0}, second_value,
+                   kind == 0 ? reach : lone_reach_[at], kind == 0 ? gap : lone_gap_[at]);
+          if (kind == 0) {
+            lone_reach_[at] = reach;
+            lone_gap_[at] = gap;
+          }
+          product_[place] = {both.real, second_value.real};
+        } else {
+          multiply(a, count, error, kind == 0, product_[place], product_[place], reach_[place], gap_[place]);
+          multiply(b, second_count, error, kind == 0, product_[other], product_[other], reach_[other], gap_[other]);
+        }
+      }
+    }
+    finish(steps, has_second, first_sum, second_sum);
+  }
+
+ private:
+  /// Tilted masses of a kind: one atom, and the sum of all others.
+  struct part {
+    double heaviest = 0;
+    double others = 0;
+  };
+
+  template <pld_side Side>
+  static void start(const transform_plan& plan, composed_pld<Side, Pays>& made) {
+    made.tilt = plan.tilt;
+    made.lowest = plan.lowest;
+    made.chernoff_below = plan.below;
+    made.chernoff_above = plan.above;
+    made.origin = made.origin_error = made.log_scale = made.log_scale_error = made.infinite = 0;
+    made.outside_below = made.outside_above = 0;  // exponents, until close()
+  }
+
+  /// Tilts a kind's masses and adds them, all but the heaviest, to a part of data_, from whose place on they are
+  /// counted.
+  template <pld_side Side, double complex_number::*Part>
+  part add_kind(const counted_pld<Side>& kind, const transform_plan& plan, composed_pld<Side, Pays>& made) {
+    const pld<Side>& step = *kind.step;
+    const std::size_t n = transform_.length();
+    const double theta = plan.tilt;
+    double weight = 0;
+    double shift = -largest_double;
+    for (std::size_t i = 0; i < step.masses.size(); ++i) {
+      if (step.masses[i] > 0) shift = std::max(shift, theta * step.loss(i) + std::log(step.masses[i]));
+    }
+    std::vector<double>& tilted = tilted_;
+    tilted.assign(step.masses.size(), 0.0);
+    const double folds =
+        40 + static_cast<double>(step.masses.size()) / static_cast<double>(n);  // additions in one place
+    for (std::size_t i = 0; i < step.masses.size(); ++i) {
+      const double mass = step.masses[i];
+      if (!(mass > 0)) continue;
+      const double exponent = theta * step.loss(i);
+      // A product may overflow where the sum of logarithms does not.
+      const bool direct = std::abs(exponent) + std::abs(shift) < 600 && mass > 1e-30;
+      const double logarithm = direct ? 0 : std::log(mass);
+      const double value = direct ? mass * std::exp(exponent - shift) : std::exp(exponent + logarithm - shift);
+      const double errs = u * (6 * std::abs(exponent) + 6 * std::abs(shift) + 12 * std::abs(logarithm) + folds);
+      tilted[i] = Side == upper ? value * (1 + errs) : value * std::max(0.0, 1 - errs);
+      weight += tilted[i];
+    }
+    // w = tilted / weight: exact up to one rounding, in the safe direction. ln M = shift + ln weight.
+    const auto count = static_cast<double>(kind.count);
+    made.spacing = step.spacing;
+    const auto heaviest = static_cast<std::size_t>(std::max_element(tilted.begin(), tilted.end()) - tilted.begin());
+    made.origin += count * step.loss(heaviest);
+    made.origin_error += 4 * u * (std::abs(count * step.loss(heaviest)) + std::abs(made.origin));
+    if (Side == upper && Pays::truncation) made.infinite += count * step.infinite * (1 + 1e-9);
+    const double log_weight = std::log(weight);
+    made.log_scale += count * (shift + log_weight);
+    made.log_scale_error +=
+        count * (8 * u * (std::abs(shift) + std::abs(log_weight)) + 1e-300) + 16 * u * std::abs(made.log_scale);
+    const double inverse = (Side == upper ? 1 + 4 * u : 1 - 4 * u) / weight;
+    part made_of;
+    std::size_t at = (n - heaviest % n) % n;
+    for (std::size_t i = 0; i < tilted.size(); ++i) {
+      tilted[i] *= inverse;
+      if (i == heaviest) {
+        made_of.heaviest = tilted[i];
+      } else {
+        made_of.others += tilted[i];
+        data_[at].*Part += tilted[i];
+      }
+      at = at + 1 == n ? 0 : at + 1;
+    }
+    made.outside_below += count * log_moment(step, tilted, -plan.below) + 16 * u * std::abs(made.outside_below);
+    made.outside_above += count * log_moment(step, tilted, plan.above) + 16 * u * std::abs(made.outside_above);
+    return made_of;
+  }
+
+  /// Bounds ln sum_i w_i e^(t e_i) from above.
+  template <pld_side Side>
+  [[nodiscard]] static double log_moment(const pld<Side>& step, const std::vector<double>& w, double t) {
+    const auto n = static_cast<std::int64_t>(w.size());
+    const std::int64_t nil = std::clamp(-step.first / pld<Side>::parts, std::int64_t{0}, n - 1);  // about loss 0
+    const std::int64_t end = t > 0 ? n - 1 : 0;  // where powers are largest; they are relative to it if they overflow
+    const std::int64_t from = std::abs(t * step.loss(static_cast<std::size_t>(end))) < 650 ? nil : end;
+    double sum = 1e-300;  // what is below the smallest number
+    double power = 1;
+    const double up = std::exp(t * step.spacing);
+    for (std::int64_t i = from; i < n; ++i, power *= up) {
+      const double mass = w[static_cast<std::size_t>(i)];
+      if (mass > 0) sum += mass * power;
+    }
+    const double down = std::exp(-t * step.spacing);
+    power = down;
+    for (std::int64_t i = from; i-- > 0; power *= down) {
+      const double mass = w[static_cast<std::size_t>(i)];
+      if (mass > 0) sum += mass * power;
+    }
+    // A power errs by a factor 1 + (4 |t| h + 12) u for each of its steps.
+    const double errs = u * (static_cast<double>(n) * (4 * std::abs(t) * step.spacing + 16) + 64);
+    const double start = t * step.loss(static_cast<std::size_t>(from));
+    return start + std::log(sum) + errs + 4 * u * std::abs(start);
+  }
+
+  /// into = before value^count, with the logarithm of what its modulus can be in exact arithmetic, and that of how much
+  /// smaller the computed one is.
+  static void multiply(complex_number value, std::uint64_t count, double error, bool first, complex_number before,
+                       complex_number& into, double& reach, double& gap) {
+    if (first) reach = gap = 0;
+    if (count == 0) reach = -760;
+    if (reach < -745) {  // nothing is left
+      into = {0, 0};
+      return;
+    }
+    const double modulus = std::hypot(value.real, value.imaginary);
+    const auto times = static_cast<double>(count);
+    const double largest = modulus + error;
+    if (times * (largest - 1) < -760) {  // ln x <= x - 1
+      reach = -760;
+      gap = infinity;
+      into = {0, 0};
+      return;
+    }
+    reach += times * (std::log(largest) + 8 * u);
+    gap += modulus > 0 ? times * (std::log1p(error / modulus) + 8 * u) : infinity;
+    const complex_number result = power(value, count);
+    into = first ? result : before * result;
+  }
+
+  template <pld_side First, pld_side Second>
+  void finish(double steps, bool has_second, composed_pld<First, Pays>& first, composed_pld<Second, Pays>& second) {
+    const std::size_t n = transform_.length();
+    const double growth = std::expm1(3 * u * steps * 1.0001);
+    double errors = 0;
+    double moduli = 0;
+    const auto count_errors = [&](double reach, double gap, double times) {
+      const double largest = std::exp(reach) * (1 + 1e-9) * (1 + growth);
+      errors += times * (largest * std::min(1.0, -std::expm1(-gap) * (1 + 1e-9)) + largest * (growth + 8 * u) + 1e-300);
+      moduli += times * largest;
+    };
+    for (std::size_t place = 0; place < n; ++place) {
+      const std::size_t other = transform_.mirrored(place);
+      if (other < place) continue;
+      if (other == place) {
+        count_errors(reach_[place], gap_[place], 1);
+        count_errors(lone_reach_[place == 0 ? 0 : 1], lone_gap_[place == 0 ? 0 : 1], 1);
+        data_[place] = product_[place];
+        continue;
+      }
+      count_errors(reach_[place], gap_[place], 2);
+      count_errors(reach_[other], gap_[other], 2);
+      const complex_number a = product_[place];
+      const complex_number b = product_[other];
+      data_[place] = {a.real - b.imaginary, a.imaginary + b.real};
+      data_[other] = {a.real + b.imaginary, -a.imaginary + b.real};
+    }
+    transform_.backward(data_.data());
+    const auto length = static_cast<double>(n);
+    const double atom_error =
+        (errors + (transform_.error() + 2 * u) * (moduli + errors)) / length * (1 + length * 4 * u + 1e-9) + 1e-280;
+    first.atom_error = second.atom_error = atom_error;
+    first.atoms.resize(n);
+    for (std::size_t i = 0; i < n; ++i) first.atoms[i] = data_[i].real / length;
+    close(first);
+    if (!has_second) return;
+    second.atoms.resize(n);
+    for (std::size_t i = 0; i < n; ++i) second.atoms[i] = data_[i].imaginary / length;
+    close(second);
+  }
+
+  template <pld_side Side>
+  void close(composed_pld<Side, Pays>& made) const {
+    made.first = static_cast<std::int64_t>(std::floor((made.lowest - made.origin) / made.spacing));
+    const auto n = static_cast<double>(transform_.length());
+    const double error = made.loss_error();
+    const double lowest = made.loss(made.first) + error;
+    const double highest = made.loss(made.first) + n * made.spacing - error;
+    made.outside_below = bounded(made.outside_below + made.chernoff_below * lowest, made.chernoff_below * lowest);
+    made.outside_above = bounded(made.outside_above - made.chernoff_above * highest, made.chernoff_above * highest);
+  }
+  [[nodiscard]] static double bounded(double exponent, double term) {
+    const double tau = std::exp(exponent + 16 * u * (std::abs(term) + std::abs(exponent - term)));
+    return tau < 1 ? tau : 1;  // also what is no number
+  }
+
+  fourier_transform<> transform_;
+  std::vector<complex_number> data_;
+  std::vector<complex_number> product_;
+  std::vector<double> reach_;
+  std::vector<double> gap_;
+  std::vector<double> tilted_;
+  double lone_reach_[2] = {};
+  double lone_gap_[2] = {};
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// Thrown by an accountant that has no proven answer for what it was asked; says why. rdp_accountant may have one.
+class accounting_refused : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Two proven bounds of one number.
+struct bracket {
+  double lower;
+  double upper;
+};
+
+namespace detail {
+
+[[noreturn]] [[gnu::cold, gnu::noinline]] inline void refuse_accounting(std::initializer_list<text_piece> pieces) {
+  throw accounting_refused{error_text{pieces}.text};
+}
+
+/// Estimates of one kind's cumulants, by quadrature; steers, proves nothing.
+class loss_estimate {
+ public:
+  struct cumulants {
+    double value = 0;  // ln E[e^(t loss)]
+    double first = 0;  // derivatives
+    double second = 0;
+  };
+
+  template <class Discretiser>
+  loss_estimate(const continuous_step& step, const Discretiser& losses) {
+    const double from = -step.deviations;
+    const double to = step.m + step.deviations;
+    const auto points = static_cast<std::size_t>(std::ceil((to - from) * 12)) + 2;
+    const double width = (to - from) / static_cast<double>(points - 1);
+    constexpr double log_sqrt_two_pi = 0.91893853320467274178;
+    for (std::size_t i = 0; i < points; ++i) {
+      const double at = from + static_cast<double>(i) * width;
+      losses_.push_back(losses.loss(at));
+      log_base_.push_back(std::log(width) - log_sqrt_two_pi - at * at / 2);
+    }
+  }
+
+  /// At t, of the loss of `remove`, no more than `cap` of it, or of the negative one of `add`.
+  [[nodiscard]] cumulants at(double t, bool remove, double cap = infinity) const {
+    const auto log_weight = [&](std::size_t i) {
+      return log_base_[i] + (remove ? losses_[i] + t * std::min(losses_[i], cap) : -t * losses_[i]);
+    };
+    double largest = -largest_double;
+    for (std::size_t i = 0; i < losses_.size(); ++i) largest = std::max(largest, log_weight(i));
+    double sum = 0;
+    double first = 0;
+    double squares = 0;
+    for (std::size_t i = 0; i < losses_.size(); ++i) {
+      const double weight = std::exp(log_weight(i) - largest);
+      const double loss = std::min(losses_[i], cap);
+      sum += weight;
+      first += weight * loss;
+      squares += weight * loss * loss;
+    }
+    first /= sum;
+    return {largest + std::log(sum), remove ? first : -first, std::max(squares / sum - first * first, 1e-300)};
+  }
+
+ private:
+  std::vector<double> losses_;
+  std::vector<double> log_base_;
+};
+
+/// Brackets of one ledger. A template, so that programs that never ask do not compile it.
+template <class = void>
+class pld_engine {
+ public:
+  static constexpr std::size_t most_kinds = 256;
+  static constexpr std::size_t most_points = step_discretiser<>::most_points;  ///< of a step
+  static constexpr std::size_t longest = 2 * most_points;                      ///< of a composition
+  static constexpr double most_steps = 0x1p40;
+  static constexpr double relative_width = 1e-3;
+  static constexpr double absolute_width = 1e-4;
+  static constexpr double spread = 4.8;  // h^2 / 8 of a step's variance for each wanted width, and some more
+
+  explicit pld_engine(std::span<const rdp_accountant::entry> ledger) {
+    long double squares = 0;
+    std::size_t whole = 0;
+    for (const rdp_accountant::entry& each : ledger) {
+      const double q = each.event.sampling_probability;
+      const double s = each.event.noise_multiplier;
+      if (q == 0 || each.count == 0) continue;
+      if (!(s >= 1.0 / 32)) {
+        refuse_accounting(
+            {"pergrad: pld_accountant: no bound for so little noise: the noise multiplier is below 1/32; "
+             "rdp_accountant has one"});
+      }
+      steps_ += static_cast<double>(each.count);
+      if (q == 1) {
+        squares += static_cast<long double>(each.count) / s / s;
+        ++whole;
+        continue;
+      }
+      kinds_.push_back({{q, 1 / s, 2, 0}, each.count});
+    }
+    if (whole > 0) {
+      const double m = std::sqrt(static_cast<double>(squares));
+      kinds_.push_back({{1, m, static_cast<double>(whole + 8), 0}, 1});
+    }
+    if (kinds_.size() > most_kinds) {
+      refuse_accounting({"pergrad: pld_accountant: the ledger has ", kinds_.size(), " kinds of steps, more than ",
+                         most_kinds, "; rdp_accountant takes any number"});
+    }
+    if (steps_ > most_steps) {
+      refuse_accounting({"pergrad: pld_accountant: more than 2^40 steps; rounding would not be bounded"});
+    }
+  }
+
+  /// Bounds of epsilon at delta.
+  [[nodiscard]] bracket epsilon(double delta) {
+    if (total_variation() <= delta) return {0, 0};
+    reach(delta);
+    // The saddle point's estimate of delta falls with the tilt.
+    double low = std::log(1e-9);
+    double high = std::log(1e18);
+    for (int round = 0; round < 70; ++round) {
+      const double middle = (low + high) / 2;
+      const double tilt = std::exp(middle);
+      const loss_estimate::cumulants sum = total(tilt, true);
+      const double tail =
+          tilt * sum.first - sum.value + std::log1p(6.3 * sum.second * tilt * tilt * (1 + tilt) * (1 + tilt)) / 2;
+      (sum.first < 0 || tail < -std::log(delta) ? low : high) = middle;
+    }
+    const double tilt = std::exp(high);
+    bracket result{0, infinity};
+    refine(tilt, [&](const attempt& made) -> verdict {
+      result.upper = std::min(result.upper, std::max(made.remove.epsilon(delta), made.add.epsilon(delta)));
+      result.lower = std::max(result.lower, made.remove_below.epsilon(delta));
+      const double wanted = std::max(relative_width * result.lower, absolute_width);
+      return {(result.upper - result.lower) / wanted, result.upper, delta};
+    });
+    check(result);
+    return result;
+  }
+
+  /// Bounds of delta at epsilon >= 0.
+  [[nodiscard]] bracket delta(double epsilon) {
+    if (kinds_.empty() || epsilon == infinity) return {0, 0};
+    constexpr double least = 1e-100;
+    double delta = least;
+    double tilt = 1;
+    for (int round = 0; round < 3; ++round) {  // the grid's end depends on delta
+      reach(delta);
+      tilt = tilt_for(epsilon);
+      const loss_estimate::cumulants sum = total(tilt, true);
+      if (!(tilt < 1e17)) break;  // no loss is so large
+      tilt = std::max(tilt, 0.1 / std::sqrt(sum.second));
+      delta = std::clamp(std::exp(sum.value - tilt * epsilon) * 1e-4, least, 1.0);
+    }
+    bracket result{0, std::min(1.0, total_variation())};
+    if (!(tilt < 1e17)) {
+      if (this->epsilon(least).upper <= epsilon) return {0, least};
+      return result;
+    }
+    refine(tilt, [&](const attempt& made) -> verdict {
+      result.upper = std::min(result.upper, std::max(made.remove.delta(epsilon), made.add.delta(epsilon)));
+      result.lower = std::max(result.lower, made.remove_below.delta(epsilon));
+      const double wanted = std::max(relative_width * epsilon, absolute_width) * std::max(1.0, tilt);
+      return {std::log(result.upper / result.lower) / wanted, epsilon, result.upper};
+    });
+    return result;
+  }
+
+  /// Bytes that the last question took at most, of vectors.
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  struct kind {
+    continuous_step step;
+    std::uint64_t count;
+  };
+  struct attempt {
+    composed_pld<upper> remove;
+    composed_pld<lower> remove_below;
+    composed_pld<upper> add;
+  };
+  struct verdict {
+    double missing;  ///< the bracket's width, over what is wanted
+    double epsilon;  ///< where it is, about
+    double delta;
+  };
+  struct window {
+    double lowest = 0;
+    double highest = 0;
+    double below = 1;
+    double above = 1;
+  };
+
+  /// Total variation adds up, and bounds delta at every epsilon >= 0.
+  [[nodiscard]] double total_variation() const {
+    double sum = 0;
+    for (const kind& each : kinds_) {
+      sum += static_cast<double>(each.count) * each.step.q * std::erf(each.step.m * 0.35355339059327376);
+    }
+    return sum * (1 + 1e-9);
+  }
+
+  /// Grids end where what lies outside in all steps is below 1e-7 delta.
+  void reach(double delta) {
+    estimates_.clear();
+    const double deviations = std::sqrt(2 * std::log(steps_ * 1e7 / delta));
+    for (kind& each : kinds_) {
+      each.step.deviations = deviations;
+      if (each.step.m + deviations > 37) {
+        refuse_accounting(
+            {"pergrad: pld_accountant: no bound: with 1 / noise multiplier ", each.step.m,
+             " and so small a delta, Gaussian tails beyond 37 deviations matter; rdp_accountant has one"});
+      }
+      estimates_.emplace_back(each.step, step_discretiser<>{each.step});
+    }
+  }
+
+  [[nodiscard]] loss_estimate::cumulants total(double t, bool remove, double cap = infinity) const {
+    loss_estimate::cumulants sum;
+    for (std::size_t i = 0; i < kinds_.size(); ++i) {
+      const loss_estimate::cumulants each = estimates_[i].at(t, remove, cap);
+      const auto count = static_cast<double>(kinds_[i].count);
+      sum.value += count * each.value;
+      sum.first += count * each.first;
+      sum.second += count * each.second;
+    }
+    return sum;
+  }
+
+  /// A window that leaves e^-outside of the tilted loss outside; t of its bounds is at most `largest`.
+  [[nodiscard]] window window_of(double tilt, bool remove, double outside, double largest,
+                                 double cap = infinity) const {
+    const loss_estimate::cumulants here = total(tilt, remove, cap);
+    window made{-infinity, infinity, 1, 1};
+    double t = std::min(largest, 40 / std::sqrt(here.second));
+    for (int round = 0; round < 32; ++round, t /= 1.5) {
+      const double highest = (total(tilt + t, remove, cap).value - here.value + outside) / t;
+      const double lowest = (here.value - total(tilt - t, remove, cap).value - outside) / t;
+      if (highest < made.highest) made.highest = highest, made.above = t;
+      if (lowest > made.lowest) made.lowest = lowest, made.below = t;
+    }
+    const double margin = 0.01 * (made.highest - made.lowest);
+    made.lowest -= margin;
+    made.highest += margin;
+    return made;
+  }
+
+  /// The tilt whose mean loss is `epsilon`: delta is then the largest part of what is tilted.
+  [[nodiscard]] double tilt_for(double epsilon) const {
+    double low = std::log(1e-9);
+    double high = std::log(1e18);
+    for (int round = 0; round < 60; ++round) {
+      const double middle = (low + high) / 2;
+      (total(std::exp(middle), true).first < epsilon ? low : high) = middle;
+    }
+    return std::exp(high);
+  }
+
+  /// Tries finer and finer grids until `judge` says that what is missing is at most 1.
+  template <class Judge>
+  void refine(double tilt, const Judge& judge) {
+    double steps = 0;
+    for (const kind& each : kinds_) steps += static_cast<double>(each.count);
+    const double width = std::max(relative_width * std::max(0.0, total(tilt, true).first), absolute_width);
+    double wish = std::sqrt(spread * width / (tilt * steps));  // of h
+    double outside = 14;
+    double answer = std::max(0.0, total(tilt, true).first);  // about
+    for (int round = 0; round < 6; ++round) {
+      // What lies so far above the answer does not matter to it: losses are cut there.
+      const double cap = answer + (outside + 6) / tilt;
+      const window remove = window_of(tilt, true, outside, infinity, cap);
+      const double range = remove.highest - remove.lowest;
+      if (!(range > 0 && range < infinity)) {
+        refuse_accounting({"pergrad: pld_accountant: no estimate of the loss to start from"});
+      }
+      std::size_t length = 1024;
+      while (length < longest && range > wish * static_cast<double>(length - 8)) length *= 2;
+      double h = range / static_cast<double>(length - 8);
+      for (const kind& each : kinds_) {
+        const step_discretiser<> one{each.step};
+        h = std::max(h, (one.highest_loss() - one.lowest_loss()) / static_cast<double>(most_points - 16));
+      }
+      h = coarse_spacing(h);
+      while (length > 1024 && range < h * (static_cast<double>(length) / 2 - 8)) length /= 2;
+      attempt made;
+      try_spacing(h, length, tilt, cap, remove, window_of(tilt, false, outside, 2 / h), made);
+      const verdict seen = judge(made);
+      if (seen.missing <= 1) return;
+      // A better tilt for where the answer is, and a window that leaves out little of what makes it up.
+      const bool last = length >= longest || h > 1.5 * wish;
+      double better = outside;
+      if (seen.epsilon < infinity && seen.delta > 0) {
+        const double new_tilt = tilt_for(seen.epsilon);
+        const loss_estimate::cumulants there = total(new_tilt, true);
+        if (new_tilt < 1e17) {
+          tilt = std::max(new_tilt, 0.1 / std::sqrt(there.second));
+          answer = seen.epsilon;
+          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - total(tilt, true).value;
+          better = std::clamp(12 - std::log1p(tilt) - log_part, 12.0, 80.0);
+        }
+      } else {
+        better = outside + 14;
+      }
+      if (last && better < outside + 1) return;
+      const bool cut_short = better > outside + 1;
+      outside = better;
+      const double finer = seen.missing < 1e6 ? std::sqrt(seen.missing * 1.4) : 1e3;
+      wish = h / std::clamp(finer, 1.0, cut_short ? 1.5 : 8.0);
+    }
+  }
+
+  void try_spacing(double h, std::size_t length, double tilt, double cap, const window& remove, const window& add,
+                   attempt& made) {
+    // A grid is made again for each pass where there are several: one at a time is what memory has room for.
+    discrete_step grid;
+    std::size_t of = kinds_.size();
+    std::size_t largest = 0;
+    const auto grid_of = [&](std::size_t i) -> const discrete_step& {
+      if (of != i) grid = discrete_step{};
+      if (of != i) {
+        grid = step_discretiser<>{kinds_[i].step}.on_grid(h);
+        grid.remove.cut(cap);
+        grid.remove_below.cut(cap);
+      }
+      of = i;
+      largest = std::max(largest, grid.add.masses.size());
+      return grid;
+    };
+    static_cast<void>(grid_of(0));
+    pld_composer<> composer{length};
+    const transform_plan plan{tilt, remove.lowest, length, remove.below, remove.above};
+    composer.compose(
+        kinds_.size(),
+        [&](std::size_t i) {
+          return counted_pld<upper>{&grid_of(i).remove, kinds_[i].count};
+        },
+        plan,
+        [&](std::size_t i) {
+          return counted_pld<lower>{&grid_of(i).remove_below, kinds_[i].count};
+        },
+        plan, made.remove, made.remove_below);
+    transform_plan add_plan{tilt, add.lowest, length, add.below, add.above};
+    add_plan.lowest = std::max(add.lowest, add.highest - h * static_cast<double>(length - 8));
+    composed_pld<lower> none;
+    composer.compose(
+        kinds_.size(),
+        [&](std::size_t i) {
+          return counted_pld<upper>{&grid_of(i).add, kinds_[i].count};
+        },
+        add_plan, [](std::size_t) { return counted_pld<lower>{}; }, add_plan, made.add, none);
+    const std::size_t points = largest * sizeof(double);
+    const std::size_t transforms = length * (4 * sizeof(complex_number) + 3 * sizeof(double));
+    bytes_ = std::max({bytes_, 9 * points, transforms + (kinds_.size() > 1 ? 10 : 4) * points});
+  }
+
+  static void check(const bracket& result) {
+    if (result.upper < infinity && result.lower <= result.upper) return;
+    refuse_accounting({"pergrad: pld_accountant: no grid within memory bounds epsilon; rdp_accountant may do"});
+  }
+
+  std::vector<kind> kinds_;
+  std::vector<loss_estimate> estimates_;
+  double steps_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace detail
+
+/// Accountant by privacy loss distributions, for neighbours by adding or removing one record. Events have to be chosen
+/// before the first step. Every number is a proven bound; questions throw accounting_refused where there is none: noise
+/// multipliers below about 1/24, more than 2^40 steps, more than 256 kinds of events.
+class pld_accountant {
+ public:
+  using entry = rdp_accountant::entry;
+
+  /// Enters `count` steps. Throws std::overflow_error when the number of steps does not fit 64 bits,
+  /// std::invalid_argument on an event that is none.
+  void record(const sampled_gaussian_event& event, std::uint64_t count = 1) {
+    detail::require_event(event);
+    if (count > std::numeric_limits<std::uint64_t>::max() - steps_) {
+      throw std::overflow_error("pergrad: pld_accountant: the number of steps exceeds 64 bits");
+    }
+    for (entry& each : ledger_) {
+      if (each.event == event) {
+        each.count += count;
+        steps_ += count;
+        return;
+      }
+    }
+    ledger_.push_back({event, count});
+    steps_ += count;
+  }
+
+  /// Number of steps entered.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+  /// What was entered, one entry for each kind of event.
+  [[nodiscard]] std::span<const entry> ledger() const noexcept { return {ledger_.data(), ledger_.size()}; }
+
+  /// Proven bounds of the epsilon at `at`: the true one is between them. Tens of milliseconds, and up to 64 MB
+  /// meanwhile. They are within 1e-3 of each other, relatively, or within 1e-4; further apart only where a grid that is
+  /// fine enough would not fit that memory. A template, so that programs which do not ask do not compile the answer.
+  template <class = void>
+  [[nodiscard]] pergrad::bracket bracket(pergrad::delta at) const {
+    const detail::float_environment proven;
+    return detail::pld_engine<>{ledger()}.epsilon(at.value());
+  }
+
+  /// Upper bound of the epsilon at `at`.
+  template <class = void>
+  [[nodiscard]] double epsilon(pergrad::delta at) const {
+    return bracket(at).upper;
+  }
+
+  /// Proven bounds of the delta at `at`.
+  template <class = void>
+  [[nodiscard]] pergrad::bracket delta_bracket(pergrad::epsilon at) const {
+    const detail::float_environment proven;
+    return detail::pld_engine<>{ledger()}.delta(at.value());
+  }
+
+  /// Upper bound of the delta at `at`.
+  template <class = void>
+  [[nodiscard]] double delta(pergrad::epsilon at) const {
+    return delta_bracket(at).upper;
+  }
+
+ private:
+  std::vector<entry> ledger_;
+  std::uint64_t steps_ = 0;
+};
+
+}  // namespace pergrad::inline v0_1
 // pergrad/train/classifier.hpp - accuracy and loss of a classifier on public data
 
 // pergrad/train/predict.hpp - records that the caller says are public, and a network's outputs for them

@@ -75,6 +75,7 @@
 #include <pergrad/optim/sgd.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/accounting/calibrate.hpp>
+#include <pergrad/privacy/accounting/pld_accountant.hpp>
 #include <pergrad/privacy/accounting/rdp.hpp>
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
 #include <pergrad/privacy/clip.hpp>
