@@ -3229,10 +3229,11 @@ class key_page {
   static_assert(sizeof(content) <= bytes);
 
   void require() const {
-    if (content_ == nullptr) throw std::logic_error("pergrad: os_keyed_generator was used after it was moved from");
+    if (content_ == nullptr)
+      detail::throw_logic_error({"pergrad: os_keyed_generator was used after it was moved from"});
     if (content_->process != ::getpid()) {  // 0 where the kernel has wiped the page
-      throw std::logic_error(
-          "pergrad: os_keyed_generator was used in a forked process, which would repeat its noise: make one there");
+      detail::throw_logic_error(
+          {"pergrad: os_keyed_generator was used in a forked process, which would repeat its noise: make one there"});
     }
   }
   void give_back() noexcept {
@@ -4802,8 +4803,8 @@ class tape {
   template <executor Executor>
   tape(const Executor& executor, max_batch batch, max_sums sums = {Executor::template usual_sums<Network>})
       : max_batch_{batch.count}, max_sums_{sums.count} {
-    if (batch.count == 0) throw std::invalid_argument("pergrad: tape: max_batch must be at least 1");
-    if (sums.count == 0) throw std::invalid_argument("pergrad: tape: max_sums must be at least 1");
+    if (batch.count == 0) detail::throw_invalid_argument({"pergrad: tape: max_batch must be at least 1"});
+    if (sums.count == 0) detail::throw_invalid_argument({"pergrad: tape: max_sums must be at least 1"});
     static_assert(sizeof(typename Executor::template explanation<Network>) != 0);
     if constexpr (std::is_same_v<typename Executor::template explanation<Network>, char>) {
       memory_ = executor.template make_tape<Network>(batch.count, sums.count);
@@ -5450,10 +5451,10 @@ class thread_pool {
   explicit thread_pool(threads wanted) : state_{std::make_unique<shared_state>()} {
     std::size_t count = wanted.count == 0 ? std::thread::hardware_concurrency() : wanted.count;
     count = count == 0 ? 1 : count;
-    if (count > most_threads) throw std::invalid_argument("pergrad: threads must be at most 1024");
-    state_->members.reserve(count - 1);
+    if (count > most_threads) throw_invalid_argument({"pergrad: threads must be at most 1024"});
+    state_->members = std::vector<std::thread>(count - 1);
     for (std::size_t worker = 1; worker < count; ++worker) {
-      state_->members.emplace_back([shared = state_.get(), worker] { serve(*shared, worker); });
+      state_->members[worker - 1] = std::thread{[shared = state_.get(), worker] { serve(*shared, worker); }};
     }
   }
 
@@ -5479,7 +5480,7 @@ class thread_pool {
   void run(std::size_t count, void* context, task_function call) const {
     if (count == 0) return;
     if (state_at_work() == state_.get()) {
-      throw std::logic_error("pergrad: a task cannot start tasks on its own executor, it would wait for itself");
+      throw_logic_error({"pergrad: a task cannot start tasks on its own executor, it would wait for itself"});
     }
     const std::lock_guard lock{state_->one_job_at_a_time};
     shared_state& shared = *state_;
@@ -5529,7 +5530,9 @@ class thread_pool {
       stop.store(true, std::memory_order_relaxed);
       job.fetch_add(1, std::memory_order_release);
       job.notify_all();
-      for (std::thread& member : members) member.join();
+      for (std::thread& member : members) {
+        if (member.joinable()) member.join();  // all, unless one could not be started
+      }
     }
   };
 
@@ -7099,7 +7102,7 @@ inline constexpr release_kernels<Scalar> releases{&fill_rounded_block<native_lan
 namespace pergrad::inline v0_1::detail {
 
 template <class Scalar>
-[[nodiscard]] const release_kernels<Scalar>& release_kernels_in_use() noexcept {
+[[nodiscard, gnu::noinline]] const release_kernels<Scalar>& release_kernels_in_use() noexcept {
   return PERGRAD_OF_TARGET(on_host::kernel_target_in_use(), releases<Scalar>);
 }
 
@@ -7293,9 +7296,11 @@ class release_gate {
   void release(std::size_t number, const unreleased_sum<Scalar>& sum, Scalar* out,
                const element_update<Scalar>& update) const noexcept {
     const std::size_t end = std::min(elements_, (number + 1) * stretch);
+    alignas(64) Scalar zeros[gaussian_block];
+    if (sum.floating == nullptr || sum.integers != nullptr) std::fill_n(zeros, gaussian_block, Scalar{0});
     for (std::size_t first = number * stretch; first < end; first += gaussian_block) {
       const std::size_t count = std::min(gaussian_block, end - first);
-      const Scalar* const floating = sum.floating == nullptr ? zeros.data() : sum.floating + first;
+      const Scalar* const floating = sum.floating == nullptr ? zeros : sum.floating + first;
       alignas(64) double k[gaussian_block];
       draw(first, k);
       alignas(64) Scalar passing[gaussian_block];
@@ -7309,7 +7314,7 @@ class release_gate {
             const auto place = static_cast<std::int64_t>(on_grid(floating[i], scale_)) + sum.integers[first + i];
             k[i] += static_cast<double>(within_grid(place));
           }
-          store(k, zeros.data(), to, count);
+          store(k, zeros, to, count);
         }
       }
       wipe(k, sizeof k);
@@ -7347,7 +7352,6 @@ class release_gate {
   }
 
   static constexpr std::size_t stretch = 4 * gaussian_block;
-  alignas(64) static constexpr std::array<Scalar, gaussian_block> zeros{};
 
   void draw(std::size_t first, double (&k)[gaussian_block]) const noexcept {
     if (sigma_ == 0) {
@@ -8357,6 +8361,21 @@ template <class Scalar, class Integer>
     to[i] += static_cast<Integer>(nearest_integer(factor * static_cast<double>(from[i])));
   }
 }
+/// to += weight * v, or weight * v^2, with v = scale * from, rounded to Scalar
+template <class Scalar>
+[[gnu::noinline]] void add_widened_to(double* to, double weight, Scalar scale, const Scalar* from, bool squared,
+                                      index count) {
+  constexpr auto lanes = static_cast<index>(vector_lanes<double>);
+  index i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const vector<double> value = widen(scale * load_narrow(from + i));
+    store(to + i, load(to + i) + splat(weight) * (squared ? value * value : value));
+  }
+  for (; i < count; ++i) {
+    const auto value = static_cast<double>(static_cast<Scalar>(scale * from[i]));
+    to[i] += weight * (squared ? value * value : value);
+  }
+}
 /// to (=|+=) from, rounded
 template <class Scalar>
 [[gnu::noinline]] void round_to(Scalar* to, const double* from, bool onto, index count) {
@@ -8576,7 +8595,7 @@ class variance_of : public detail::over_gradients<Leaf> {
   using scalar = typename Leaf::scalar;
   explicit variance_of(const Leaf& leaf) : detail::over_gradients<Leaf>{leaf} {}
   void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
-    if (accumulate) throw std::invalid_argument("pergrad: a variance cannot be accumulated over chunks");
+    if (accumulate) detail::throw_invalid_argument({"pergrad: a variance cannot be accumulated over chunks"});
     mean_.resize(out.size());
     const double scale = 1 / static_cast<double>(this->leaf().size());
     plain_sum{this->leaf(), scale}.attach(request, mean_, false);
@@ -8612,7 +8631,7 @@ class materialised_gradients : public detail::expression_tag {
   }
   void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
     if (accumulate || request.rows != nullptr) {
-      throw std::invalid_argument("pergrad: one evaluation materialises gradients once, and never adds to them");
+      detail::throw_invalid_argument({"pergrad: one evaluation materialises gradients once, and never adds to them"});
     }
     request.backward = true;
     request.norms = true;
@@ -8654,7 +8673,7 @@ class outputs_of : public detail::over_gradients<Leaf> {
   static constexpr bool needs_backward = false;
   [[nodiscard]] static std::size_t value_count(const Leaf& leaf) { return leaf.size() * width; }
   void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
-    if (accumulate) throw std::invalid_argument("pergrad: outputs cannot be accumulated");
+    if (accumulate) detail::throw_invalid_argument({"pergrad: outputs cannot be accumulated"});
     out_ = out.data();
     detail::new_observer(request) = {this, [](void* self, const detail::sample_facts<scalar>& facts) {
                                        std::copy(facts.output.begin(), facts.output.end(),
@@ -8678,8 +8697,9 @@ class gram_of : public detail::over_gradients<Leaf> {
   static constexpr bool needs_rows = true;
   [[nodiscard]] static std::size_t value_count(const Leaf& leaf) { return leaf.size() * leaf.size(); }
   void attach(detail::run_request<scalar>& request, std::span<double> /*out*/, bool accumulate) {
-    if (accumulate) throw std::invalid_argument("pergrad: a Gram matrix cannot be accumulated over chunks");
-    if (request.rows != nullptr) throw std::invalid_argument("pergrad: one evaluation materialises gradients once");
+    if (accumulate) detail::throw_invalid_argument({"pergrad: a Gram matrix cannot be accumulated over chunks"});
+    if (request.rows != nullptr)
+      detail::throw_invalid_argument({"pergrad: one evaluation materialises gradients once"});
     rows_.resize(this->leaf().size() * Leaf::network_type::parameter_count);
     request.backward = true;
     request.norms = true;
@@ -8720,7 +8740,7 @@ template <class Network, class Loss, detail::algorithms Which>
 /// (1/B) sum_b g_b: the ordinary gradient of the mean loss. B is the size of this batch, so never private.
 template <class Network, class Loss, detail::algorithms Which>
 [[nodiscard]] auto mean(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
-  if (gradients.size() == 0) throw std::invalid_argument("pergrad: mean: an empty batch has none");
+  if (gradients.size() == 0) detail::throw_invalid_argument({"pergrad: mean: an empty batch has none"});
   const detail::float_environment proven;
   return plain_sum{gradients, 1 / static_cast<double>(gradients.size())};
 }
@@ -8734,7 +8754,7 @@ template <class Network, class Loss, detail::algorithms Which, per_sample_scalar
 [[nodiscard]] auto weighted_sum(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
                                 const Weights& weights) {
   if (!detail::leaf_of(weights).same_as(gradients)) {
-    throw std::invalid_argument("pergrad: weighted_sum: the weights belong to other per-sample gradients");
+    detail::throw_invalid_argument({"pergrad: weighted_sum: the weights belong to other per-sample gradients"});
   }
   return weighted_gradient_sum<per_sample_gradient_leaf<Network, Loss, Which>, Weights>{gradients, weights};
 }
@@ -8752,13 +8772,13 @@ template <class Network, class Loss, detail::algorithms Which>
 /// (1/B) sum_b g_b² (BackPACK's second moment).
 template <class Network, class Loss, detail::algorithms Which>
 [[nodiscard]] auto second_moment(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
-  if (gradients.size() == 0) throw std::invalid_argument("pergrad: second_moment: an empty batch has none");
+  if (gradients.size() == 0) detail::throw_invalid_argument({"pergrad: second_moment: an empty batch has none"});
   return plain_sum{gradients, 1 / static_cast<double>(gradients.size()), true};
 }
 /// Population variance over the batch, element by element (BackPACK's variance).
 template <class Network, class Loss, detail::algorithms Which>
 [[nodiscard]] auto variance(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
-  if (gradients.size() == 0) throw std::invalid_argument("pergrad: variance: an empty batch has none");
+  if (gradients.size() == 0) detail::throw_invalid_argument({"pergrad: variance: an empty batch has none"});
   return variance_of{gradients};
 }
 /// All gradients as rows: batch times `parameter_count` values.
@@ -8858,7 +8878,7 @@ class total_state {
     require_whole();
     if (count == 0) return;
     if (data_ != nullptr && data_ != data) {
-      throw std::logic_error("pergrad: chunks of one sum must be of one data set, as their records could be the same");
+      throw_logic_error({"pergrad: chunks of one sum must be of one data set, as their records could be the same"});
     }
     std::uint64_t next = next_record_;
     for (std::size_t i = 0; i < count; ++i) {
@@ -8896,7 +8916,7 @@ class total_state {
   /// Throws std::logic_error while an evaluation writes to the total.
   void require_nobody_writes() const {
     if (condition_ == condition::being_written) {
-      throw std::logic_error("pergrad: an evaluation is under way into this total: one evaluation has one sum for it");
+      throw_logic_error({"pergrad: an evaluation is under way into this total: one evaluation has one sum for it"});
     }
   }
 
@@ -8906,8 +8926,8 @@ class total_state {
   [[nodiscard]] const release_grid& grid() const {
     require_whole();
     if (!grid_) {
-      throw std::logic_error(
-          "pergrad: noise on a bounded_total that knows no bound: add a clipped sum to it first, or expect(bound)");
+      throw_logic_error(
+          {"pergrad: noise on a bounded_total that knows no bound: add a clipped sum to it first, or expect(bound)"});
     }
     return *grid_;
   }
@@ -8919,7 +8939,7 @@ class total_state {
   void require_whole() const {
     require_nobody_writes();
     if (condition_ == condition::broken) {
-      throw std::logic_error("pergrad: an evaluation into this total has failed: clear() it first");
+      throw_logic_error({"pergrad: an evaluation into this total has failed: clear() it first"});
     }
   }
 
@@ -9082,8 +9102,8 @@ struct total_access {
   static void borrow(bounded_total<Network>& total, released_gradient<Network, IsPrivate>& gradient,
                      record_capacity capacity) {
     if (gradient.sum_.floating.size() == 0) {
-      throw std::invalid_argument(
-          "pergrad: a private gradient that was moved from, or that gets another sum of this evaluation, takes none");
+      throw_invalid_argument(
+          {"pergrad: a private gradient that was moved from, or that gets another sum of this evaluation, takes none"});
     }
     total.state_ = total_state{summation::of<typename Network::scalar>(capacity.count)};
     std::swap(total.memory_, gradient.sum_);
@@ -9167,7 +9187,7 @@ struct total_release {
     const float_environment proven;
     const total_state& state = total_access::state(total);
     if (total_access::floating(total).size() != Network::parameter_count) {
-      throw std::invalid_argument("pergrad: a bounded_total that was moved from has no sum to release");
+      throw_invalid_argument({"pergrad: a bounded_total that was moved from has no sum to release"});
     }
     const gate_type gate{typename gate_type::of_any_generator{},
                          state.grid(),
@@ -9465,7 +9485,7 @@ class chunk_of_total : public usual_needs {
 
   void attach(detail::run_request<scalar>& request) {
     if (total_access::floating(*total_).size() != Network::parameter_count) {
-      throw std::invalid_argument("pergrad: a total or private gradient that was moved from cannot take a sum");
+      throw_invalid_argument({"pergrad: a total or private gradient that was moved from cannot take a sum"});
     }
     total_state& state = total_access::state(*total_);
     state.require_nobody_writes();
@@ -9607,10 +9627,10 @@ struct evaluation {
     // Here and not where it runs: a short way back to the user's line.
     static_assert(sizeof(typename Executor::template loss_explanation<typename decltype(leaf)::loss_type>) != 0);
     if ((!leaf.same_as(rest.leaf()) || ...)) {
-      throw std::invalid_argument("pergrad: expressions evaluated together must be over the same per-sample gradients");
+      throw_invalid_argument({"pergrad: expressions evaluated together must be over the same per-sample gradients"});
     }
     if (sizeof...(Rest) > 0 && !(First::whole_batch && (Rest::whole_batch && ...))) {
-      throw std::invalid_argument("pergrad: one sample's gradient g[b] is evaluated on its own");
+      throw_invalid_argument({"pergrad: one sample's gradient g[b] is evaluated on its own"});
     }
     try {
       run_request<typename decltype(leaf)::scalar> request;
@@ -9731,7 +9751,7 @@ void total_release::into(const Executor& executor, released_gradient<Network, Is
   static_assert(IsPrivate == Generator::is_private);
   const auto out = total_access::values(update);
   if (out.size() != Network::parameter_count) {
-    throw std::invalid_argument("pergrad: a private_gradient that was moved from cannot take a noised sum");
+    throw_invalid_argument({"pergrad: a private_gradient that was moved from cannot take a noised sum"});
   }
   of_total(executor.pool(), *noised.total, noised.noise, 1, out.data(), begin);
 }
@@ -16077,17 +16097,7 @@ inline void add_segments(const sparse_leaf& leaf, const segments<Scalar>& of, in
   for_each_segment(leaf, of, first, last, [&](index place, const Scalar* row, Scalar count) {
     Sum* to = table + place;
     if constexpr (!std::is_same_v<Sum, Scalar>) {
-      constexpr auto lanes = static_cast<index>(vector_lanes<Sum>);
-      const auto factor = static_cast<Sum>(weight);
-      index i = 0;
-      for (; i + lanes <= leaf.width; i += lanes) {
-        const vector<Sum> value = widen(count * load_narrow(row + i));
-        store(to + i, load(to + i) + splat(factor) * (squared ? value * value : value));
-      }
-      for (; i < leaf.width; ++i) {
-        const auto value = static_cast<Sum>(static_cast<Scalar>(count * row[i]));
-        to[i] += factor * (squared ? value * value : value);
-      }
+      add_widened_to(to, static_cast<Sum>(weight), count, row, squared, leaf.width);
     } else if (squared) {
       for_each_vector<Scalar>(leaf.width, [&](index i, const auto& lanes) {
         const vector<Scalar> value = splat(count) * lanes.load(row + i);
@@ -23143,7 +23153,8 @@ class host {
            const detail::run_request<typename Network::scalar>& request) const {
     auto* const memory = tape.template memory<on_host::working_memory<Network>>();
     if (memory == nullptr) {
-      throw std::invalid_argument("pergrad: the tape was made for another executor than the one it is evaluated by");
+      detail::throw_invalid_argument(
+          {"pergrad: the tape was made for another executor than the one it is evaluated by"});
     }
     using scalar = typename Network::scalar;
     struct source_type {

@@ -43,6 +43,7 @@ def main():
     smoke.need_numpy()
     import problem
     import run
+    import since
 
     folder = pathlib.Path(sys.argv[1]).resolve()
     problem.LEAST_DATA_BYTES = 1 << 16  # nothing is timed: two batches and a half
@@ -60,6 +61,8 @@ def main():
             peer.end()
     check(0 < norms[True] <= BATCH, f"the sum of {BATCH} gradients clipped to 1 has the norm {norms[True]}")
     check(0 < norms[False] < math.inf, f"the sum of {BATCH} gradients has the norm {norms[False]}")
+    ratios = since.compare(problem.TASKS[smoke.TASK], "pergrad_dp", BATCH, {"then": folder, "now": folder}, cores, 0.2)
+    check(all(0.1 < ratio < 10 for ratio in ratios), f"since.py: a version beside itself takes {ratios} of its time")
     print(f"ours_test.py: everything as it should be; the sums' norms {norms[True]:.3g} clipped, {norms[False]:.3g} not")
 
 

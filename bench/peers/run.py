@@ -58,13 +58,13 @@ def write_problem(task, folder):
     return initial
 
 
-def build_ours(folder, level="-O2"):
+def build_ours(folder, level="-O2", root=ROOT):
     """Compiles ours.cpp with the task's network, unless neither what it is made of nor the command has changed."""
-    program, made_by, source = folder / "ours", folder / "ours.command", HERE / "ours.cpp"
+    program, made_by, source = folder / "ours", folder / "ours.command", root / "bench" / "peers" / "ours.cpp"
     command = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++20", level, "-DNDEBUG", "-march=native",
-               f"-I{ROOT / 'include'}", f"-I{folder}", str(source), "-o", str(folder / "ours.new"), "-pthread"]
+               f"-I{root / 'include'}", f"-I{folder}", str(source), "-o", str(folder / "ours.new"), "-pthread"]
     text = shlex.join(command) + "\n"
-    parts = [source, folder / "network.hpp", *(ROOT / "include").rglob("*.hpp")]
+    parts = [source, folder / "network.hpp", *(root / "include").rglob("*.*")]
     if (program.exists() and made_by.exists() and made_by.read_text() == text
             and all(part.stat().st_mtime < program.stat().st_mtime for part in parts)):
         return

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstddef>
-#include <stdexcept>
 #include <type_traits>
 #include <utility>
 
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/executors.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -34,8 +34,8 @@ class tape {
   template <executor Executor>
   tape(const Executor& executor, max_batch batch, max_sums sums = {Executor::template usual_sums<Network>})
       : max_batch_{batch.count}, max_sums_{sums.count} {
-    if (batch.count == 0) throw std::invalid_argument("pergrad: tape: max_batch must be at least 1");
-    if (sums.count == 0) throw std::invalid_argument("pergrad: tape: max_sums must be at least 1");
+    if (batch.count == 0) detail::throw_invalid_argument({"pergrad: tape: max_batch must be at least 1"});
+    if (sums.count == 0) detail::throw_invalid_argument({"pergrad: tape: max_sums must be at least 1"});
     static_assert(sizeof(typename Executor::template explanation<Network>) != 0);
     if constexpr (std::is_same_v<typename Executor::template explanation<Network>, char>) {
       memory_ = executor.template make_tape<Network>(batch.count, sums.count);

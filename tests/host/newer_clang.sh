@@ -15,7 +15,7 @@ export ZIG_GLOBAL_CACHE_DIR="$build/zig" ZIG_LOCAL_CACHE_DIR="$build/zig"
 
 ln -sfn /usr/include/boost "$build/boost_alone/boost"  # without the other headers of this machine
 for source in boost/test/included/unit_test.hpp host/targets_test.cpp host/product_test.cpp host/whole_step_test.cpp \
-  host/winograd_test.cpp; do
+  host/winograd_test.cpp host/pairs_test.cpp; do
   echo "#include \"$source\""
 done >"$build/kernels.cpp"
 

@@ -154,7 +154,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(no_bit_depends_on_stripes_or_neighbours, Scalar, s
   each_direction<Scalar>(random, [&](auto& way, const Scalar* bias, bool accumulate, const std::string& what) {
     const auto x = way.inputs(random);
     const auto expected = way.filtered(x, way.outputs_before(), bias, accumulate, 1);
-    const position rows = way.of.samples * way.extents.tile_rows();
+    const position rows = way.of.samples * way.extents.patch_rows();
     for (position together = 2; together <= rows + 1; ++together) {
       BOOST_TEST(same_bits(way.filtered(x, way.outputs_before(), bias, accumulate, together), expected), what);
     }

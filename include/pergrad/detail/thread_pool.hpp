@@ -11,12 +11,12 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <stdexcept>
 #include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/float_environment.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -35,10 +35,10 @@ class thread_pool {
   explicit thread_pool(threads wanted) : state_{std::make_unique<shared_state>()} {
     std::size_t count = wanted.count == 0 ? std::thread::hardware_concurrency() : wanted.count;
     count = count == 0 ? 1 : count;
-    if (count > most_threads) throw std::invalid_argument("pergrad: threads must be at most 1024");
-    state_->members.reserve(count - 1);
+    if (count > most_threads) throw_invalid_argument({"pergrad: threads must be at most 1024"});
+    state_->members = std::vector<std::thread>(count - 1);
     for (std::size_t worker = 1; worker < count; ++worker) {
-      state_->members.emplace_back([shared = state_.get(), worker] { serve(*shared, worker); });
+      state_->members[worker - 1] = std::thread{[shared = state_.get(), worker] { serve(*shared, worker); }};
     }
   }
 
@@ -64,7 +64,7 @@ class thread_pool {
   void run(std::size_t count, void* context, task_function call) const {
     if (count == 0) return;
     if (state_at_work() == state_.get()) {
-      throw std::logic_error("pergrad: a task cannot start tasks on its own executor, it would wait for itself");
+      throw_logic_error({"pergrad: a task cannot start tasks on its own executor, it would wait for itself"});
     }
     const std::lock_guard lock{state_->one_job_at_a_time};
     shared_state& shared = *state_;
@@ -114,7 +114,9 @@ class thread_pool {
       stop.store(true, std::memory_order_relaxed);
       job.fetch_add(1, std::memory_order_release);
       job.notify_all();
-      for (std::thread& member : members) member.join();
+      for (std::thread& member : members) {
+        if (member.joinable()) member.join();  // all, unless one could not be started
+      }
     }
   };
 

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <stdexcept>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -116,7 +115,7 @@ class chunk_of_total : public usual_needs {
 
   void attach(detail::run_request<scalar>& request) {
     if (total_access::floating(*total_).size() != Network::parameter_count) {
-      throw std::invalid_argument("pergrad: a total or private gradient that was moved from cannot take a sum");
+      throw_invalid_argument({"pergrad: a total or private gradient that was moved from cannot take a sum"});
     }
     total_state& state = total_access::state(*total_);
     state.require_nobody_writes();
@@ -258,10 +257,10 @@ struct evaluation {
     // Here and not where it runs: a short way back to the user's line.
     static_assert(sizeof(typename Executor::template loss_explanation<typename decltype(leaf)::loss_type>) != 0);
     if ((!leaf.same_as(rest.leaf()) || ...)) {
-      throw std::invalid_argument("pergrad: expressions evaluated together must be over the same per-sample gradients");
+      throw_invalid_argument({"pergrad: expressions evaluated together must be over the same per-sample gradients"});
     }
     if (sizeof...(Rest) > 0 && !(First::whole_batch && (Rest::whole_batch && ...))) {
-      throw std::invalid_argument("pergrad: one sample's gradient g[b] is evaluated on its own");
+      throw_invalid_argument({"pergrad: one sample's gradient g[b] is evaluated on its own"});
     }
     try {
       run_request<typename decltype(leaf)::scalar> request;
@@ -382,7 +381,7 @@ void total_release::into(const Executor& executor, released_gradient<Network, Is
   static_assert(IsPrivate == Generator::is_private);
   const auto out = total_access::values(update);
   if (out.size() != Network::parameter_count) {
-    throw std::invalid_argument("pergrad: a private_gradient that was moved from cannot take a noised sum");
+    throw_invalid_argument({"pergrad: a private_gradient that was moved from cannot take a noised sum"});
   }
   of_total(executor.pool(), *noised.total, noised.noise, 1, out.data(), begin);
 }

@@ -11,9 +11,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <stdexcept>
 #include <type_traits>
 
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/float_environment.hpp>
 #include <pergrad/detail/thread_pool.hpp>
@@ -93,7 +93,7 @@ struct total_release {
     const float_environment proven;
     const total_state& state = total_access::state(total);
     if (total_access::floating(total).size() != Network::parameter_count) {
-      throw std::invalid_argument("pergrad: a bounded_total that was moved from has no sum to release");
+      throw_invalid_argument({"pergrad: a bounded_total that was moved from has no sum to release"});
     }
     const gate_type gate{typename gate_type::of_any_generator{},
                          state.grid(),

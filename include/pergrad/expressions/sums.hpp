@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstddef>
 #include <span>
-#include <stdexcept>
 #include <type_traits>
 #include <vector>
 
@@ -143,7 +142,7 @@ class variance_of : public detail::over_gradients<Leaf> {
   using scalar = typename Leaf::scalar;
   explicit variance_of(const Leaf& leaf) : detail::over_gradients<Leaf>{leaf} {}
   void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
-    if (accumulate) throw std::invalid_argument("pergrad: a variance cannot be accumulated over chunks");
+    if (accumulate) detail::throw_invalid_argument({"pergrad: a variance cannot be accumulated over chunks"});
     mean_.resize(out.size());
     const double scale = 1 / static_cast<double>(this->leaf().size());
     plain_sum{this->leaf(), scale}.attach(request, mean_, false);
@@ -179,7 +178,7 @@ class materialised_gradients : public detail::expression_tag {
   }
   void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
     if (accumulate || request.rows != nullptr) {
-      throw std::invalid_argument("pergrad: one evaluation materialises gradients once, and never adds to them");
+      detail::throw_invalid_argument({"pergrad: one evaluation materialises gradients once, and never adds to them"});
     }
     request.backward = true;
     request.norms = true;
@@ -221,7 +220,7 @@ class outputs_of : public detail::over_gradients<Leaf> {
   static constexpr bool needs_backward = false;
   [[nodiscard]] static std::size_t value_count(const Leaf& leaf) { return leaf.size() * width; }
   void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
-    if (accumulate) throw std::invalid_argument("pergrad: outputs cannot be accumulated");
+    if (accumulate) detail::throw_invalid_argument({"pergrad: outputs cannot be accumulated"});
     out_ = out.data();
     detail::new_observer(request) = {this, [](void* self, const detail::sample_facts<scalar>& facts) {
                                        std::copy(facts.output.begin(), facts.output.end(),
@@ -245,8 +244,9 @@ class gram_of : public detail::over_gradients<Leaf> {
   static constexpr bool needs_rows = true;
   [[nodiscard]] static std::size_t value_count(const Leaf& leaf) { return leaf.size() * leaf.size(); }
   void attach(detail::run_request<scalar>& request, std::span<double> /*out*/, bool accumulate) {
-    if (accumulate) throw std::invalid_argument("pergrad: a Gram matrix cannot be accumulated over chunks");
-    if (request.rows != nullptr) throw std::invalid_argument("pergrad: one evaluation materialises gradients once");
+    if (accumulate) detail::throw_invalid_argument({"pergrad: a Gram matrix cannot be accumulated over chunks"});
+    if (request.rows != nullptr)
+      detail::throw_invalid_argument({"pergrad: one evaluation materialises gradients once"});
     rows_.resize(this->leaf().size() * Leaf::network_type::parameter_count);
     request.backward = true;
     request.norms = true;
@@ -287,7 +287,7 @@ template <class Network, class Loss, detail::algorithms Which>
 /// (1/B) sum_b g_b: the ordinary gradient of the mean loss. B is the size of this batch, so never private.
 template <class Network, class Loss, detail::algorithms Which>
 [[nodiscard]] auto mean(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
-  if (gradients.size() == 0) throw std::invalid_argument("pergrad: mean: an empty batch has none");
+  if (gradients.size() == 0) detail::throw_invalid_argument({"pergrad: mean: an empty batch has none"});
   const detail::float_environment proven;
   return plain_sum{gradients, 1 / static_cast<double>(gradients.size())};
 }
@@ -301,7 +301,7 @@ template <class Network, class Loss, detail::algorithms Which, per_sample_scalar
 [[nodiscard]] auto weighted_sum(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
                                 const Weights& weights) {
   if (!detail::leaf_of(weights).same_as(gradients)) {
-    throw std::invalid_argument("pergrad: weighted_sum: the weights belong to other per-sample gradients");
+    detail::throw_invalid_argument({"pergrad: weighted_sum: the weights belong to other per-sample gradients"});
   }
   return weighted_gradient_sum<per_sample_gradient_leaf<Network, Loss, Which>, Weights>{gradients, weights};
 }
@@ -319,13 +319,13 @@ template <class Network, class Loss, detail::algorithms Which>
 /// (1/B) sum_b g_b² (BackPACK's second moment).
 template <class Network, class Loss, detail::algorithms Which>
 [[nodiscard]] auto second_moment(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
-  if (gradients.size() == 0) throw std::invalid_argument("pergrad: second_moment: an empty batch has none");
+  if (gradients.size() == 0) detail::throw_invalid_argument({"pergrad: second_moment: an empty batch has none"});
   return plain_sum{gradients, 1 / static_cast<double>(gradients.size()), true};
 }
 /// Population variance over the batch, element by element (BackPACK's variance).
 template <class Network, class Loss, detail::algorithms Which>
 [[nodiscard]] auto variance(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
-  if (gradients.size() == 0) throw std::invalid_argument("pergrad: variance: an empty batch has none");
+  if (gradients.size() == 0) detail::throw_invalid_argument({"pergrad: variance: an empty batch has none"});
   return variance_of{gradients};
 }
 /// All gradients as rows: batch times `parameter_count` values.

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <utility>
 
 #include <pergrad/detail/aligned_buffer.hpp>
@@ -89,7 +88,7 @@ class total_state {
     require_whole();
     if (count == 0) return;
     if (data_ != nullptr && data_ != data) {
-      throw std::logic_error("pergrad: chunks of one sum must be of one data set, as their records could be the same");
+      throw_logic_error({"pergrad: chunks of one sum must be of one data set, as their records could be the same"});
     }
     std::uint64_t next = next_record_;
     for (std::size_t i = 0; i < count; ++i) {
@@ -127,7 +126,7 @@ class total_state {
   /// Throws std::logic_error while an evaluation writes to the total.
   void require_nobody_writes() const {
     if (condition_ == condition::being_written) {
-      throw std::logic_error("pergrad: an evaluation is under way into this total: one evaluation has one sum for it");
+      throw_logic_error({"pergrad: an evaluation is under way into this total: one evaluation has one sum for it"});
     }
   }
 
@@ -137,8 +136,8 @@ class total_state {
   [[nodiscard]] const release_grid& grid() const {
     require_whole();
     if (!grid_) {
-      throw std::logic_error(
-          "pergrad: noise on a bounded_total that knows no bound: add a clipped sum to it first, or expect(bound)");
+      throw_logic_error(
+          {"pergrad: noise on a bounded_total that knows no bound: add a clipped sum to it first, or expect(bound)"});
     }
     return *grid_;
   }
@@ -150,7 +149,7 @@ class total_state {
   void require_whole() const {
     require_nobody_writes();
     if (condition_ == condition::broken) {
-      throw std::logic_error("pergrad: an evaluation into this total has failed: clear() it first");
+      throw_logic_error({"pergrad: an evaluation into this total has failed: clear() it first"});
     }
   }
 
@@ -313,8 +312,8 @@ struct total_access {
   static void borrow(bounded_total<Network>& total, released_gradient<Network, IsPrivate>& gradient,
                      record_capacity capacity) {
     if (gradient.sum_.floating.size() == 0) {
-      throw std::invalid_argument(
-          "pergrad: a private gradient that was moved from, or that gets another sum of this evaluation, takes none");
+      throw_invalid_argument(
+          {"pergrad: a private gradient that was moved from, or that gets another sum of this evaluation, takes none"});
     }
     total.state_ = total_state{summation::of<typename Network::scalar>(capacity.count)};
     std::swap(total.memory_, gradient.sum_);

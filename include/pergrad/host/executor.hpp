@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <stdexcept>
 #include <utility>
 
 #include <pergrad/batch.hpp>
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/thread_pool.hpp>
 #include <pergrad/gradients/request.hpp>
@@ -69,7 +69,8 @@ class host {
            const detail::run_request<typename Network::scalar>& request) const {
     auto* const memory = tape.template memory<on_host::working_memory<Network>>();
     if (memory == nullptr) {
-      throw std::invalid_argument("pergrad: the tape was made for another executor than the one it is evaluated by");
+      detail::throw_invalid_argument(
+          {"pergrad: the tape was made for another executor than the one it is evaluated by"});
     }
     using scalar = typename Network::scalar;
     struct source_type {

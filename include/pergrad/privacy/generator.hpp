@@ -23,7 +23,6 @@
 #include <cstdint>
 #include <limits>
 #include <new>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -184,10 +183,11 @@ class key_page {
   static_assert(sizeof(content) <= bytes);
 
   void require() const {
-    if (content_ == nullptr) throw std::logic_error("pergrad: os_keyed_generator was used after it was moved from");
+    if (content_ == nullptr)
+      detail::throw_logic_error({"pergrad: os_keyed_generator was used after it was moved from"});
     if (content_->process != ::getpid()) {  // 0 where the kernel has wiped the page
-      throw std::logic_error(
-          "pergrad: os_keyed_generator was used in a forked process, which would repeat its noise: make one there");
+      detail::throw_logic_error(
+          {"pergrad: os_keyed_generator was used in a forked process, which would repeat its noise: make one there"});
     }
   }
   void give_back() noexcept {

@@ -16,7 +16,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -77,9 +76,11 @@ class release_gate {
   void release(std::size_t number, const unreleased_sum<Scalar>& sum, Scalar* out,
                const element_update<Scalar>& update) const noexcept {
     const std::size_t end = std::min(elements_, (number + 1) * stretch);
+    alignas(64) Scalar zeros[gaussian_block];
+    if (sum.floating == nullptr || sum.integers != nullptr) std::fill_n(zeros, gaussian_block, Scalar{0});
     for (std::size_t first = number * stretch; first < end; first += gaussian_block) {
       const std::size_t count = std::min(gaussian_block, end - first);
-      const Scalar* const floating = sum.floating == nullptr ? zeros.data() : sum.floating + first;
+      const Scalar* const floating = sum.floating == nullptr ? zeros : sum.floating + first;
       alignas(64) double k[gaussian_block];
       draw(first, k);
       alignas(64) Scalar passing[gaussian_block];
@@ -93,7 +94,7 @@ class release_gate {
             const auto place = static_cast<std::int64_t>(on_grid(floating[i], scale_)) + sum.integers[first + i];
             k[i] += static_cast<double>(within_grid(place));
           }
-          store(k, zeros.data(), to, count);
+          store(k, zeros, to, count);
         }
       }
       wipe(k, sizeof k);
@@ -131,7 +132,6 @@ class release_gate {
   }
 
   static constexpr std::size_t stretch = 4 * gaussian_block;
-  alignas(64) static constexpr std::array<Scalar, gaussian_block> zeros{};
 
   void draw(std::size_t first, double (&k)[gaussian_block]) const noexcept {
     if (sigma_ == 0) {

@@ -136,6 +136,21 @@ template <class Scalar, class Integer>
     to[i] += static_cast<Integer>(nearest_integer(factor * static_cast<double>(from[i])));
   }
 }
+/// to += weight * v, or weight * v^2, with v = scale * from, rounded to Scalar
+template <class Scalar>
+[[gnu::noinline]] void add_widened_to(double* to, double weight, Scalar scale, const Scalar* from, bool squared,
+                                      index count) {
+  constexpr auto lanes = static_cast<index>(vector_lanes<double>);
+  index i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const vector<double> value = widen(scale * load_narrow(from + i));
+    store(to + i, load(to + i) + splat(weight) * (squared ? value * value : value));
+  }
+  for (; i < count; ++i) {
+    const auto value = static_cast<double>(static_cast<Scalar>(scale * from[i]));
+    to[i] += weight * (squared ? value * value : value);
+  }
+}
 /// to (=|+=) from, rounded
 template <class Scalar>
 [[gnu::noinline]] void round_to(Scalar* to, const double* from, bool onto, index count) {

@@ -199,17 +199,7 @@ inline void add_segments(const sparse_leaf& leaf, const segments<Scalar>& of, in
   for_each_segment(leaf, of, first, last, [&](index place, const Scalar* row, Scalar count) {
     Sum* to = table + place;
     if constexpr (!std::is_same_v<Sum, Scalar>) {
-      constexpr auto lanes = static_cast<index>(vector_lanes<Sum>);
-      const auto factor = static_cast<Sum>(weight);
-      index i = 0;
-      for (; i + lanes <= leaf.width; i += lanes) {
-        const vector<Sum> value = widen(count * load_narrow(row + i));
-        store(to + i, load(to + i) + splat(factor) * (squared ? value * value : value));
-      }
-      for (; i < leaf.width; ++i) {
-        const auto value = static_cast<Sum>(static_cast<Scalar>(count * row[i]));
-        to[i] += factor * (squared ? value * value : value);
-      }
+      add_widened_to(to, static_cast<Sum>(weight), count, row, squared, leaf.width);
     } else if (squared) {
       for_each_vector<Scalar>(leaf.width, [&](index i, const auto& lanes) {
         const vector<Scalar> value = splat(count) * lanes.load(row + i);

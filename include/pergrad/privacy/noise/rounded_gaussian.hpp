@@ -118,7 +118,7 @@ struct release_kernels {
 namespace pergrad::inline v0_1::detail {
 
 template <class Scalar>
-[[nodiscard]] const release_kernels<Scalar>& release_kernels_in_use() noexcept {
+[[nodiscard, gnu::noinline]] const release_kernels<Scalar>& release_kernels_in_use() noexcept {
   return PERGRAD_OF_TARGET(on_host::kernel_target_in_use(), releases<Scalar>);
 }
 
