@@ -53,7 +53,7 @@ void add(nlohmann::ordered_json& to, const std::vector<fact>& facts) {
   json["private"] = !chosen.seed.has_value();
   json["record"] = "one " + report.what.record;
   json["neighbours"] = "add or remove one training record";
-  json["accountant"] = "rdp";
+  json["accountant"] = "pld";
   json["options"] = {{"epsilon", chosen.epsilon},
                      {"delta", chosen.delta},
                      {"epochs", chosen.epochs},

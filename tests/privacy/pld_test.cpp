@@ -9,8 +9,8 @@
 #include <random>
 #include <vector>
 
-#include <pergrad/privacy/accounting/pld.hpp>
-#include <pergrad/privacy/accounting/pld_composition.hpp>
+#include <pergrad/privacy/pld/pld_composition.hpp>
+#include <pergrad/privacy/pld/pld_step.hpp>
 
 #include "pld_oracle.hpp"
 

@@ -23,6 +23,7 @@ namespace detail {
 }
 
 inline constexpr double largest_double = std::numeric_limits<double>::max();
+inline constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// Base of the strong types: `Derived` says its name, what it needs and which values it holds.
 template <class Derived>

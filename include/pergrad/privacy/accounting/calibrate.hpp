@@ -9,9 +9,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <stdexcept>
 
+#include <pergrad/detail/error_text.hpp>
+#include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
@@ -20,51 +21,34 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-[[nodiscard]] inline double epsilon_of_run(const sampled_gaussian_event& event, std::uint64_t steps,
-                                           pergrad::delta at) {
-  rdp_accountant accountant;
-  accountant.record(event, steps);
-  return accountant.epsilon(at);
-}
-
-}  // namespace detail
-
-/// Smallest noise multiplier (to 1e-8, rounded to the safe side) with which `steps` Poisson-sampled steps stay within
-/// (target, at) according to rdp_accountant; 0 when nothing is ever released (no steps or no sampling) or target is
-/// infinite. Throws std::invalid_argument when no noise multiplier up to 2^30 is enough.
-[[nodiscard]] inline noise_multiplier calibrate_noise(epsilon target, delta at, sampling_probability q,
-                                                      std::uint64_t steps) {
-  if (q.value() == 0 || steps == 0 || target.value() == detail::infinity) return noise_multiplier{0};
-  // ln(epsilon / target): not positive exactly when s is safe.
-  const auto excess = [&](double s) {
-    const double spent = detail::epsilon_of_run({q.value(), s}, steps, at);
-    if (spent <= target.value()) return spent > 0 ? std::log(spent / target.value()) : -1.0;
-    return target.value() > 0 ? std::log(spent / target.value()) : 1.0;
-  };
-  constexpr double most = 1 << 30;
-  constexpr double least = 1.0 / (1 << 10);
-  constexpr double tolerance = 1e-8;
-  double high = 1;
+/// The smallest x, up to `tolerance` relatively and never below the true one, with excess(x) <= 0; excess falls, is
+/// ln(spent / target) or +-infinity. Looks from `start` on, in [least, most]; `least` if that is safe, infinity if
+/// `most` is not.
+template <class Excess>
+[[nodiscard]] double smallest_safe(const Excess& excess, double start, double least, double most, double tolerance) {
+  double high = start;
   double at_high = excess(high);
-  while (!(at_high <= 0)) {
-    high *= 2;
-    if (high > most) {
-      char text[128];
-      std::snprintf(text, sizeof text,
-                    "pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon %.6g in %llu steps",
-                    target.value(), static_cast<unsigned long long>(steps));
-      throw std::invalid_argument(text);
+  double low = high;
+  double at_low = at_high;
+  if (at_high <= 0) {
+    for (double factor = 0.5; at_low <= 0;) {
+      high = low;
+      at_high = at_low;
+      if (high <= least) return high;
+      // ln epsilon falls about as ln x does, or faster: a guess that lies a bit too low.
+      const double guess = at_high > -2 ? std::exp(0.8 * at_high) * 0.98 : factor;
+      low = std::max(least, high * std::max(guess, factor));
+      factor *= 0.5;
+      at_low = excess(low);
     }
-    at_high = excess(high);
-  }
-  double low = high / 2;
-  double at_low = excess(low);
-  while (at_low <= 0) {
-    high = low;
-    at_high = at_low;
-    if (high <= least) return noise_multiplier{high};
-    low /= 2;
-    at_low = excess(low);
+  } else {
+    while (!(at_high <= 0)) {
+      low = high;
+      at_low = at_high;
+      if (high >= most) return infinity;
+      high = std::min(most, 2 * high);
+      at_high = excess(high);
+    }
   }
   // Regula falsi with the Illinois weights; half a tolerance away from either end, so that the bracket always closes.
   double weight_low = at_low;
@@ -72,7 +56,8 @@ namespace detail {
   bool high_moved = false;
   bool low_moved = false;
   while (high - low > tolerance * high) {
-    const double share = weight_low < detail::infinity ? weight_low / (weight_low - weight_high) : 0.5;
+    const bool can = weight_low < infinity && weight_high > -infinity;
+    const double share = can ? weight_low / (weight_low - weight_high) : 0.5;
     const double inset = tolerance * high / 2;
     const double middle = std::clamp(low + share * (high - low), low + inset, high - inset);
     const double at_middle = excess(middle);
@@ -88,30 +73,62 @@ namespace detail {
     high_moved = at_middle <= 0;
     low_moved = !high_moved;
   }
-  return noise_multiplier{high};
+  return high;
 }
 
-/// Largest number of steps that stays within (target, at) according to rdp_accountant; 0 when one step is too much.
-/// Throws std::invalid_argument when 2^62 steps do not exhaust the target (no sampling, infinite target).
-[[nodiscard]] inline std::uint64_t max_steps(epsilon target, delta at, sampling_probability q, noise_multiplier noise) {
-  const sampled_gaussian_event event{q.value(), noise.value()};
-  rdp_accountant accountant;
-  accountant.prepare(event);
-  const privacy_budget budget{target, at};
-  const auto keeps = [&](std::uint64_t steps) { return !accountant.would_exceed(budget, event, steps); };
-  if (!keeps(1)) return 0;
-  constexpr std::uint64_t most = std::uint64_t{1} << 62U;
-  std::uint64_t safe = 1;
-  while (keeps(2 * safe)) {
-    safe *= 2;
-    if (safe >= most) throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
+/// ln(spent / target), and not positive exactly when spent <= target.
+[[nodiscard]] inline double log_excess(double spent, double target) noexcept {
+  if (spent <= target) return spent > 0 ? std::min(0.0, std::log(spent / target)) : -infinity;
+  return target > 0 ? std::max(1e-16, std::log(spent / target)) : infinity;
+}
+
+inline constexpr double most_noise = 1 << 30;
+inline constexpr double least_noise = 1.0 / (1 << 10);
+
+}  // namespace detail
+
+/// Smallest noise multiplier (to 1e-6, rounded to the safe side) with which `steps` Poisson-sampled steps stay within
+/// (target, at), by the bounds of privacy_accountant, and a budget of that allows all of them; 0 when nothing is ever
+/// released (no steps or no sampling) or target is infinite. Takes up to 3 s. Throws std::invalid_argument when no
+/// noise multiplier up to 2^30 is enough.
+template <class = void>
+[[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, sampling_probability q, std::uint64_t steps) {
+  if (q.value() == 0 || steps == 0 || target.value() == detail::infinity) return noise_multiplier{0};
+  const auto by_renyi = [&](double s) {
+    rdp_accountant accountant;
+    accountant.record({q.value(), s}, steps);
+    return detail::log_excess(accountant.epsilon(at), target.value());
+  };
+  const auto by_both = [&](double s) {
+    return detail::log_excess(detail::proven_epsilon(rdp_accountant{}, {{q.value(), s}, steps}, at).upper,
+                              target.value());
+  };
+  // One family is quick, and its noise is not far above that of both.
+  const double start = detail::smallest_safe(by_renyi, 1, detail::least_noise, detail::most_noise, 1e-3);
+  double noise = detail::smallest_safe(by_both, std::min(start, detail::most_noise), detail::least_noise,
+                                       detail::most_noise, 1e-6);
+  // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
+  while (noise <= detail::most_noise &&
+         detail::steps_within(rdp_accountant{}, {q.value(), noise}, {target, at}) < steps)
+    noise *= 1 + 2e-6;
+  if (!(noise <= detail::most_noise)) {
+    detail::throw_invalid_argument({"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ",
+                                    target.value(), " in ", steps, " steps"});
   }
-  std::uint64_t unsafe = 2 * safe;
-  while (unsafe - safe > 1) {
-    const std::uint64_t middle = safe + (unsafe - safe) / 2;
-    (keeps(middle) ? safe : unsafe) = middle;
+  return noise_multiplier{noise};
+}
+
+/// Largest number of steps that is proven to stay within (target, at); 0 when one step is too much. To one in a million
+/// beyond a million. Throws std::invalid_argument when no number of steps exhausts the target (no sampling, infinite
+/// target).
+template <class = void>
+[[nodiscard]] std::uint64_t max_steps(epsilon target, delta at, sampling_probability q, noise_multiplier noise) {
+  const std::uint64_t steps =
+      detail::steps_within(rdp_accountant{}, {q.value(), noise.value()}, privacy_budget{target, at});
+  if (steps >= std::uint64_t{1} << 62U) {
+    throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
   }
-  return safe;
+  return steps;
 }
 
 }  // namespace pergrad::inline v0_1

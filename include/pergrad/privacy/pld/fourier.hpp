@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/privacy/accounting/fourier.hpp - discrete Fourier transforms in double whose rounding error is bounded.
+// pergrad/privacy/pld/fourier.hpp - discrete Fourier transforms in double whose rounding error is bounded.
 //
 // Radix 2, n a power of two. Forward: decimation in frequency, natural order in, bit-reversed order out. Backward:
 // decimation in time with conjugate factors, bit-reversed order in, natural order out, not divided by n.

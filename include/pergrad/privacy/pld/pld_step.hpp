@@ -1,18 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/privacy/accounting/pld.hpp - the privacy loss of one Poisson-sampled Gaussian step on a grid, from above and
-// from below.
-//
-// One step with sampling probability q and noise multiplier s, neighbours by adding or removing one record. With
-// m = 1/s, u = x/s and phi the standard Gaussian density, the two sides see (Mironov, Talwar & Zhang 2019,
-// arXiv:1908.10530)
-//     D(u) = (1 - q) phi(u) + q phi(u - m)   and   phi(u),      l(u) = ln D/phi = ln(1 - q + q exp(u m - m^2/2)).
-// remove: P = D, Q = phi, loss l. add: P = phi, Q = D, loss -l. The hockey stick of a pair,
-// delta(eps) = sup_S P(S) - e^eps Q(S) = E_P[(1 - e^(eps - loss))+], is all that composition depends on: a pair whose
-// curve is nowhere below that of another dominates it, also when both are composed, with whatever it may be, also
-// adaptively (Zhu, Dong & Wang 2022, arXiv:2106.08567). A discrete pair is a list of atoms: mass p at loss e has P-mass
-// p and Q-mass p e^-e. The proofs below use that these make a pair dominate: more mass, mass at a larger loss, mass at
-// infinity, and spreading mass to both sides with its P and Q kept; and their inverses make it be dominated, merging
-// mass with its P and Q added up among them, which is post-processing.
+// pergrad/privacy/pld/pld_step.hpp - the privacy loss of one Poisson-sampled Gaussian step on a grid, from above and
+// from below. The notation is that of pld.hpp.
 //
 // Grid. Losses e_i = (first + i 2^24) h 2^-24 with whole `first` and h of 8 significant bits: every e_i is exact in
 // double. Bounds u_i of buckets are doubles near l^-1(e_i) and exact by definition. Let
@@ -39,12 +27,6 @@
 // bucket where least is lost. Mass above the last point is rounded down to it, mass below e_0 left out. Where all mass
 // is far closer together than h, most of it has to be at a grid point: `first` is chosen such that least is lost among
 // the lowest losses.
-//
-// Masses of intervals. Narrow: the Taylor series of phi about the middle c, integrated; with v half the width and
-// v, |c| v <= 1/16, what follows its fifth term is below 6e-15 of the sum (Cauchy's estimate of exp(|c| v t + v^2
-// t^2/2), which majorises the series, on |t| = 30). Others: differences of erfc that keep at least a twentieth of the
-// larger one; erfc, exp, log, expm1 and log1p are taken to be right to 8 units of roundoff. `interval` has the sum of
-// all.
 #pragma once
 
 #include <algorithm>
@@ -53,122 +35,11 @@
 #include <cstdint>
 #include <vector>
 
-#include <pergrad/privacy/accounting/fourier.hpp>
-#include <pergrad/privacy/accounting/rdp.hpp>
+#include <pergrad/privacy/pld/gaussian_mass.hpp>
+#include <pergrad/privacy/pld/pld.hpp>
 #include <pergrad/privacy/types.hpp>
 
-namespace pergrad::inline v0_1 {
-
-/// Which way a discrete privacy loss errs: `upper` says too much loss, never too little; `lower` the reverse.
-enum class pld_side { lower, upper };
-inline constexpr pld_side upper = pld_side::upper;
-inline constexpr pld_side lower = pld_side::lower;
-
-/// Privacy loss on an even grid: atom i has P-mass `masses[i]` and Q-mass `masses[i]` e^-loss(i).
-template <pld_side Side>
-struct pld {
-  static constexpr std::int64_t parts = std::int64_t{1} << 24;  ///< of a grid's spacing, in which `first` is counted
-
-  double spacing = 1;      ///< of losses, in nats; at most 8 significant bits
-  std::int64_t first = 0;  ///< loss of the first atom, in spacing / parts
-  double infinite = 0;     ///< P-mass where there is no Q-mass
-  std::vector<double> masses;
-
-  /// Loss of an atom, without rounding.
-  [[nodiscard]] double loss(std::size_t i) const noexcept {
-    return static_cast<double>(first + static_cast<std::int64_t>(i) * parts) * (spacing / static_cast<double>(parts));
-  }
-
-  /// Rounds losses above `most` down to it, which makes a lower side no larger.
-  void cut(double most) requires(Side == pld_side::lower) {
-    while (masses.size() > 1 && loss(masses.size() - 1) > most) {
-      masses[masses.size() - 2] += masses.back() * (1 - 0x1p-50);
-      masses[masses.size() - 2] *= 1 - 0x1p-51;
-      masses.pop_back();
-    }
-  }
-
-  /// Spreads masses above the last point that is no higher than `most` to that point and to infinity, with P and Q
-  /// kept, which makes an upper side no smaller, and hockey sticks below `most` no larger.
-  void cut(double most) requires(Side == pld_side::upper) {
-    std::size_t last = masses.size() - 1;
-    while (last > 0 && loss(last) > most) --last;
-    for (std::size_t i = last + 1; i < masses.size(); ++i) {
-      const double share = std::exp(loss(last) - loss(i));
-      masses[last] += masses[i] * share * (1 + 0x1p-48);
-      infinite += masses[i] * (1 - share + 0x1p-48);
-    }
-    masses[last] *= 1 + static_cast<double>(masses.size() - last) * 0x1p-52;
-    infinite *= 1 + static_cast<double>(masses.size() - last) * 0x1p-52;
-    masses.resize(last + 1);
-  }
-
-  /// The hockey stick at `eps` (also a negative one) of these atoms. Relative rounding below (2 n + 40) 2^-53 for n
-  /// atoms. For single steps and tests: it takes time in proportion to the grid.
-  [[nodiscard]] double delta(double eps) const {
-    double sum = 0;
-    for (std::size_t i = masses.size(); i-- > 0 && loss(i) > eps;) sum += masses[i] * -std::expm1(eps - loss(i));
-    return sum + infinite;
-  }
-};
-
-namespace detail {
-
-/// Mass of an interval under the standard Gaussian, right to the factor 1 +- error.
-struct interval_mass {
-  double mass;
-  double error;
-};
-
-inline constexpr double sqrt_half = 0.70710678118654752440;
-
-/// Mass between `left` and `right`, which may be infinite; both are within (|end| + 2 m) 8 u of the ends that are
-/// meant, and `width` is within a factor 1 + u of what is meant. |end| <= 38 where finite, or the nearer end is.
-template <class = void>
-[[nodiscard]] interval_mass interval(double left, double right, double width, double m) noexcept {
-  constexpr double u = unit_roundoff;
-  if (!(width > 0) || right == -infinity || left == infinity) return {0, 0};
-  const double middle = left + width / 2;
-  const double c = std::abs(middle);
-  if (width <= 0.125 && c * width <= 0.125) {
-    const double v2 = width * width / 4;
-    const double c2 = c * c;
-    const double he2 = c2 - 1;
-    const double he4 = (c2 - 6) * c2 + 3;
-    const double he6 = ((c2 - 15) * c2 + 45) * c2 - 15;
-    const double he8 = (((c2 - 28) * c2 + 210) * c2 - 420) * c2 + 105;
-    const double series = 1 + v2 * (he2 / 6 + v2 * (he4 / 120 + v2 * (he6 / 5040 + v2 * (he8 / 362880))));
-    constexpr double density = 0.39894228040143267794;
-    return {width * density * std::exp(-c2 / 2) * series, u * (8 * c2 + 9 * c * (c + 2 * m + 1) + 128)};
-  }
-  const auto tail = [](double x) { return std::erfc(x * sqrt_half) / 2; };
-  double mass = 0;
-  double nearer = 0;
-  if (left >= 0) {
-    nearer = left;
-    mass = tail(left) - tail(right);
-  } else if (right <= 0) {
-    nearer = -right;
-    mass = tail(-right) - tail(-left);
-  } else {
-    mass = 1 - tail(-left) - tail(right);
-  }
-  return {mass, 24 * u * (4 * nearer * nearer + 24 + 9 * (nearer + 1) * (nearer + 2 * m))};
-}
-
-/// h rounded up to 8 significant bits.
-[[nodiscard]] inline double coarse_spacing(double h) noexcept {
-  int exponent = 0;
-  const double fraction = std::frexp(h, &exponent);
-  return std::ldexp(std::ceil(fraction * 256), exponent - 8);
-}
-
-/// One step on a grid: both sides of `remove`, the upper one of `add`.
-struct discrete_step {
-  pld<upper> remove;
-  pld<lower> remove_below;
-  pld<upper> add;
-};
+namespace pergrad::inline v0_1::detail {
 
 /// One kind of step, and where its grid ends.
 struct continuous_step {
@@ -491,5 +362,4 @@ class step_discretiser {
   double m_units_;
 };
 
-}  // namespace detail
-}  // namespace pergrad::inline v0_1
+}  // namespace pergrad::inline v0_1::detail
