@@ -13,9 +13,11 @@
 // * Transform (fourier.hpp): a kind's heaviest atom is put at place 0, where its transform is constant and needs no
 //   rounding; what is transformed is the rest. So a coefficient z_k of w errs by at most E, the transform's error for
 //   the sum of the rest, and 3 u. Powers and products of kinds j, T_j times each, err by at most prod (|z| + E)^T (1 +
-//   growth) - prod |z|^T, growth = (1 + 3 u)^(all steps + kinds) - 1. The inverse errs by the mean of these over k,
-//   plus the transform's own error times the mean of the moduli. That one number is added to every atom of the upper
-//   side and taken from every atom of the lower one, atoms then being at least 0.
+//   growth) - prod |z|^T, growth = (1 + 3 u)^(all steps + kinds) - 1. By
+//   Parseval's equation the l2 norm of what all atoms err by is the root of the mean square of these over k, plus the
+//   transform's own error times the root of the mean square of the moduli. Atoms below 0 are set to 0, which takes them
+//   nearer to the truth. The sum over j is a scalar product of atoms and a weight, so by Cauchy and Schwarz it errs by
+//   at most the two norms' product: added to the upper and taken from the lower side.
 // * Wrap-around: atoms outside of a window of N come out inside of it. That makes the upper side larger only; what it
 //   lacks lies above the window, at most tau_high, by Markov's inequality for e^(t E) (Chernoff). The lower side holds
 //   at most tau_high + tau_low too much. An atom w adds at most peak = max_y e^(-theta y) (1 - e^-y) to the sum, and at
@@ -74,7 +76,7 @@ class composed_pld {
   double outside_above = 0;
   double chernoff_below = 0;  ///< t of the bounds outside of the window
   double chernoff_above = 0;
-  double atom_error = 0;
+  double atoms_error = 0;     ///< bounds the l2 norm of what atoms err by
   std::vector<double> atoms;  ///< tilted; place k is at k mod size
 
   [[nodiscard]] double loss(std::int64_t place) const noexcept { return origin + static_cast<double>(place) * spacing; }
@@ -96,19 +98,20 @@ class composed_pld {
     const auto n = static_cast<std::int64_t>(atoms.size());
     const double rounding = static_cast<double>(n) * (4 * (tilt + 1) * spacing + 32) * u;
     const double top = loss(first + n - 1);
+    const double noise = atoms_error * norm_of_weights(step, gain);
     double sum = 0;    // sum_j w_j e^(-theta (j - k) h)
     double stick = 0;  // the same with 1 - e^(-(j - k) h)
     std::size_t at = place_of(first + n - 1);
-    const double error = loss_error();
+    const double off = loss_error();
     for (std::int64_t place = first + n - 1; place >= first; --place) {
       const double e = loss(place);
       const double exponent = log_scale - tilt * e;
-      const double exponent_error = log_scale_error + tilt * error + 8 * u * (std::abs(log_scale) + tilt * std::abs(e));
+      const double exponent_error = log_scale_error + tilt * off + 8 * u * (std::abs(log_scale) + tilt * std::abs(e));
       double delta = 0;
       double outside = 0;
       if (Pays::wrap_around && Side == upper) outside = outside_above * std::min(peak, std::exp(-tilt * (top - e)));
       if (Pays::wrap_around && Side == lower) outside = (outside_above + outside_below) * peak;
-      outside *= 1 + 1e-9;
+      outside = (outside + (Pays::rounding ? noise : 0.0)) * (1 + 1e-9);
       if constexpr (Side == upper) {
         delta = std::exp(exponent + exponent_error + rounding) * (stick + outside) * (1 + 1e-12) + infinite + 1e-300;
         if (!(delta < 1)) delta = 1;
@@ -119,9 +122,7 @@ class composed_pld {
         delta = std::min(delta, 1.0);
       }
       if (!visit(place, e, delta)) return;
-      const double atom = Side == upper ? std::max(atoms[at], 0.0) + (Pays::rounding ? atom_error : 0.0)
-                                        : std::max(atoms[at] - (Pays::rounding ? atom_error : 0.0), 0.0);
-      sum = step * (atom + sum);
+      sum = step * (std::max(atoms[at], 0.0) + sum);
       stick = step_more * stick + gain * sum;
       at = at == 0 ? static_cast<std::size_t>(n) - 1 : at - 1;
     }
@@ -180,6 +181,18 @@ class composed_pld {
   }
 
  private:
+  /// Bounds the l2 norm of e^(-theta j h) (1 - e^(-j h)) over j >= 1; step = e^(-theta h), gain = 1 - e^-h.
+  [[nodiscard]] double norm_of_weights(double step, double gain) const {
+    double squares = 0;
+    double power = 1;
+    double grown = 0;  // 1 - e^(-j h)
+    for (std::size_t j = 0; j < atoms.size() && power > 1e-30; ++j) {
+      power *= step;
+      grown += gain * (1 - grown);
+      squares += power * grown * power * grown;
+    }
+    return std::sqrt(squares + static_cast<double>(atoms.size()) * 1e-60) * (1 + 1e-8);
+  }
   [[nodiscard]] std::size_t place_of(std::int64_t place) const noexcept {
     const auto n = static_cast<std::int64_t>(atoms.size());
     return static_cast<std::size_t>(((place % n) + n) % n);

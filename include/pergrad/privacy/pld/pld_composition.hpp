@@ -223,8 +223,9 @@ class pld_composer {
     double moduli = 0;
     const auto count_errors = [&](double reach, double gap, double times) {
       const double largest = std::exp(reach) * (1 + 1e-9) * (1 + growth);
-      errors += times * (largest * std::min(1.0, -std::expm1(-gap) * (1 + 1e-9)) + largest * (growth + 8 * u) + 1e-300);
-      moduli += times * largest;
+      const double errs = largest * (std::min(1.0, -std::expm1(-gap) * (1 + 1e-9)) + growth + 8 * u);
+      errors += times * errs * errs;
+      moduli += times * largest * largest;
     };
     for (std::size_t place = 0; place < n; ++place) {
       const std::size_t other = transform_.mirrored(place);
@@ -244,9 +245,12 @@ class pld_composer {
     }
     transform_.backward(data_.data());
     const auto length = static_cast<double>(n);
-    const double atom_error =
-        (errors + (transform_.error() + 2 * u) * (moduli + errors)) / length * (1 + length * 4 * u + 1e-9) + 1e-280;
-    first.atom_error = second.atom_error = atom_error;
+    // Both parts together, which bounds either; |a + i b|^2 is at most twice the sum of squares.
+    const double rounded = (1 + length * 4 * u + 1e-9) * std::sqrt(2 / length);
+    first.atoms_error = second.atoms_error =
+        rounded *
+            (std::sqrt(errors) + (transform_.error_of_squares() + 2 * u) * (std::sqrt(moduli) + std::sqrt(errors))) +
+        1e-140;
     first.atoms.resize(n);
     for (std::size_t i = 0; i < n; ++i) first.atoms[i] = data_[i].real / length;
     close(first);
