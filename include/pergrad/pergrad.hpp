@@ -75,7 +75,9 @@
 #include <pergrad/optim/sgd.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/accounting/calibrate.hpp>
+#include <pergrad/privacy/accounting/estimates.hpp>
 #include <pergrad/privacy/accounting/pld_accountant.hpp>
+#include <pergrad/privacy/accounting/private_selection.hpp>
 #include <pergrad/privacy/accounting/rdp.hpp>
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
 #include <pergrad/privacy/clip.hpp>
