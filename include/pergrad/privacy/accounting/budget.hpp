@@ -26,6 +26,7 @@
 #include <pergrad/detail/float_environment.hpp>
 #include <pergrad/privacy/accounting/pld_accountant.hpp>
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
+#include <pergrad/privacy/accounting/search.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
 
@@ -53,8 +54,7 @@ template <class = void>
   const double renyi = ledger.epsilon_after(more.event, more.count, at);
   bracket found{0, infinity};
   try {
-    pld_accountant all;
-    for (const rdp_accountant::entry& each : ledger.ledger()) all.record(each.event, each.count);
+    pld_accountant all{ledger.ledger()};
     all.record(more.event, more.count);
     found = all.bracket(at);
   } catch (const accounting_refused&) {
@@ -65,6 +65,32 @@ template <class = void>
                        " by privacy loss distributions, and at most ", renyi, " by Renyi divergences"});
   }
   return {found.lower, std::min(found.upper, renyi)};
+}
+
+/// Least upper bound of a test's true positives that either family proves.
+template <class = void>
+[[nodiscard]] double proven_true_positive_rate(const rdp_accountant& ledger, double false_positive_rate) {
+  try {
+    return pld_accountant{ledger.ledger()}.true_positive_rate(false_positive_rate);
+  } catch (const accounting_refused&) {
+    const float_environment proven;
+    double least = 1;
+    for (double at = 0.5; at > 1e-30; at /= 4) {
+      const double grown = std::exp(ledger.epsilon(pergrad::delta{at}));
+      least = std::min(least, (grown * false_positive_rate + at) * (1 + 1e-14));
+      least = std::min(least, 1 - (1 - false_positive_rate - at) / grown * (1 - 1e-14));
+    }
+    return std::max(least, false_positive_rate);
+  }
+}
+/// The same of its advantage.
+template <class = void>
+[[nodiscard]] double proven_advantage(const rdp_accountant& ledger) {
+  try {
+    return pld_accountant{ledger.ledger()}.advantage();
+  } catch (const accounting_refused&) {
+    return ledger.delta_for(pergrad::epsilon{0});
+  }
 }
 
 /// Most steps of `event` that are proven to keep to the budget, behind those of the ledger; 2^62 stands for any number.
@@ -88,47 +114,13 @@ template <class = void>
     const std::uint64_t middle = safe + (unsafe - safe) / 2;
     (prepared.would_exceed(budget, event, middle) ? unsafe : safe) = middle;
   }
-  // The other family allows some more. epsilon(n) is nearly a power of n: secants of ln epsilon over ln n.
-  struct tried {
-    double log_steps = 0;
-    double excess = -infinity;  ///< ln(epsilon / target), positive only if it is too much
-  };
-  const double target = budget.max_epsilon.value();
-  const auto at = [&](std::uint64_t steps) -> tried {
-    const double spent = proven_epsilon(prepared, {event, steps}, budget.delta).upper;
-    const double ratio = spent == 0 ? -infinity : target == 0 ? infinity : std::log(spent / target);
-    return {std::log(static_cast<double>(steps)), spent <= target ? std::min(ratio, 0.0) : std::max(ratio, 1e-16)};
-  };
-  const auto known = [](const tried& it) { return std::abs(it.excess) < infinity; };
-  tried low;
-  tried high;
-  if (safe > 0) low = at(safe);
-  unsafe = 0;  // none is known: what one family cannot prove, the other may
-  for (int round = 0; unsafe == 0 || unsafe - safe > inset(safe); ++round) {
-    double next = 8 * static_cast<double>(safe) + 1;
-    if (known(low)) {
-      double power = 0.7;
-      if (unsafe != 0 && known(high)) power = (high.excess - low.excess) / (high.log_steps - low.log_steps);
-      next = std::exp(low.log_steps - low.excess / std::clamp(power, 0.2, 2.0));
-    }
-    if (unsafe != 0 && (!known(low) || round % 4 == 3)) {
-      next = std::sqrt((static_cast<double>(safe) + 0.5) * static_cast<double>(unsafe));
-    }
-    next = std::min(next, 64 * static_cast<double>(safe) + 64);
-    const std::uint64_t away = inset(safe);
-    auto steps = std::max(static_cast<std::uint64_t>(std::min(next, 0x1p61)), safe + away);
-    if (unsafe != 0) steps = std::max(safe + 1, std::min(steps, unsafe - away));
-    const tried here = at(steps);
-    if (here.excess <= 0) {
-      safe = steps;
-      low = here;
-      if (safe >= most / 2) return most;
-    } else {
-      unsafe = steps;
-      high = here;
-    }
-  }
-  return safe;
+  // The other family allows some more.
+  safe = largest_safe(
+      [&](std::uint64_t steps) {
+        return log_excess(proven_epsilon(prepared, {event, steps}, budget.delta).upper, budget.max_epsilon.value());
+      },
+      safe);
+  return safe >= most / 2 ? most : safe;
 }
 
 }  // namespace detail
@@ -251,6 +243,27 @@ class privacy_accountant {
   template <class = void>
   [[nodiscard]] double epsilon(pergrad::delta at) const {
     return bracket(at).upper;
+  }
+  /// Upper bound of the true positives of an attacker who tests whether a record is in the data, or is not, if false
+  /// positives are at most `false_positive_rate`, in [0, 1]. Of a filter: what its budget leaves.
+  template <class = void>
+  [[nodiscard]] double true_positive_rate(double false_positive_rate) const {
+    if (!is_filter()) return detail::proven_true_positive_rate(accountant_, false_positive_rate);
+    const double grown = std::exp(budget_->max_epsilon.value());
+    const double room = 1 - false_positive_rate - budget_->delta.value();
+    return std::min({1.0, grown * false_positive_rate + budget_->delta.value(), room > 0 ? 1 - room / grown : 1.0});
+  }
+  /// Lower bound of his false negatives: the trade-off function.
+  template <class = void>
+  [[nodiscard]] double trade_off(double alpha) const {
+    return std::max(0.0, 1 - true_positive_rate(alpha) - 0x1p-52);
+  }
+  /// Upper bound of his advantage, true minus false positives at best.
+  template <class = void>
+  [[nodiscard]] double advantage() const {
+    if (!is_filter()) return detail::proven_advantage(accountant_);
+    const double grown = std::exp(budget_->max_epsilon.value());
+    return grown < detail::infinity ? std::min(1.0, (grown - 1 + 2 * budget_->delta.value()) / (grown + 1)) : 1.0;
   }
   [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
 

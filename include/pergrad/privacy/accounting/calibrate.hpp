@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/privacy/accounting/calibrate.hpp - the noise, or the number of steps, that keeps to a target (epsilon,
-// delta).
+// pergrad/privacy/accounting/calibrate.hpp - the noise, the sampling or the number of steps that keeps to a target:
+// (epsilon, delta), or what an attacker can do.
 //
 // Epsilon falls with the noise multiplier and rises with the number of steps. Bisection keeps a bracket whose safe end
 // was evaluated by the very accountant that will guard the run, and returns that end: never a value that overshoots.
@@ -8,78 +8,59 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <stdexcept>
 
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
+#include <pergrad/privacy/accounting/search.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {
 
+/// Target of a calibration: no attacker's true positives exceed his false ones by more.
+struct attack_advantage {
+  double most;
+};
+/// Target of a calibration: no attacker with at most this rate of false positives has more true ones.
+struct attack_success {
+  double false_positive_rate;
+  double most_true_positives;
+};
+
 namespace detail {
 
-/// The smallest x, up to `tolerance` relatively and never below the true one, with excess(x) <= 0; excess falls, is
-/// ln(spent / target) or +-infinity. Looks from `start` on, in [least, most]; `least` if that is safe, infinity if
-/// `most` is not.
-template <class Excess>
-[[nodiscard]] double smallest_safe(const Excess& excess, double start, double least, double most, double tolerance) {
-  double high = start;
-  double at_high = excess(high);
-  double low = high;
-  double at_low = at_high;
-  if (at_high <= 0) {
-    for (double factor = 0.5; at_low <= 0;) {
-      high = low;
-      at_high = at_low;
-      if (high <= least) return high;
-      // ln epsilon falls about as ln x does, or faster: a guess that lies a bit too low.
-      const double guess = at_high > -2 ? std::exp(0.8 * at_high) * 0.98 : factor;
-      low = std::max(least, high * std::max(guess, factor));
-      factor *= 0.5;
-      at_low = excess(low);
-    }
-  } else {
-    while (!(at_high <= 0)) {
-      low = high;
-      at_low = at_high;
-      if (high >= most) return infinity;
-      high = std::min(most, 2 * high);
-      at_high = excess(high);
-    }
-  }
-  // Regula falsi with the Illinois weights; half a tolerance away from either end, so that the bracket always closes.
-  double weight_low = at_low;
-  double weight_high = at_high;
-  bool high_moved = false;
-  bool low_moved = false;
-  while (high - low > tolerance * high) {
-    const bool can = weight_low < infinity && weight_high > -infinity;
-    const double share = can ? weight_low / (weight_low - weight_high) : 0.5;
-    const double inset = tolerance * high / 2;
-    const double middle = std::clamp(low + share * (high - low), low + inset, high - inset);
-    const double at_middle = excess(middle);
-    if (at_middle <= 0) {
-      high = middle;
-      weight_high = at_middle;
-      if (high_moved) weight_low /= 2;
-    } else {
-      low = middle;
-      weight_low = at_middle;
-      if (low_moved) weight_high /= 2;
-    }
-    high_moved = at_middle <= 0;
-    low_moved = !high_moved;
-  }
-  return high;
+template <class = void>
+[[nodiscard]] double excess_over(const privacy_budget& target, const rdp_accountant& ledger) {
+  return log_excess(proven_epsilon(ledger, {}, target.delta).upper, target.max_epsilon.value());
 }
-
-/// ln(spent / target), and not positive exactly when spent <= target.
-[[nodiscard]] inline double log_excess(double spent, double target) noexcept {
-  if (spent <= target) return spent > 0 ? std::min(0.0, std::log(spent / target)) : -infinity;
-  return target > 0 ? std::max(1e-16, std::log(spent / target)) : infinity;
+template <class = void>
+[[nodiscard]] double excess_over(const attack_advantage& target, const rdp_accountant& ledger) {
+  return log_excess(proven_advantage(ledger), target.most);
+}
+template <class = void>
+[[nodiscard]] double excess_over(const attack_success& target, const rdp_accountant& ledger) {
+  const double rate = target.false_positive_rate;
+  return log_excess(proven_true_positive_rate(ledger, rate) - rate, target.most_true_positives - rate);
+}
+inline void require_target(const attack_advantage& target) {
+  if (!(target.most > 0 && target.most < 1)) throw_bad_number("attack_advantage", "in (0, 1)", target.most);
+}
+inline void require_target(const attack_success& target) {
+  if (!(target.false_positive_rate >= 0 && target.false_positive_rate < target.most_true_positives &&
+        target.most_true_positives < 1)) {
+    throw_bad_number("attack_success", "true positives above false ones and below 1", target.most_true_positives);
+  }
+}
+inline void require_target(const privacy_budget& /*target*/) noexcept {}
+template <class = void>
+[[nodiscard]] rdp_accountant ledger_of(double q, double noise, std::uint64_t steps) {
+  rdp_accountant made;
+  made.record({q, noise}, steps);
+  return made;
 }
 
 inline constexpr double most_noise = 1 << 30;
@@ -95,27 +76,56 @@ template <class = void>
 [[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, sampling_probability q, std::uint64_t steps) {
   if (q.value() == 0 || steps == 0 || target.value() == detail::infinity) return noise_multiplier{0};
   const auto by_renyi = [&](double s) {
-    rdp_accountant accountant;
-    accountant.record({q.value(), s}, steps);
-    return detail::log_excess(accountant.epsilon(at), target.value());
+    return detail::log_excess(detail::ledger_of(q.value(), s, steps).epsilon(at), target.value());
   };
-  const auto by_both = [&](double s) {
-    return detail::log_excess(detail::proven_epsilon(rdp_accountant{}, {{q.value(), s}, steps}, at).upper,
-                              target.value());
-  };
+  const privacy_budget budget{target, at};
+  const auto by_both = [&](double s) { return detail::excess_over(budget, detail::ledger_of(q.value(), s, steps)); };
   // One family is quick, and its noise is not far above that of both.
   const double start = detail::smallest_safe(by_renyi, 1, detail::least_noise, detail::most_noise, 1e-3);
   double noise = detail::smallest_safe(by_both, std::min(start, detail::most_noise), detail::least_noise,
                                        detail::most_noise, 1e-6);
   // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
-  while (noise <= detail::most_noise &&
-         detail::steps_within(rdp_accountant{}, {q.value(), noise}, {target, at}) < steps)
+  while (noise <= detail::most_noise && detail::steps_within(rdp_accountant{}, {q.value(), noise}, budget) < steps)
     noise *= 1 + 2e-6;
   if (!(noise <= detail::most_noise)) {
     detail::throw_invalid_argument({"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ",
                                     target.value(), " in ", steps, " steps"});
   }
   return noise_multiplier{noise};
+}
+
+/// The same for what attackers can do: `target` is an attack_advantage or an attack_success. Throws
+/// std::invalid_argument for a target that is none, or that no noise multiplier up to 2^30 keeps to.
+template <class Target>
+requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_success>
+[[nodiscard]] noise_multiplier calibrate_noise(const Target& target, sampling_probability q, std::uint64_t steps) {
+  detail::require_target(target);
+  if (q.value() == 0 || steps == 0) return noise_multiplier{0};
+  const double noise = detail::smallest_safe(
+      [&](double s) { return detail::excess_over(target, detail::ledger_of(q.value(), s, steps)); }, 1,
+      detail::least_noise, detail::most_noise, 1e-6);
+  if (!(noise <= detail::most_noise)) {
+    throw std::invalid_argument("pergrad: calibrate_noise: no noise multiplier up to 2^30 keeps attacks to the target");
+  }
+  return noise_multiplier{noise};
+}
+
+/// Largest sampling probability (to 1e-6, rounded to the safe side) with which `steps` steps are proven to keep to
+/// `target`: a privacy_budget, an attack_advantage or an attack_success. 1 if all records may always take part. Throws
+/// std::invalid_argument for a target that is none, or that no probability above 1e-12 keeps to.
+template <class Target>
+[[nodiscard]] sampling_probability calibrate_sampling(const Target& target, noise_multiplier noise,
+                                                      std::uint64_t steps) {
+  detail::require_target(target);
+  if (steps == 0) return sampling_probability{1};
+  constexpr double most = 1e12;
+  const double inverse = detail::smallest_safe(
+      [&](double one_in) { return detail::excess_over(target, detail::ledger_of(1 / one_in, noise.value(), steps)); },
+      32, 1, most, 1e-6);
+  if (!(inverse <= most)) {
+    throw std::invalid_argument("pergrad: calibrate_sampling: no probability above 1e-12 keeps to the target");
+  }
+  return sampling_probability{1 / inverse};
 }
 
 /// Largest number of steps that is proven to stay within (target, at); 0 when one step is too much. To one in a million
@@ -129,6 +139,19 @@ template <class = void>
     throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
   }
   return steps;
+}
+
+/// The same for what attackers can do.
+template <class Target>
+requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_success>
+[[nodiscard]] std::uint64_t max_steps(const Target& target, sampling_probability q, noise_multiplier noise) {
+  detail::require_target(target);
+  if (q.value() == 0) throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
+  return detail::largest_safe(
+      [&](std::uint64_t steps) {
+        return detail::excess_over(target, detail::ledger_of(q.value(), noise.value(), steps));
+      },
+      0);
 }
 
 }  // namespace pergrad::inline v0_1

@@ -4,6 +4,7 @@
 //
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -24,6 +25,12 @@ namespace pergrad::inline v0_1 {
 class pld_accountant {
  public:
   using entry = rdp_accountant::entry;
+
+  pld_accountant() = default;
+  /// With the steps of another ledger.
+  explicit pld_accountant(std::span<const entry> ledger) {
+    for (const entry& each : ledger) record(each.event, each.count);
+  }
 
   /// Enters `count` steps. Throws std::overflow_error when the number of steps does not fit 64 bits,
   /// std::invalid_argument on an event that is none.
@@ -74,6 +81,28 @@ class pld_accountant {
   template <class = void>
   [[nodiscard]] double delta(pergrad::epsilon at) const {
     return delta_bracket(at).upper;
+  }
+
+  /// What the ledger leaves to an attacker who tests whether a record is in the data or not, whichever is the
+  /// hypothesis: an upper bound of his true positives if false ones are at most `false_positive_rate`, in [0, 1].
+  /// Dong, Roth & Su 2022 (arXiv:1905.02383), proposition 2.12, from hockey sticks of both directions.
+  template <class = void>
+  [[nodiscard]] double true_positive_rate(double false_positive_rate) const {
+    if (!(false_positive_rate >= 0 && false_positive_rate <= 1)) {
+      detail::throw_bad_number("a rate of false positives", "in [0, 1]", false_positive_rate);
+    }
+    const detail::float_environment proven;
+    return detail::pld_engine<>{ledger()}.true_positive_rate(false_positive_rate);
+  }
+  /// The trade-off function: a lower bound of his false negatives.
+  template <class = void>
+  [[nodiscard]] double trade_off(double alpha) const {
+    return std::max(0.0, 1 - true_positive_rate(alpha) - 0x1p-52);
+  }
+  /// Upper bound of his advantage, true minus false positives at best: the total variation, delta at epsilon 0.
+  template <class = void>
+  [[nodiscard]] double advantage() const {
+    return delta(pergrad::epsilon{0});
   }
 
  private:

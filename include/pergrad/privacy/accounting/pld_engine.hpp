@@ -104,18 +104,7 @@ class pld_engine {
   [[nodiscard]] bracket epsilon(double delta) {
     if (total_variation() <= delta) return {0, 0};
     reach(delta);
-    // The saddle point's estimate of delta falls with the tilt.
-    double low = std::log(1e-9);
-    double high = std::log(1e18);
-    for (int round = 0; round < 70; ++round) {
-      const double middle = (low + high) / 2;
-      const double tilt = std::exp(middle);
-      const loss_estimate::cumulants sum = total(tilt, true);
-      const double tail =
-          tilt * sum.first - sum.value + std::log1p(6.3 * sum.second * tilt * tilt * (1 + tilt) * (1 + tilt)) / 2;
-      (sum.first < 0 || tail < -std::log(delta) ? low : high) = middle;
-    }
-    const double tilt = std::exp(high);
+    const double tilt = saddle_tilt(delta);
     bracket result{0, infinity};
     refine(tilt, [&](const attempt& made) -> verdict {
       result.upper = std::min(result.upper, std::max(made.remove.epsilon(delta), made.add.epsilon(delta)));
@@ -153,6 +142,27 @@ class pld_engine {
       return {std::log(result.upper / result.lower) / wanted, epsilon, result.upper};
     });
     return result;
+  }
+
+  /// Upper bound of the true positives of any test, whichever of two neighbours is the hypothesis, whose false
+  /// positives are at most alpha: the least that hockey sticks at eps >= 0 allow both ways.
+  [[nodiscard]] double true_positive_rate(double alpha) {
+    if (kinds_.empty() || alpha >= 1) return std::min(1.0, alpha);
+    constexpr double least = 1e-100;
+    double bound = std::min(1.0, alpha + total_variation());
+    reach(std::max(least, 1e-3 * alpha));
+    double before = 2;
+    refine(saddle_tilt(std::max(alpha, least)), [&](const attempt& made) -> verdict {
+      const auto remove = made.remove.test(alpha);
+      const auto add = made.add.test(alpha);
+      const double record_added = std::min(remove.hits, 1 - add.misses + 1e-16);
+      const double record_removed = std::min(add.hits, 1 - remove.misses + 1e-16);
+      bound = std::min(bound, std::max(record_added, record_removed));
+      const double gained = (before - bound) / bound;
+      before = bound;
+      return {std::min(gained / 1e-4, 8.0), remove.epsilon, remove.delta};  // until a finer grid gains no more
+    });
+    return bound;
   }
 
   /// Bytes that the last question took at most, of vectors.
@@ -232,6 +242,21 @@ class pld_engine {
     made.lowest -= margin;
     made.highest += margin;
     return made;
+  }
+
+  /// The tilt of the saddle point whose estimate of delta is this: that falls with the tilt.
+  [[nodiscard]] double saddle_tilt(double delta) const {
+    double low = std::log(1e-9);
+    double high = std::log(1e18);
+    for (int round = 0; round < 70; ++round) {
+      const double middle = (low + high) / 2;
+      const double tilt = std::exp(middle);
+      const loss_estimate::cumulants sum = total(tilt, true);
+      const double tail =
+          tilt * sum.first - sum.value + std::log1p(6.3 * sum.second * tilt * tilt * (1 + tilt) * (1 + tilt)) / 2;
+      (sum.first < 0 || tail < -std::log(delta) ? low : high) = middle;
+    }
+    return std::exp(high);
   }
 
   /// The tilt whose mean loss is `epsilon`: delta is then the largest part of what is tilted.

@@ -152,6 +152,28 @@ class composed_pld {
     return result;
   }
 
+  /// What the pair's hockey stick allows a test whose false positives are at most alpha.
+  struct test_bounds {
+    double hits;     ///< upper bound of the true positives, if false ones are of the second side: e^eps alpha + delta
+    double misses;   ///< lower bound of the false negatives, if they are of the second side: e^-eps (1 - alpha - delta)
+    double epsilon;  ///< where the first is least
+    double delta;
+  };
+  /// Every eps >= 0 gives valid bounds: the best of those in the window.
+  [[nodiscard]] test_bounds test(double alpha) const requires(Side == upper) {
+    test_bounds best{1, 0, 0, 1};
+    const double off = loss_error();
+    descend([&](std::int64_t, double e, double here) {
+      if (e < 0) return false;
+      const double eps = e + off;  // delta falls with eps, so `here` holds there as well
+      const double hits = (std::exp(eps) * alpha + here) * (1 + 1e-14);
+      if (hits < best.hits) best.hits = hits, best.epsilon = eps, best.delta = here;
+      best.misses = std::max(best.misses, std::exp(-eps) * (1 - alpha - here) * (1 - 1e-14) - 1e-16);
+      return true;
+    });
+    return best;
+  }
+
   /// Bound of the epsilon at delta, at least 0; infinity if there is none.
   [[nodiscard]] double epsilon(double target) const {
     double result = Side == upper ? infinity : 0;
