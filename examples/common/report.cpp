@@ -58,6 +58,7 @@ void add(nlohmann::ordered_json& to, const std::vector<fact>& facts) {
                      {"delta", chosen.delta},
                      {"epochs", chosen.epochs},
                      {"lr", chosen.learning_rate},
+                     {"last-lr", chosen.last_learning_rate},
                      {"batch", chosen.batch},
                      {"clip", chosen.clip},
                      {"noise-multiplier", optional(chosen.noise_multiplier)},
@@ -87,6 +88,11 @@ void add(nlohmann::ordered_json& to, const std::vector<fact>& facts) {
                               {"test_accuracy", epoch.test_accuracy},
                               {"epsilon", epoch.epsilon},
                               {"seconds", epoch.seconds}});
+  }
+  json["attacker"] = {{"advantage_at_most", report.attacks.advantage}, {"curve", ordered_json::array()}};
+  for (const attacker::place& each : report.attacks.curve) {
+    json["attacker"]["curve"].push_back(
+        {{"false_positive_rate", each.false_positives}, {"true_positive_rate_at_most", each.true_positives}});
   }
   const confusion_matrix& confusion = report.confusion;
   auto counts = ordered_json::array();
