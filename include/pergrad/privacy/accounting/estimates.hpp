@@ -3,7 +3,7 @@
 //
 // Gaussian differential privacy by the central limit theorem (Bu, Dong, Long & Su 2019, arXiv:1911.11607): many sampled
 // steps look like one Gaussian of mu^2 = sum T q^2 (e^(1/s^2) - 1). It says too little, at q = 1e-4, s = 0.6 less than
-// a third of the truth. Zero-concentrated privacy (Bun & Steinke 2016, arXiv:1605.02635) with rho = mu^2 / 2, the slope
+// a third of the truth. Zero-concentrated privacy (Bun & Steinke 2016, arXiv:1605.02065) with rho = mu^2 / 2, the slope
 // of a step's Renyi divergence at small orders; sampled steps have no rho that holds at all orders.
 // Both are of a type of their own, which no budget takes.
 #pragma once

@@ -91,6 +91,9 @@ class pld_composer {
   }
 
  private:
+  /// Coefficients below e^-345 are taken for 0: 2^20 of them have less than what the sum's bound ends with, 1e-140.
+  static constexpr double least_reach = -345;
+
   /// Tilted masses of a kind: one atom, and the sum of all others.
   struct part {
     double heaviest = 0;
@@ -196,21 +199,21 @@ class pld_composer {
                        complex_number& into, double& reach, double& gap) {
     if (first) reach = gap = 0;
     if (count == 0) reach = -760;
-    if (reach < -745) {  // nothing is left
+    if (reach < least_reach) {  // nothing is left
       into = {0, 0};
       return;
     }
-    const double modulus = std::hypot(value.real, value.imaginary);
+    const double modulus = std::sqrt(value.real * value.real + value.imaginary * value.imaginary);
     const auto times = static_cast<double>(count);
     const double largest = modulus + error;
-    if (times * (largest - 1) < -760) {  // ln x <= x - 1
+    if (times * (largest - 1) < least_reach) {  // ln x <= x - 1
       reach = -760;
       gap = infinity;
       into = {0, 0};
       return;
     }
     reach += times * (std::log(largest) + 8 * u);
-    gap += modulus > 0 ? times * (std::log1p(error / modulus) + 8 * u) : infinity;
+    gap += modulus > 0 ? times * (error / modulus * (1 + 8 * u) + 8 * u) : infinity;
     const complex_number result = power(value, count);
     into = first ? result : before * result;
   }
@@ -222,8 +225,9 @@ class pld_composer {
     double errors = 0;
     double moduli = 0;
     const auto count_errors = [&](double reach, double gap, double times) {
+      if (reach < least_reach) return;
       const double largest = std::exp(reach) * (1 + 1e-9) * (1 + growth);
-      const double errs = largest * (std::min(1.0, -std::expm1(-gap) * (1 + 1e-9)) + growth + 8 * u);
+      const double errs = largest * (std::min(1.0, gap * (1 + 1e-9)) + growth + 8 * u);  // 1 - e^-gap <= gap
       errors += times * errs * errs;
       moduli += times * largest * largest;
     };
