@@ -125,8 +125,6 @@ std::variant<options, int> parse_command_line(int argc, char** argv, const progr
               "expected passes over the training set");
   bind.number("lr,--learning-rate", chosen.learning_rate, cli::real_range{0, 1e6, true},
               shortest(what.descent_rate) + "; adam " + shortest(what.adam_rate), "learning rate");
-  bind.number("last-lr", chosen.last_learning_rate, cli::real_range{0, 1, true}, shortest(chosen.last_learning_rate),
-              "share of it at the end of the run, to which it falls step by step");
   bind.number("batch", chosen.batch, cli::whole_range{1, what.most_batch}, std::to_string(chosen.batch),
               "expected batch size; each record is drawn with probability BATCH/" + what.size);
   bind.number("clip", chosen.clip, cli::real_range{1e-6, 1e6}, shortest(chosen.clip),

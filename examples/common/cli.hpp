@@ -23,7 +23,6 @@ struct options {
   double delta = 1e-5;
   std::size_t epochs = 40;
   double learning_rate = 4.0;
-  double last_learning_rate = 1.0;  ///< at the end of the run, as a share of the first one
   std::size_t batch = 2048;
   double clip = 0.1;
   std::optional<double> noise_multiplier;

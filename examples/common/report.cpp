@@ -58,7 +58,6 @@ void add(nlohmann::ordered_json& to, const std::vector<fact>& facts) {
                      {"delta", chosen.delta},
                      {"epochs", chosen.epochs},
                      {"lr", chosen.learning_rate},
-                     {"last-lr", chosen.last_learning_rate},
                      {"batch", chosen.batch},
                      {"clip", chosen.clip},
                      {"noise-multiplier", optional(chosen.noise_multiplier)},

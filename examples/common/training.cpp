@@ -95,10 +95,6 @@ void train_for_epochs(training_run& run, run_report& report, const std::function
     const std::string label = "epoch " + std::to_string(epoch) + "/" + std::to_string(chosen.epochs);
     for (std::size_t step = 0; step < epoch_steps && going_on(); ++step) {
       bar.draw(label, step, epoch_steps, run.steps());
-      // A function of the number of steps alone, which is public.
-      const double done = static_cast<double>(run.steps()) / static_cast<double>(report.planned_steps);
-      run.set_learning_rate(
-          pergrad::learning_rate{chosen.learning_rate * (1 + done * (chosen.last_learning_rate - 1))});
       run.step();
     }
     run.wait();

@@ -36,7 +36,6 @@ class training_run {
   training_run& operator=(const training_run&) = delete;
   [[nodiscard]] virtual bool within_budget() const = 0;
   virtual void step() = 0;
-  virtual void set_learning_rate(pergrad::learning_rate rate) = 0;
   virtual void wait() = 0;  ///< until the steps are done; a device may still be at them
   [[nodiscard]] virtual std::size_t steps() const = 0;
   [[nodiscard]] virtual double epsilon(pergrad::delta delta) const = 0;
@@ -58,7 +57,6 @@ class run_of final : public training_run {
       : trainer_{trainer}, records_{records}, exec_{exec} {}
   [[nodiscard]] bool within_budget() const override { return trainer_.within_budget(); }
   void step() override { trainer_.step(records_); }
-  void set_learning_rate(pergrad::learning_rate rate) override { trainer_.set_learning_rate(rate); }
   void wait() override { wait_for(exec_); }
   [[nodiscard]] std::size_t steps() const override { return static_cast<std::size_t>(trainer_.steps()); }
   [[nodiscard]] double epsilon(pergrad::delta delta) const override { return trainer_.epsilon(delta); }

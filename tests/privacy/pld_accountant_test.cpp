@@ -112,6 +112,30 @@ BOOST_AUTO_TEST_CASE(plain_gaussians_are_one_gaussian) {
         oracle::solve([&](long double eps) { return oracle::gaussian(total, eps); }, 1e-6L, 30), "mixed");
 }
 
+// In closed form: also where epsilon is in the millions, or delta below what a grid has.
+BOOST_AUTO_TEST_CASE(gaussians_of_any_size_are_bracketed_closely) {
+  std::mt19937_64 bits{17};
+  const auto random = [&] { return static_cast<double>(bits() >> 11U) * 0x1p-53; };
+  for (int i = 0; i < 300; ++i) {
+    const double noise = std::exp(26 * random() - 12);
+    const double at = std::exp(-1 - 80 * random());
+    const pld_accountant accountant = run(1, noise, 1);
+    const bracket got = accountant.bracket(delta{at});
+    BOOST_TEST(got.upper - got.lower <= 1e-7 * got.upper + 1e-9,
+               noise << " " << at << ": " << got.lower << " " << got.upper);
+    // e^eps Phi(-x) overflows in the oracle beyond 11,000
+    const long double m = 1 / static_cast<long double>(noise);
+    if (got.upper > 5000 || m < 1e-4L || at < 1e-12) continue;
+    BOOST_TEST(oracle::gaussian(noise, got.upper) <= at * (1 + 1e-6L), noise << " " << at);
+    if (got.lower > 0) BOOST_TEST(oracle::gaussian(noise, got.lower) >= at * (1 - 1e-6L), noise << " " << at);
+  }
+  // 1000 steps of noise 1/2 without sampling: mu = sqrt(4000), epsilon = mu^2/2 + mu t, and t = 4.2497 as
+  // Phi(-t) = 1e-5 + phi(t) / (t + mu) or a bit less
+  const bracket many = run(1, .5, 1000).bracket(delta{1e-5});
+  BOOST_TEST(many.lower > 2000 + 63.2455 * 4.249);
+  BOOST_TEST(many.upper < 2000 + 63.2456 * 4.251);
+}
+
 BOOST_AUTO_TEST_CASE(one_and_two_sampled_steps_are_exact) {
   std::mt19937_64 bits{11};
   const auto random = [&] { return static_cast<double>(bits() >> 11U) * 0x1p-53; };
@@ -183,6 +207,22 @@ BOOST_AUTO_TEST_CASE(random_ledgers_keep_to_rdp) {
   }
   BOOST_TEST(wide <= 2);
   BOOST_TEST(refused <= 2);
+}
+
+// Where docs/privacy.md says that brackets are narrow.
+BOOST_AUTO_TEST_CASE(brackets_are_narrow_where_they_are_said_to_be) {
+  for (const double q : {1.0, .1, .01, 1e-3, 1e-4}) {
+    for (const double noise : {.5, 1.0, 4.0}) {
+      for (const std::uint64_t steps : {std::uint64_t{1000}, std::uint64_t{1'000'000}}) {
+        for (const double at : {1e-5, 1e-9, 1e-15}) {
+          if (q < 1e-3 && at < 1e-9) continue;
+          const bracket got = run(q, noise, steps).bracket(delta{at});
+          BOOST_TEST(narrow(got),
+                     q << " " << noise << " " << steps << " " << at << ": " << got.lower << " " << got.upper);
+        }
+      }
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(more_steps_more_records_and_less_noise_cost_more) {

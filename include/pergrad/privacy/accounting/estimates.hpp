@@ -13,6 +13,7 @@
 #include <span>
 
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
+#include <pergrad/privacy/pld/gaussian_stick.hpp>
 #include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -33,17 +34,6 @@ template <class = void>
   return sum;
 }
 
-/// Hockey stick of a Gaussian of mu > 0 at eps >= 0 (Balle & Wang 2018, arXiv:1805.06530, theorem 8).
-[[nodiscard]] inline double gaussian_delta(double mu, double eps) {
-  const double t = eps / mu - mu / 2;
-  const double x = t + mu;
-  constexpr double sqrt_half_pi = 1.25331413731550025121;
-  // e^eps phi(x) = phi(t), so e^eps Phi(-x) is phi(t) times Mills' ratio of x.
-  const double mills = x < 25 ? sqrt_half_pi * std::exp(x * x / 2) * std::erfc(x / std::sqrt(2.0))
-                              : (1 - (1 - 3 / (x * x)) / (x * x)) / x;
-  return std::erfc(t / std::sqrt(2.0)) / 2 - std::exp(-t * t / 2) / (2 * sqrt_half_pi) * mills;
-}
-
 }  // namespace detail
 
 /// Epsilon of a ledger by the central limit theorem. Exact where nothing is sampled.
@@ -52,14 +42,7 @@ template <class = void>
   const double squared = detail::clt_mu_squared(ledger);
   const double mu = std::sqrt(squared);
   if (squared == 0 || !(squared < detail::infinity)) return estimate{squared};
-  double low = 0;
-  double high = squared / 2 + mu * std::sqrt(-2 * std::log(at.value()));
-  if (detail::gaussian_delta(mu, 0) <= at.value()) return estimate{0};
-  for (int round = 0; round < 100; ++round) {
-    const double middle = (low + high) / 2;
-    (detail::gaussian_delta(mu, middle) > at.value() ? low : high) = middle;
-  }
-  return estimate{high};
+  return estimate{detail::gaussian_epsilon(mu, at.value(), true)};
 }
 
 /// Epsilon of a ledger from rho: rho + 2 sqrt(rho ln(1/delta)).

@@ -56,8 +56,10 @@ class pld_accountant {
   [[nodiscard]] std::span<const entry> ledger() const noexcept { return {ledger_.data(), ledger_.size()}; }
 
   /// Proven bounds of the epsilon at `at`: the true one is between them. Tens of milliseconds, and up to 64 MB
-  /// meanwhile. They are within 1e-3 of each other, relatively, or within 1e-4; further apart only where a grid that is
-  /// fine enough would not fit that memory. A template, so that programs which do not ask do not compile the answer.
+  /// meanwhile. They are within 1e-3 of each other, relatively, or within 1e-4, unless there are more than some
+  /// millions of steps, whose grid would not fit that memory, or records are drawn so seldom, with q below about 1e-4,
+  /// that rare large losses and small common ones ask for different grids and tilts; there they may be several times
+  /// apart. A template, so that programs which do not ask do not compile the answer.
   template <class = void>
   [[nodiscard]] pergrad::bracket bracket(pergrad::delta at) const {
     const detail::float_environment proven;

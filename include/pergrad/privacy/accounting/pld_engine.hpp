@@ -27,6 +27,7 @@
 #include <pergrad/detail/float_environment.hpp>
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
 #include <pergrad/privacy/pld/composed_pld.hpp>
+#include <pergrad/privacy/pld/gaussian_stick.hpp>
 #include <pergrad/privacy/pld/loss_estimate.hpp>
 #include <pergrad/privacy/pld/pld.hpp>
 #include <pergrad/privacy/pld/pld_composition.hpp>
@@ -74,10 +75,10 @@ class pld_engine {
       const double q = each.event.sampling_probability;
       const double s = each.event.noise_multiplier;
       if (q == 0 || each.count == 0) continue;
-      if (!(s >= least_noise)) {
+      if (!(s >= (q < 1 ? least_noise : 1e-9))) {
         refuse_accounting(
-            {"pergrad: pld_accountant: no bound for so little noise: the noise multiplier is below 1/32; "
-             "rdp_accountant has one"});
+            {"pergrad: pld_accountant: no bound for so little noise: the noise multiplier is below 1/32 (1e-9 without "
+             "sampling); rdp_accountant has one"});
       }
       steps_ += static_cast<double>(each.count);
       if (q == 1) {
@@ -103,6 +104,9 @@ class pld_engine {
   /// Bounds of epsilon at delta.
   [[nodiscard]] bracket epsilon(double delta) {
     if (total_variation() <= delta) return {0, 0};
+    if (is_one_gaussian()) {
+      return {gaussian_epsilon(gaussian_mu(-1), delta, false), gaussian_epsilon(gaussian_mu(1), delta, true)};
+    }
     reach(delta);
     const double tilt = saddle_tilt(delta);
     bracket result{0, infinity};
@@ -119,6 +123,11 @@ class pld_engine {
   /// Bounds of delta at epsilon >= 0.
   [[nodiscard]] bracket delta(double epsilon) {
     if (kinds_.empty() || epsilon == infinity) return {0, 0};
+    if (is_one_gaussian()) {
+      const stick_with_error below = gaussian_stick(gaussian_mu(-1), epsilon);
+      const stick_with_error above = gaussian_stick(gaussian_mu(1), epsilon);
+      return {std::clamp(below.value - below.error, 0.0, 1.0), std::clamp(above.value + above.error, 0.0, 1.0)};
+    }
     constexpr double least = 1e-100;
     double delta = least;
     double tilt = 1;
@@ -189,6 +198,12 @@ class pld_engine {
     double below = 1;
     double above = 1;
   };
+
+  /// All steps without sampling: in closed form.
+  [[nodiscard]] bool is_one_gaussian() const noexcept { return kinds_.size() == 1 && kinds_[0].step.q == 1; }
+  [[nodiscard]] double gaussian_mu(double side) const noexcept {
+    return kinds_[0].step.m * (1 + side * (kinds_[0].step.m_error + 4) * unit_roundoff);
+  }
 
   /// Total variation adds up, and bounds delta at every epsilon >= 0.
   [[nodiscard]] double total_variation() const {
