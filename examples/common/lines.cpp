@@ -58,6 +58,12 @@ void print_end(const run_report& report) {
   if (report.interrupted) {
     std::printf("interrupted after %zu of %zu steps\n", report.epochs.back().steps, report.planned_steps);
   }
+  const attacker& attacks = report.attacks;
+  std::printf(
+      "who tests whether one %s was trained on: true minus false positives at most %.4f; of %g %% false ones "
+      "at most %.3g %% true ones\n",
+      report.what.record.c_str(), attacks.advantage, 100 * attacks.rare.false_positives,
+      100 * attacks.rare.true_positives);
   const std::filesystem::path out(one_line(report.chosen.out));
   std::printf("wrote %s and %s\n%s\n", (out / "report.json").c_str(), (out / "report.svg").c_str(),
               summary(report).c_str());

@@ -53,7 +53,7 @@ void add(nlohmann::ordered_json& to, const std::vector<fact>& facts) {
   json["private"] = !chosen.seed.has_value();
   json["record"] = "one " + report.what.record;
   json["neighbours"] = "add or remove one training record";
-  json["accountant"] = "rdp";
+  json["accountant"] = "pld";
   json["options"] = {{"epsilon", chosen.epsilon},
                      {"delta", chosen.delta},
                      {"epochs", chosen.epochs},
@@ -86,6 +86,11 @@ void add(nlohmann::ordered_json& to, const std::vector<fact>& facts) {
                               {"test_accuracy", epoch.test_accuracy},
                               {"epsilon", epoch.epsilon},
                               {"seconds", epoch.seconds}});
+  }
+  json["attacker"] = {{"advantage_at_most", report.attacks.advantage}, {"curve", ordered_json::array()}};
+  for (const attacker::place& each : report.attacks.curve) {
+    json["attacker"]["curve"].push_back(
+        {{"false_positive_rate", each.false_positives}, {"true_positive_rate_at_most", each.true_positives}});
   }
   const pergrad::confusion_matrix& confusion = report.confusion;
   auto counts = ordered_json::array();

@@ -41,6 +41,16 @@ struct fact {
   }
 };
 
+/// What the run's ledger leaves to an attacker who tests whether a record was trained on: proven upper bounds.
+struct attacker {
+  struct place {
+    double false_positives, true_positives;
+  };
+  double advantage = 0;      ///< true minus false positives, at best
+  std::vector<place> curve;  ///< by false positives, from small ones to 1
+  place rare{1e-3, 0};       ///< the one that is printed
+};
+
 struct run_report {
   /// Notes an option that only this program has.
   void add_option(const std::string& name, const std::string& value);
@@ -58,6 +68,7 @@ struct run_report {
   std::size_t planned_steps = 0;
   std::uint64_t initial_weights_seed = 0;
   std::vector<epoch_record> epochs;        ///< never empty once training has ended
+  attacker attacks;                        ///< on what was released
   pergrad::confusion_matrix confusion{0};  ///< of the last weights on the test set
   bool interrupted = false;                ///< by a signal
   bool stopped_by_budget = false;  ///< before the planned steps, because the next one would have exceeded epsilon

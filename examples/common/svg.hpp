@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/common/svg.hpp - accuracy and epsilon over epochs, and below them which classes were taken for which, as one
-// self-contained SVG: no script, font or link
+// examples/common/svg.hpp - accuracy and epsilon over epochs, below them what an attacker can do and which classes were
+// taken for which, as one self-contained SVG: no script, font or link
 #pragma once
 
 #include <algorithm>
@@ -18,6 +18,7 @@ namespace svg {
 
 inline constexpr double width = 860, chart_height = 480;
 inline constexpr double left = 80, right = 768, top = 92, bottom = 410, middle = (left + right) / 2;
+inline constexpr double attack_side = 220, attack_height = 330;  ///< of the attacker's curve, and of all about it
 inline constexpr double cell_height = 38, matrix_head = 108, matrix_foot = 40;  ///< of the confusion matrix
 inline const std::string centred = "text-anchor=\"middle\" fill=\"#222222\"";
 inline constexpr const char* accuracy_colour = "#0b5fa5";
@@ -99,6 +100,50 @@ struct point {
   return text;
 }
 
+/// The attacker's curve from height `y` down: true positives over false ones, at most; the diagonal is guessing.
+[[nodiscard]] inline std::string draw(const attacker& attacks, double y, const std::string& record) {
+  const double first_x = left + 60;
+  const double first_y = y + 70;
+  const double last_y = first_y + attack_side;
+  const auto at = [&](double false_positives, double true_positives) {
+    return point{first_x + attack_side * false_positives, last_y - attack_side * true_positives};
+  };
+  std::string out = text({middle, y + 40}, centred + " font-size=\"16\" font-weight=\"bold\"",
+                         "What the guarantee leaves to an attacker");
+  for (const double share : {0.0, 0.5, 1.0}) {
+    out +=
+        line(at(0, share), at(1, share), "stroke=\"#d9d9d9\"") + line(at(share, 0), at(share, 1), "stroke=\"#ebebeb\"");
+    out += text({first_x - 8, at(0, share).y + 4.5}, "text-anchor=\"end\" fill=\"#222222\"", number(share));
+    out += text({at(share, 0).x, last_y + 18}, centred, number(share));
+  }
+  out += line(at(0, 0), at(1, 1), "stroke=\"#888888\" stroke-dasharray=\"3 3\"");
+  std::vector<point> curve_points{at(0, 0)};
+  for (const attacker::place& each : attacks.curve)
+    curve_points.push_back(at(each.false_positives, each.true_positives));
+  std::string path;
+  for (const point& each : curve_points) path += (path.empty() ? "" : " ") + number(each.x) + "," + number(each.y);
+  out += "<polyline points=\"" + path + "\" fill=\"none\" stroke=\"" + accuracy_colour + "\" stroke-width=\"2.2\"/>\n";
+  out += text({first_x + attack_side / 2, last_y + 36}, centred + " font-size=\"12\"", "false positives");
+  const std::string turned = number(first_x - 42) + " " + number((first_y + last_y) / 2);
+  out += text({0, 0}, centred + " font-size=\"12\" transform=\"translate(" + turned + ") rotate(-90)\"",
+              "true positives, at most");
+  char gained[32];
+  char hits[64];
+  std::snprintf(gained, sizeof gained, "%.4f", attacks.advantage);
+  std::snprintf(hits, sizeof hits, "%.3g %%", 100 * attacks.rare.true_positives);
+  const double words = first_x + attack_side + 40;
+  double base = first_y + 40;
+  out += text({words, base}, "fill=\"#222222\"", "Who has all that was released and tests");
+  out += text({words, base += 20}, "fill=\"#222222\"", "whether one " + record + " was trained on, in any way,");
+  out += text({words, base += 20}, "fill=\"#222222\"", "is above the dashed line of guessing by at most");
+  out += text({words, base += 26}, "fill=\"#222222\" font-weight=\"bold\"",
+              std::string(gained) + " (the attacker's advantage)");
+  out += text({words, base += 26}, "fill=\"#222222\"",
+              "and with " + number(100 * attacks.rare.false_positives, 3) + " % false positives has at most");
+  return out +
+         text({words, base += 26}, "fill=\"#222222\" font-weight=\"bold\"", std::string(hits) + " true positives");
+}
+
 /// The height that the matrix takes below the chart.
 [[nodiscard]] inline double height_of(const pergrad::confusion_matrix& confusion) {
   return matrix_head + cell_height * static_cast<double>(confusion.classes()) + matrix_foot;
@@ -146,7 +191,7 @@ struct point {
 }  // namespace svg
 
 /// The chart: test accuracy on the left axis, the epsilon spent on the right one, gridlines for both. Below it the
-/// confusion matrix.
+/// attacker's curve and the confusion matrix.
 [[nodiscard]] inline std::string to_svg(const run_report& report) {
   using svg::point;
   const options& chosen = report.chosen;
@@ -168,7 +213,8 @@ struct point {
   const auto x_of = [&](double epochs) { return svg::left + (svg::right - svg::left) * epochs / most_epochs; };
   const auto y_of = [&](double fraction) { return svg::bottom - (svg::bottom - svg::top) * fraction; };
 
-  const double height = svg::chart_height + (measured ? svg::height_of(report.confusion) : 0);
+  const double matrix_y = svg::chart_height + svg::attack_height;
+  const double height = matrix_y + (measured ? svg::height_of(report.confusion) : 0);
   const std::string size = "width=\"" + svg::number(svg::width) + "\" height=\"" + svg::number(height) + "\"";
   std::string out =
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + svg::number(svg::width) + " " + svg::number(height) +
@@ -232,10 +278,9 @@ struct point {
   };
   if (measured) legend(svg::left, svg::accuracy_colour, false, "test accuracy (left axis)");
   legend(svg::left + 240, svg::epsilon_colour, true, "epsilon spent (right axis)");
-  if (measured) out += svg::draw(report.confusion, report.labels, svg::chart_height, report.what.record);
-  return out +
-         "</svg>
-         ";
+  out += svg::draw(report.attacks, svg::chart_height, report.what.record);
+  if (measured) out += svg::draw(report.confusion, report.labels, matrix_y, report.what.record);
+  return out + "</svg>\n";
 }
 
 }  // namespace example

@@ -26,6 +26,17 @@ using clock_type = std::chrono::steady_clock;
   return std::chrono::duration<double>(clock_type::now() - start).count();
 }
 
+[[nodiscard]] attacker attacks_on(const pergrad::privacy_accountant& accountant) {
+  attacker made;
+  made.advantage = accountant.advantage();
+  made.rare.true_positives = accountant.true_positive_rate(made.rare.false_positives);
+  for (const double rate : {0.0, 1e-5, 1e-4, 1e-3, 0.003, 0.01, 0.02, 0.04, 0.07, 0.1,  0.15,
+                            0.2, 0.25, 0.3,  0.4,  0.5,   0.6,  0.7,  0.8,  0.9,  0.95, 1.0}) {
+    made.curve.push_back({rate, accountant.true_positive_rate(rate)});
+  }
+  return made;
+}
+
 }  // namespace
 
 pergrad::dp_sgd_options private_options(run_report& report) {
@@ -97,6 +108,7 @@ void train_for_epochs(training_run& run, run_report& report, const std::function
     print_epoch(label, report.epochs.back());
   } while (going_on());
   report.interrupted = interrupted() && run.steps() < report.planned_steps;
+  report.attacks = attacks_on(run.accountant());
   report.stopped_by_budget = !report.interrupted && run.steps() < report.planned_steps;
 }
 

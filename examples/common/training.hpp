@@ -39,6 +39,7 @@ class training_run {
   virtual void wait() = 0;  ///< until the steps are done; a device may still be at them
   [[nodiscard]] virtual std::size_t steps() const = 0;
   [[nodiscard]] virtual double epsilon(pergrad::delta delta) const = 0;
+  [[nodiscard]] virtual const pergrad::privacy_accountant& accountant() const = 0;
 
  protected:
   ~training_run() = default;
@@ -59,6 +60,7 @@ class run_of final : public training_run {
   void wait() override { wait_for(exec_); }
   [[nodiscard]] std::size_t steps() const override { return static_cast<std::size_t>(trainer_.steps()); }
   [[nodiscard]] double epsilon(pergrad::delta delta) const override { return trainer_.epsilon(delta); }
+  [[nodiscard]] const pergrad::privacy_accountant& accountant() const override { return trainer_.accountant(); }
 
  private:
   Trainer& trainer_;

@@ -238,6 +238,9 @@ template <class Destination, class Needed, class Expression> struct destination_
 template <class Count> struct count_as_divisor {
   static_assert(never<Count>, "how many records were drawn is a private value, and no divisor: write a public constant, pergrad::expected_batch_size{64}, or static_cast<double>(n) of a count that is public; see docs/privacy.md");
 };
+template <class Estimate> struct estimate_as_bound {
+  static_assert(never<Estimate>, "an estimate proves nothing, and no budget takes it: bounds are epsilon(delta) of a privacy_accountant, a pld_accountant or an rdp_accountant; see docs/privacy.md");
+};
 template <class Array> struct temporary_array {
   static_assert(never<Array>, "a data set and a batch are views, and this array is gone when they are read: give it a name and pass the name; see docs/quickstart.md");
 };

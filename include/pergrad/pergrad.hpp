@@ -89,6 +89,9 @@
 #include <pergrad/losses/not_offered.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/accounting/calibrate.hpp>
+#include <pergrad/privacy/accounting/estimates.hpp>
+#include <pergrad/privacy/accounting/pld_accountant.hpp>
+#include <pergrad/privacy/accounting/private_selection.hpp>
 #include <pergrad/privacy/accounting/rdp.hpp>
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
 #include <pergrad/privacy/clip.hpp>

@@ -37,11 +37,35 @@ BOOST_AUTO_TEST_CASE(a_step_allocates_nothing) {
     const pergrad::detail::release_gate<double> wide{grid, sensitivity, noise, 1, generator};
     narrow.release(0, {single.data(), nullptr}, single.data(), {});
     wide.release(0, {twice.data(), nullptr}, twice.data(), {});
-    static_cast<void>(accountant.epsilon(pergrad::delta{1e-5}));
   }
   const std::size_t after = allocations;
   BOOST_TEST(after == before);
   BOOST_TEST(before > 0U);  // the counter counts
+}
+
+// What an accountant finds takes grids on the heap. It is asked when an event is prepared, and not at any step between.
+BOOST_AUTO_TEST_CASE(a_guard_asks_no_accountant_at_any_step) {
+  const pergrad::sampled_gaussian_event event{.02, .9}, other{.05, 1.5};
+  const pergrad::privacy_budget budget{pergrad::epsilon{2}, pergrad::delta{1e-6}};
+  pergrad::privacy_accountant accountant{budget}, planned{budget};
+  const std::size_t before_all = allocations;
+  accountant.prepare(event);
+  const pergrad::rdp_accountant::entry schedule[]{{event, 30}, {other, 20}};
+  planned.declare(schedule);
+  const std::size_t before = allocations;
+  BOOST_TEST(before > before_all + 100);
+  std::uint64_t steps = 0;
+  while (accountant.within(event)) {
+    accountant.spend(event);
+    ++steps;
+  }
+  for (int turn = 0; turn < 50; ++turn) planned.spend(turn % 5 < 3 ? event : other);
+  const std::size_t after = allocations;
+  BOOST_TEST(after == before);
+  BOOST_TEST(steps > 40U);
+  BOOST_TEST(!planned.within(event));
+  BOOST_TEST(accountant.epsilon(budget.delta) <= 2);
+  BOOST_TEST(allocations > after + 100);  // here it is asked
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/accounting/calibrate.hpp>
@@ -47,9 +48,9 @@ BOOST_AUTO_TEST_CASE(a_calibrated_run_gets_all_its_steps_and_not_one_more) {
 
 // A budget that was found by another accountant, to the last bit: 99 steps and one are 100 there as well.
 BOOST_AUTO_TEST_CASE(what_an_accountant_reports_is_a_budget_for_that_many_steps) {
-  for (std::uint64_t steps = 90; steps < 110; ++steps) {
+  for (std::uint64_t steps = 90; steps < 110; steps += 5) {
     const pergrad::sampled_gaussian_event event{.05, 1.0 + 0.01 * static_cast<double>(steps)}, other{.02, 1.3};
-    pergrad::rdp_accountant reporting;
+    pergrad::pld_accountant reporting;
     reporting.record(event, steps);
     pergrad::privacy_accountant one_kind{pergrad::privacy_budget{epsilon{reporting.epsilon(delta{1e-5})}, delta{1e-5}}};
     for (std::uint64_t step = 0; step < steps; ++step) BOOST_REQUIRE_NO_THROW(one_kind.spend(event));
@@ -62,6 +63,92 @@ BOOST_AUTO_TEST_CASE(what_an_accountant_reports_is_a_budget_for_that_many_steps)
     for (std::uint64_t step = 0; step < 50; ++step) BOOST_REQUIRE_NO_THROW(two_kinds.spend(other));
     BOOST_TEST(!two_kinds.within(other));
   }
+}
+
+// What the guard lets pass is what the tighter of two families proves, also behind steps of another kind.
+BOOST_AUTO_TEST_CASE(the_guard_is_as_tight_as_privacy_loss_distributions) {
+  const pergrad::sampled_gaussian_event event{.02, 1.1}, other{.05, 3}, third{1, 60};
+  const pergrad::privacy_budget budget{epsilon{1.5}, delta{1e-6}};
+  pergrad::privacy_accountant guard{budget};
+  pergrad::rdp_accountant renyi;
+  pergrad::pld_accountant tight;
+  for (int step = 0; step < 10; ++step) {  // not prepared: found on the way
+    for (const auto& each : {other, third}) {
+      guard.spend(each);
+      renyi.record(each);
+      tight.record(each);
+    }
+  }
+  guard.prepare(event);
+  while (guard.within(event)) {
+    guard.spend(event);
+    renyi.record(event);
+    tight.record(event);
+  }
+  BOOST_TEST(renyi.epsilon(budget.delta) > 1.5);  // would have stopped earlier
+  BOOST_TEST(tight.epsilon(budget.delta) <= 1.5);
+  BOOST_TEST(guard.epsilon(budget.delta) == tight.epsilon(budget.delta));
+  tight.record(event);
+  BOOST_TEST(tight.epsilon(budget.delta) > 1.5);
+  const std::uint64_t steps = guard.steps();
+  BOOST_CHECK_THROW(guard.spend(event), pergrad::budget_exhausted);
+  BOOST_CHECK_THROW(guard.spend({.3, 1}), pergrad::budget_exhausted);
+  BOOST_TEST(guard.steps() == steps);
+  // Bounds of one ledger: the lower end never contradicts the other family.
+  const pergrad::bracket found = guard.bracket(budget.delta);
+  BOOST_TEST(found.lower <= found.upper);
+  BOOST_TEST(found.lower > 1.49);
+  BOOST_TEST(found.lower < renyi.epsilon(budget.delta));
+}
+
+BOOST_AUTO_TEST_CASE(what_privacy_loss_distributions_refuse_the_other_family_answers) {
+  const pergrad::sampled_gaussian_event loud{.01, .02};
+  pergrad::pld_accountant refused;
+  refused.record(loud);
+  BOOST_CHECK_THROW(static_cast<void>(refused.epsilon(delta{1e-5})), pergrad::accounting_refused);
+  pergrad::rdp_accountant renyi;
+  renyi.record(loud, 3);
+  pergrad::privacy_accountant guard{
+      pergrad::privacy_budget{epsilon{renyi.epsilon(delta{1e-5}) * (1 + 1e-12)}, delta{1e-5}}};
+  guard.prepare(loud);
+  for (int step = 0; step < 3; ++step) guard.spend(loud);
+  BOOST_TEST(!guard.within(loud));
+  BOOST_TEST(guard.epsilon(delta{1e-5}) == renyi.epsilon(delta{1e-5}));
+  BOOST_TEST(guard.bracket(delta{1e-5}).lower == 0);
+}
+
+// A schedule that was declared beforehand: its steps in any order, and nothing else.
+BOOST_AUTO_TEST_CASE(a_declared_schedule_is_proven_once_and_spent_in_any_order) {
+  using entry = pergrad::privacy_accountant::entry;
+  std::vector<entry> schedule;
+  pergrad::pld_accountant all;
+  for (int i = 0; i < 12; ++i) {
+    schedule.push_back({{.01 + .002 * i, 1.5 - .05 * i}, 10});
+    all.record(schedule.back().event, 10);
+  }
+  schedule.push_back({schedule.front().event, 5});  // once more
+  all.record(schedule.front().event, 5);
+  const double cost = all.epsilon(delta{1e-5});
+  pergrad::privacy_accountant guard{pergrad::privacy_budget{epsilon{cost}, delta{1e-5}}};
+  guard.declare(schedule);
+  for (auto each = schedule.rbegin(); each != schedule.rend(); ++each) {
+    for (std::uint64_t step = 0; step < each->count; ++step) {
+      BOOST_REQUIRE(guard.within(each->event));
+      guard.spend(each->event);
+    }
+  }
+  BOOST_TEST(guard.steps() == 125U);
+  BOOST_TEST(guard.epsilon(delta{1e-5}) <= cost);
+  for (const entry& each : schedule) BOOST_CHECK_THROW(guard.spend(each.event), pergrad::budget_exhausted);
+
+  schedule.back().count = 30;
+  pergrad::privacy_accountant less{pergrad::privacy_budget{epsilon{cost}, delta{1e-5}}};
+  BOOST_CHECK_THROW(less.declare(schedule), pergrad::budget_exhausted);
+  BOOST_TEST(less.steps() == 0U);
+  pergrad::privacy_accountant none,
+      filter{pergrad::privacy_budget{epsilon{cost}, delta{1e-5}}, pergrad::run_plan::on_the_way};
+  BOOST_CHECK_THROW(none.declare(schedule), std::logic_error);
+  BOOST_CHECK_THROW(filter.declare(schedule), std::logic_error);
 }
 
 BOOST_AUTO_TEST_CASE(without_a_budget_everything_is_counted_and_nothing_refused) {

@@ -27,28 +27,29 @@ BOOST_AUTO_TEST_CASE(noise_is_the_known_one_and_on_the_safe_side) {
     double delta;
     double q;
     std::uint64_t steps;
-    double noise;  // minimum over all real orders, 9 digits
+    double noise;  // google/differential-privacy b5b0286, PLDAccountant with discretisation 1e-4
   };
   const std::array<row, 6> rows{{
-      {1, 1e-5, .01, 1000, 1.51305707},
-      {8, 1e-5, .08192, 2468, 2.71369355},
-      {3, 1e-5, 256.0 / 60000, 14062, 1.01399095},
-      {2, 1e-6, .1, 100, 2.66770060},
-      {.5, 1e-6, .001, 10000, 1.35805664},
-      {8, 1e-5, .04, 2000, 1.35613279},
+      {1, 1e-5, .01, 1000, 1.414632},
+      {8, 1e-5, .08192, 2468, 2.560749},
+      {3, 1e-5, 256.0 / 60000, 14062, 0.968421},
+      {2, 1e-6, .1, 100, 2.497711},
+      {.5, 1e-6, .001, 10000, 1.060622},
+      {8, 1e-5, .04, 2000, 1.289970},
   }};
   for (const row& each : rows) {
     const double got =
         pergrad::calibrate_noise(epsilon{each.epsilon}, delta{each.delta}, sampling_probability{each.q}, each.steps)
             .value();
-    BOOST_TEST(std::abs(got - each.noise) < 4e-8, got << " for " << each.noise);
+    // epsilon is within 1e-3 of the truth on either side, and noise then is
+    BOOST_TEST(std::abs(got / each.noise - 1) < 1e-3, got << " for " << each.noise);
     const auto spent = [&](double noise) {
-      pergrad::rdp_accountant accountant;
+      pergrad::pld_accountant accountant;
       accountant.record({each.q, noise}, each.steps);
       return accountant.epsilon(delta{each.delta});
     };
     BOOST_TEST(spent(got) <= each.epsilon);
-    BOOST_TEST(spent(got * (1 - 2e-8)) > each.epsilon);
+    BOOST_TEST(spent(got * (1 - 2e-5)) > each.epsilon);
     BOOST_TEST(pergrad::max_steps(epsilon{each.epsilon}, delta{each.delta}, sampling_probability{each.q},
                                   noise_multiplier{got}) == each.steps);
   }
@@ -57,11 +58,11 @@ BOOST_AUTO_TEST_CASE(noise_is_the_known_one_and_on_the_safe_side) {
 BOOST_AUTO_TEST_CASE(very_small_and_very_large_targets) {
   for (const double target : {1e-4, .01, 50.0, 1000.0}) {
     const double got = pergrad::calibrate_noise(epsilon{target}, delta{1e-5}, sampling_probability{.05}, 500).value();
-    pergrad::rdp_accountant accountant;
+    pergrad::pld_accountant accountant;
     accountant.record({.05, got}, 500);
     BOOST_TEST(accountant.epsilon(delta{1e-5}) <= target);
-    pergrad::rdp_accountant less;  // below target the bound may jump to 0 (Kullback-Leibler branch), but not before
-    less.record({.05, got * (1 - 2e-8)}, 500);
+    pergrad::pld_accountant less;
+    less.record({.05, got * (1 - 2e-5)}, 500);
     BOOST_TEST(less.epsilon(delta{1e-5}) > target);
   }
 }
@@ -87,7 +88,7 @@ BOOST_AUTO_TEST_CASE(steps_end_exactly_where_the_budget_does) {
   BOOST_TEST(pergrad::max_steps(epsilon{5}, delta{1e-5}, sampling_probability{.1}, noise_multiplier{0}) == 0U);
   const std::uint64_t steps =
       pergrad::max_steps(epsilon{3}, delta{1e-5}, sampling_probability{.02}, noise_multiplier{1});
-  pergrad::rdp_accountant accountant;
+  pergrad::pld_accountant accountant;
   accountant.record({.02, 1}, steps);
   BOOST_TEST(accountant.epsilon(delta{1e-5}) <= 3);
   accountant.record({.02, 1});

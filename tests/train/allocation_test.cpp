@@ -87,9 +87,9 @@ BOOST_AUTO_TEST_CASE(nor_do_those_of_a_loop_by_hand) {
   BOOST_TEST(after - before == 0U);
 }
 
-// Near its budget the accountant refines the order that it proves by; that, too, is arithmetic on the stack.
+// How many steps the budget allows was found when the trainer was made: no step asks an accountant, which allocates.
 BOOST_AUTO_TEST_CASE(nor_do_the_last_steps_of_a_budget) {
-  pg::rdp_accountant accountant;
+  pg::pld_accountant accountant;
   accountant.record(usual_options().sampling->event(*usual_options().noise), 10);
   auto options = usual_options();
   options.budget = pg::privacy_budget{pg::epsilon{accountant.epsilon(pg::delta{1e-5}) * 1.000001}, pg::delta{1e-5}};

@@ -191,10 +191,14 @@ BOOST_AUTO_TEST_CASE(epsilon_is_the_accountants) {
   BOOST_TEST(r.trainer.steps() == 0U);
   for (std::uint64_t steps = 1; steps <= 5; ++steps) {
     r.trainer.step(data.records());
-    pg::rdp_accountant accountant;
+    pg::pld_accountant accountant;
+    pg::rdp_accountant other;
     accountant.record(event, steps);
-    for (const double delta : {1e-5, 1e-3})
-      BOOST_TEST(r.trainer.epsilon(pg::delta{delta}) == accountant.epsilon(pg::delta{delta}));
+    other.record(event, steps);
+    for (const pg::delta delta : {pg::delta{1e-5}, pg::delta{1e-3}}) {
+      BOOST_TEST(r.trainer.epsilon(delta) == accountant.epsilon(delta));
+      BOOST_TEST(r.trainer.epsilon(delta) < other.epsilon(delta));
+    }
     BOOST_TEST(r.trainer.epsilon(pg::delta{1e-5}) > last);
     last = r.trainer.epsilon(pg::delta{1e-5});
     BOOST_TEST(r.trainer.steps() == steps);
@@ -207,7 +211,7 @@ BOOST_AUTO_TEST_CASE(epsilon_is_the_accountants) {
 BOOST_AUTO_TEST_CASE(the_step_beyond_the_budget_is_refused_with_nothing_changed) {
   const clouds data{100};
   const auto event = usual_options().sampling->event(pg::noise_multiplier{1.1});
-  pg::rdp_accountant accountant;
+  pg::pld_accountant accountant;
   accountant.record(event, 7);
   auto options = usual_options();
   options.momentum = 0.9;
@@ -241,7 +245,7 @@ BOOST_AUTO_TEST_CASE(the_step_beyond_the_budget_is_refused_with_nothing_changed)
 BOOST_AUTO_TEST_CASE(a_budget_without_room_for_one_step_is_refused_at_once) {
   auto options = usual_options();
   const auto event = options.sampling->event(*options.noise);
-  pg::rdp_accountant one;
+  pg::pld_accountant one;
   one.record(event);
   const double cost = one.epsilon(pg::delta{1e-5});
   options.budget = pg::privacy_budget{pg::epsilon{cost}, pg::delta{1e-5}};

@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(three_ways_to_release_are_one) {
 BOOST_AUTO_TEST_CASE(the_budget_refuses_the_step_before_anything_is_drawn) {
   running it;
   auto options = it.options;
-  pg::rdp_accountant ledger;
+  pg::pld_accountant ledger;
   ledger.record(options.sampling->event(*options.noise), 3);
   options.budget = pg::privacy_budget{pg::epsilon{ledger.epsilon(pg::delta{1e-5}) * (1 + 1e-9)}, pg::delta{1e-5}};
   seeded_loop<classifier> loop{it.exec, it.net, pg::cross_entropy{}, options, pg::seeded_generator{5}};

@@ -31,6 +31,7 @@
 #include <pergrad/files/safetensors.hpp>
 #include <pergrad/optim/optimizer.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
+#include <pergrad/privacy/accounting/pld_accountant.hpp>
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/types.hpp>
@@ -270,6 +271,7 @@ struct checkpoint_access {
     go_on(trainer.generator_, trainer.trainer_->with_optimizer([&](auto& optimizer) {
       return restore(*trainer.network_, optimizer, trainer.accountant_, path, older);
     }));
+    trainer.accountant_.prepare(trainer.event_);  // how many steps are left
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
@@ -280,6 +282,7 @@ struct checkpoint_access {
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
     go_on(loop.generator_, restore(network, optimizer, loop.accountant_, path, false));
+    loop.accountant_.prepare(loop.event_);
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -325,21 +328,23 @@ void load_checkpoint(Network& network, Optimizer& optimizer, private_loop<Networ
   detail::checkpoint_access::load_loop(network, optimizer, loop, path);
 }
 
-/// The same for a training loop by hand, with an `rdp_accountant` or a `privacy_accountant`. A seeded generator is not
-/// in the file: `seeded_generator{seed, steps}` goes on behind so many steps.
+namespace detail {
+template <class Accountant>
+concept has_a_ledger = std::is_same_v<Accountant, rdp_accountant> || std::is_same_v<Accountant, pld_accountant> ||
+    std::is_same_v<Accountant, privacy_accountant>;
+}  // namespace detail
+
+/// The same for a training loop by hand, with a `privacy_accountant`, an `rdp_accountant` or a `pld_accountant`. A
+/// seeded generator is not in the file: `seeded_generator{seed, steps}` goes on behind so many steps.
 template <class Network, class Optimizer, class Accountant>
-requires(std::is_same_v<Accountant, rdp_accountant> ||
-         std::is_same_v<Accountant, privacy_accountant>) void save_checkpoint(const Network& network,
-                                                                              Optimizer& optimizer,
-                                                                              const Accountant& accountant,
-                                                                              const std::string& path) {
+requires detail::has_a_ledger<Accountant>
+void save_checkpoint(const Network& network, Optimizer& optimizer, const Accountant& accountant,
+                     const std::string& path) {
   detail::checkpoint_access::save(network, optimizer, accountant, 0, path);
 }
 template <class Network, class Optimizer, class Accountant>
-requires(std::is_same_v<Accountant, rdp_accountant> ||
-         std::is_same_v<Accountant, privacy_accountant>) void load_checkpoint(Network& network, Optimizer& optimizer,
-                                                                              Accountant& accountant,
-                                                                              const std::string& path) {
+requires detail::has_a_ledger<Accountant>
+void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
   static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false));
 }
 

@@ -24,6 +24,7 @@ namespace detail {
 }
 
 inline constexpr double largest_double = std::numeric_limits<double>::max();
+inline constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// Base of the strong types: `Derived` says its name, what it needs and which values it holds. It deletes the
 /// conversion from a plain number in a line that compilers show; inherited, g++ 12 would take the explicit one in its
@@ -96,6 +97,17 @@ struct expected_batch_size : detail::checked_number<expected_batch_size> {
   }
 };
 
+/// A number that is no proven bound of anything. Nothing that guards privacy takes it: where a bound is wanted, it is
+/// an error that says so.
+class estimate {
+ public:
+  constexpr explicit estimate(double value) noexcept : value_{value} {}
+  [[nodiscard]] constexpr double value() const noexcept { return value_; }
+
+ private:
+  double value_;
+};
+
 /// Privacy loss bound of (epsilon, delta)-differential privacy: not negative; infinity means no guarantee.
 struct epsilon : detail::checked_number<epsilon> {
   using detail::checked_number<epsilon>::checked_number;
@@ -104,6 +116,11 @@ struct epsilon : detail::checked_number<epsilon> {
   static constexpr const char* name = "epsilon";
   static constexpr const char* need = "not negative";
   [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0; }
+  /// An estimate is an error that says why.
+  template <std::same_as<estimate> Estimate>
+  explicit epsilon(Estimate /*value*/) : epsilon{0.0} {
+    static_cast<void>(error::estimate_as_bound<Estimate>{});
+  }
 };
 
 /// Probability with which the bound epsilon may fail: strictly between 0 and 1.

@@ -161,7 +161,8 @@ template <class Network, class Loss, class Records>
 
 /// A loop that runs while the budget lasts would train nothing, and say nothing. What an earlier part of the run spent
 /// is not counted: a budget that is spent is no mistake.
-inline void require_room_for_a_step(const privacy_accountant& accountant, const sampled_gaussian_event& event) {
+template <class = void>
+void require_room_for_a_step(const privacy_accountant& accountant, const sampled_gaussian_event& event) {
   if (accountant.within(event)) return;
   const privacy_budget& budget = *accountant.budget();
   char text[240];
@@ -170,7 +171,7 @@ inline void require_room_for_a_step(const privacy_accountant& accountant, const 
                 "one step with "
                 "noise multiplier %.6g and sampling probability %.6g costs epsilon %.6g",
                 budget.max_epsilon.value(), budget.delta.value(), event.noise_multiplier, event.sampling_probability,
-                accountant.accountant().epsilon_after(event, 1, budget.delta));
+                proven_epsilon(accountant.accountant(), {event, 1}, budget.delta).upper);
   throw std::invalid_argument(text);
 }
 

@@ -138,12 +138,20 @@ template <class Scalar, class Options>
 /// The ledger of a run and the records of a step: all of a private run that does not know its network.
 class private_run {
  public:
-  /// Would one more step keep to the budget? Always true without one.
-  [[nodiscard]] bool within_budget() const { return accountant_.within(event_); }
+  /// Would one more step keep to the budget? Always true without one. Costs nothing: how many there are was found when
+  /// the run was made, or read from a file.
+  template <class = void>
+  [[nodiscard]] bool within_budget() const {
+    return accountant_.within(event_);
+  }
   /// Steps taken, each with its noise, and statistics of all records released beside them (statistics.hpp).
   [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
-  /// Privacy spent so far at `delta`, for neighbours that differ by adding or removing one record.
-  [[nodiscard]] double epsilon(pergrad::delta delta) const { return accountant_.epsilon(delta); }
+  /// Privacy spent so far at `delta`, for neighbours that differ by adding or removing one record: a proven upper
+  /// bound, by privacy loss distributions and Renyi divergences. Takes some tens of milliseconds.
+  template <class = void>
+  [[nodiscard]] double epsilon(pergrad::delta delta) const {
+    return accountant_.epsilon(delta);
+  }
   [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
   /// The histogram of the last step's records: released with the step, which counts it. Throws std::logic_error if the
   /// options have no `statistic`, and before the first step.
@@ -177,6 +185,7 @@ class private_run {
   }
   /// The last part of construction: `sensitivity` is known from the options' clipping. Throws std::invalid_argument for
   /// noise that the largest number of the network's type cannot hold, and for a budget that allows no step.
+  template <class = void>
   [[gnu::noinline]] void take(double sensitivity, double largest) {
     sensitivity_ = sensitivity;
     const double deviation = gradient_noise_.value() * sensitivity_;

@@ -3,14 +3,30 @@
 //
 // A step is entered in the ledger before its noise is drawn, and only if the total including it keeps to the budget.
 // The decision depends on public numbers alone (events and counts), never on data, so stopping leaks nothing.
+//
+// Two families prove bounds: privacy loss distributions and Renyi divergences. Both are upper bounds, so the smaller
+// one is; where the first refuses (hardly any noise, more steps or kinds than it takes), the second one is left. The
+// lower end of the first must not be above the second: if it is, one of them is wrong, and nothing is answered.
+//
+// How many steps are left is found once, by proofs for that very number. Fewer steps are part of them, and what is
+// computed from a part of a release reveals no more than all of it; so no step in between asks an accountant.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <optional>
+#include <span>
 #include <stdexcept>
+#include <vector>
 
+#include <pergrad/detail/error_text.hpp>
+#include <pergrad/detail/float_environment.hpp>
+#include <pergrad/privacy/accounting/pld_accountant.hpp>
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
+#include <pergrad/privacy/accounting/search.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
 
@@ -24,13 +40,97 @@ class budget_exhausted : public std::runtime_error {
 
 /// When the parameters of a run are chosen: noise, sampling, and when it stops.
 enum class run_plan {
-  beforehand,  ///< before the first step: the best order of all counts
+  beforehand,  ///< before the first step: privacy loss distributions, or the best order of all
   on_the_way   ///< also from what was released: one order counts that is fixed before the first step (a Renyi filter)
 };
 
-/// An accountant with an optional budget.
+namespace detail {
+
+/// What both families prove. `ledger`: its steps and `more`. Throws std::logic_error if they contradict each other.
+template <class = void>
+[[nodiscard]] bracket proven_epsilon(const rdp_accountant& ledger, const rdp_accountant::entry& more,
+                                     pergrad::delta at) {
+  const float_environment proven;
+  const double renyi = ledger.epsilon_after(more.event, more.count, at);
+  bracket found{0, infinity};
+  try {
+    pld_accountant all{ledger.ledger()};
+    all.record(more.event, more.count);
+    found = all.bracket(at);
+  } catch (const accounting_refused&) {
+    return {0, renyi};
+  }
+  if (!(found.lower <= renyi * (1 + 1e-9) + 1e-12)) {
+    throw_logic_error({"pergrad: two accountants contradict each other: epsilon is at least ", found.lower,
+                       " by privacy loss distributions, and at most ", renyi, " by Renyi divergences"});
+  }
+  return {found.lower, std::min(found.upper, renyi)};
+}
+
+/// Least upper bound of a test's true positives that either family proves.
+template <class = void>
+[[nodiscard]] double proven_true_positive_rate(const rdp_accountant& ledger, double false_positive_rate) {
+  try {
+    return pld_accountant{ledger.ledger()}.true_positive_rate(false_positive_rate);
+  } catch (const accounting_refused&) {
+    const float_environment proven;
+    double least = 1;
+    for (double at = 0.5; at > 1e-30; at /= 4) {
+      const double grown = std::exp(ledger.epsilon(pergrad::delta{at}));
+      least = std::min(least, (grown * false_positive_rate + at) * (1 + 1e-14));
+      least = std::min(least, 1 - (1 - false_positive_rate - at) / grown * (1 - 1e-14));
+    }
+    return std::max(least, false_positive_rate);
+  }
+}
+/// The same of its advantage.
+template <class = void>
+[[nodiscard]] double proven_advantage(const rdp_accountant& ledger) {
+  try {
+    return pld_accountant{ledger.ledger()}.advantage();
+  } catch (const accounting_refused&) {
+    return ledger.delta_for(pergrad::epsilon{0});
+  }
+}
+
+/// Most steps of `event` that are proven to keep to the budget, behind those of the ledger; 2^62 stands for any number.
+/// One more (or a millionth more) was tried and found to be too much. The same question has the same answer.
+template <class = void>
+[[nodiscard]] std::uint64_t steps_within(const rdp_accountant& ledger, const sampled_gaussian_event& event,
+                                         const privacy_budget& budget) {
+  const float_environment proven;
+  constexpr std::uint64_t most = std::uint64_t{1} << 62U;
+  rdp_accountant prepared = ledger;
+  prepared.prepare(event);
+  std::uint64_t safe = 0;
+  std::uint64_t unsafe = 1;
+  while (!prepared.would_exceed(budget, event, unsafe)) {
+    safe = unsafe;
+    if (safe == most) return most;
+    unsafe *= 2;
+  }
+  const auto inset = [](std::uint64_t steps) { return std::max<std::uint64_t>(1, steps >> 20U); };
+  while (unsafe - safe > inset(safe)) {
+    const std::uint64_t middle = safe + (unsafe - safe) / 2;
+    (prepared.would_exceed(budget, event, middle) ? unsafe : safe) = middle;
+  }
+  // The other family allows some more.
+  safe = largest_safe(
+      [&](std::uint64_t steps) {
+        return log_excess(proven_epsilon(prepared, {event, steps}, budget.delta).upper, budget.max_epsilon.value());
+      },
+      safe);
+  return safe >= most / 2 ? most : safe;
+}
+
+}  // namespace detail
+
+/// An accountant with an optional budget: the ledger of a run, and what both families prove of it. Functions that ask
+/// are templates, so that programs which do not train privately do not compile the answer.
 class privacy_accountant {
  public:
+  using entry = rdp_accountant::entry;
+
   privacy_accountant() = default;
   explicit privacy_accountant(std::optional<privacy_budget> budget, run_plan plan = run_plan::beforehand)
       : budget_{budget}, plan_{plan} {
@@ -40,33 +140,82 @@ class privacy_accountant {
     }
   }
 
-  /// Makes later calls with this event cheap and free of allocation. The first event fixes the order of a filter.
+  /// Finds how many steps of this event the budget allows (a second at most, usually some tenths), so that later calls
+  /// with it are cheap and free of allocation. The first event fixes the order of a filter.
+  template <class = void>
   void prepare(const sampled_gaussian_event& event) {
     accountant_.prepare(event);
     if (plan_ == run_plan::on_the_way && order_ == 0) order_ = rdp_accountant::order_for(*budget_, event);
+    if (!budget_ || is_filter() || find(event) != nullptr) return;
+    left_.assign(1, {event, detail::steps_within(accountant_, event, *budget_)});
+  }
+
+  /// Proves once that a schedule keeps to the budget: steps of several kinds, all chosen before the first one. They may
+  /// then be spent in any order, and are cheap. Throws budget_exhausted if it does not. An accountant without a budget,
+  /// and a filter, need no schedule: std::logic_error.
+  template <class = void>
+  void declare(std::span<const entry> schedule) {
+    if (!budget_ || is_filter()) {
+      throw std::logic_error(
+          "pergrad: privacy_accountant: a schedule is declared for a budget, of a run planned beforehand");
+    }
+    rdp_accountant all = accountant_;
+    for (const entry& each : schedule) {
+      all.record(each.event, each.count);
+      accountant_.prepare(each.event);
+    }
+    if (!(detail::proven_epsilon(all, {}, budget_->delta).upper <= budget_->max_epsilon.value())) refuse();
+    left_.clear();
+    for (const entry& each : schedule) {
+      if (entry* const known = find(each.event); known != nullptr) {
+        known->count += each.count;
+      } else {
+        left_.push_back(each);
+      }
+    }
   }
 
   /// Whether one more step of this kind keeps to the budget; always true without one.
+  template <class = void>
   [[nodiscard]] bool within(const sampled_gaussian_event& event) const {
     if (!budget_) return true;
-    if (!is_filter()) return !accountant_.would_exceed(*budget_, event);
-    const double order = order_ != 0 ? order_ : rdp_accountant::order_for(*budget_, event);
-    return accountant_.epsilon_at_order(order, event, 1, budget_->delta) <= budget_->max_epsilon.value();
+    if (is_filter()) {
+      const double order = order_ != 0 ? order_ : rdp_accountant::order_for(*budget_, event);
+      return accountant_.epsilon_at_order(order, event, 1, budget_->delta) <= budget_->max_epsilon.value();
+    }
+    if (const entry* const known = const_cast<privacy_accountant*>(this)->find(event)) return known->count > 0;
+    return !accountant_.would_exceed(*budget_, event) ||
+           detail::proven_epsilon(accountant_, {event, 1}, budget_->delta).upper <= budget_->max_epsilon.value();
   }
 
-  /// Enters one step. Throws budget_exhausted, entering nothing, when it would exceed the budget.
+  /// Enters one step. Throws budget_exhausted, entering nothing, when it would exceed the budget. An event that was
+  /// neither prepared nor declared may cost as much as `prepare`.
+  template <class = void>
   void spend(const sampled_gaussian_event& event) {
     if (!budget_ || is_filter()) {
       if (is_filter()) prepare(event);
       if (!within(event)) refuse();
       accountant_.record(event);
-    } else if (!accountant_.record_within(*budget_, event)) {
-      refuse();
+      return;
     }
+    if (find(event) == nullptr && accountant_.record_within(*budget_, event)) {
+      left_.clear();  // what was proven did not count this step
+    } else {
+      prepare(event);
+      entry* const known = find(event);
+      if (known->count == 0) refuse();
+      accountant_.record(event);
+      --known->count;
+    }
+    kept_ = true;
   }
 
   /// Enters steps that were taken already, in an earlier part of the run: also beyond the budget.
-  void record(const sampled_gaussian_event& event, std::uint64_t count) { accountant_.record(event, count); }
+  void record(const sampled_gaussian_event& event, std::uint64_t count) {
+    accountant_.record(event, count);
+    left_.clear();
+    kept_ = false;
+  }
 
   [[nodiscard]] run_plan plan() const noexcept { return plan_; }
   /// The order of a filter; 0: none is fixed.
@@ -74,16 +223,56 @@ class privacy_accountant {
   /// Goes on with a filter that an earlier part of the run has fixed. Precondition: order > 1.
   void fix_order(double order) noexcept { order_ = order; }
   [[nodiscard]] const std::optional<privacy_budget>& budget() const noexcept { return budget_; }
+  /// The ledger, with what Renyi divergences alone say of it.
   [[nodiscard]] const rdp_accountant& accountant() const noexcept { return accountant_; }
-  /// What was spent so far. Of a run that is planned on the way, and of one whose end was chosen from what was
-  /// released, only the budget is a guarantee.
+
+  /// Proven bounds of what was spent so far; of a filter [0, what its order says]. Of a run that is planned on the way,
+  /// and of one whose end was chosen from what was released, only the budget is a guarantee. Throws std::logic_error if
+  /// the two families contradict each other.
+  template <class = void>
+  [[nodiscard]] pergrad::bracket bracket(pergrad::delta at) const {
+    if (order_ != 0) return {0, accountant_.epsilon_at_order(order_, {0, 1}, 0, at)};
+    pergrad::bracket found = detail::proven_epsilon(accountant_, {}, at);
+    // Part of what was proven to keep to the budget, whatever a bracket's width adds.
+    if (kept_ && budget_->delta.value() <= at.value()) {
+      found.upper = std::min(found.upper, budget_->max_epsilon.value());
+    }
+    return found;
+  }
+  /// The upper one of them.
+  template <class = void>
   [[nodiscard]] double epsilon(pergrad::delta at) const {
-    return order_ == 0 ? accountant_.epsilon(at) : accountant_.epsilon_at_order(order_, {0, 1}, 0, at);
+    return bracket(at).upper;
+  }
+  /// Upper bound of the true positives of an attacker who tests whether a record is in the data, or is not, if false
+  /// positives are at most `false_positive_rate`, in [0, 1]. Of a filter: what its budget leaves.
+  template <class = void>
+  [[nodiscard]] double true_positive_rate(double false_positive_rate) const {
+    if (!is_filter()) return detail::proven_true_positive_rate(accountant_, false_positive_rate);
+    const double grown = std::exp(budget_->max_epsilon.value());
+    const double room = 1 - false_positive_rate - budget_->delta.value();
+    return std::min({1.0, grown * false_positive_rate + budget_->delta.value(), room > 0 ? 1 - room / grown : 1.0});
+  }
+  /// Lower bound of his false negatives: the trade-off function.
+  template <class = void>
+  [[nodiscard]] double trade_off(double alpha) const {
+    return std::max(0.0, 1 - true_positive_rate(alpha) - 0x1p-52);
+  }
+  /// Upper bound of his advantage, true minus false positives at best.
+  template <class = void>
+  [[nodiscard]] double advantage() const {
+    if (!is_filter()) return detail::proven_advantage(accountant_);
+    const double grown = std::exp(budget_->max_epsilon.value());
+    return grown < detail::infinity ? std::min(1.0, (grown - 1 + 2 * budget_->delta.value()) / (grown + 1)) : 1.0;
   }
   [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
 
  private:
   [[nodiscard]] bool is_filter() const noexcept { return order_ != 0 || plan_ == run_plan::on_the_way; }
+  [[nodiscard]] entry* find(const sampled_gaussian_event& event) noexcept {
+    const auto place = std::find_if(left_.begin(), left_.end(), [&](const entry& each) { return each.event == event; });
+    return place == left_.end() ? nullptr : &*place;
+  }
   [[noreturn]] void refuse() const {
     char text[160];
     std::snprintf(
@@ -95,6 +284,8 @@ class privacy_accountant {
   std::optional<privacy_budget> budget_;
   run_plan plan_ = run_plan::beforehand;
   double order_ = 0;
+  bool kept_ = false;        ///< all steps are part of what was proven to keep to the budget
+  std::vector<entry> left_;  ///< proven, together with the ledger, to keep to the budget
   rdp_accountant accountant_;
 };
 

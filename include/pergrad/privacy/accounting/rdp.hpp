@@ -32,8 +32,6 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-inline constexpr double infinity = std::numeric_limits<double>::infinity();
-
 /// ln sum_i exp(x_i), term by term.
 class log_sum {
  public:

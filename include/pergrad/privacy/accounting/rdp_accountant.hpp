@@ -65,6 +65,12 @@ class rdp_accountant {
     return best([&](double order, double rdp) { return delta_from_rdp(order, rdp, at); }, total_curve(), nullptr);
   }
 
+  /// Renyi divergence of all steps at a real order above 1.
+  [[nodiscard]] double renyi(double order) const {
+    const detail::float_environment proven;
+    return total_at(order, nullptr);
+  }
+
   /// Epsilon if `count` more steps of `event` were entered. Does not change the ledger.
   [[nodiscard]] double epsilon_after(const sampled_gaussian_event& event, std::uint64_t count,
                                      pergrad::delta at) const {

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/privacy/accounting/pld_engine.hpp - brackets of epsilon and delta for a ledger, by privacy loss
+// distributions.
+//
+// pld.hpp has the grids of single steps, pld_composition.hpp their sums, both with the proofs. What is here chooses a
+// tilt, a window, a spacing and a loss to cut at from estimates; no choice can make a bound wrong, only wide. Estimates
+// are of the cumulants ln E[e^(t loss)] of steps that are not discretised: the tilt is first that of the saddle point
+// for delta, then that whose mean loss is the answer of the attempt before; the window is what Chernoff bounds leave
+// little outside of, and losses are cut where the tilt makes them worth as little. The spacing h starts where T tilt
+// h^2 / 8 is about the wanted width (spreading adds h^2/6 to a step's variance, merging takes about h^2/12) and is
+// refined until the bracket is narrow enough, or a grid as long as memory allows has been tried. All kinds without
+// sampling are one Gaussian of 1/s^2 = sum T/s^2. Every attempt proves its bounds, so the least upper and the largest
+// lower one count.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+#include <pergrad/detail/error_text.hpp>
+#include <pergrad/detail/float_environment.hpp>
+#include <pergrad/privacy/accounting/rdp_accountant.hpp>
+#include <pergrad/privacy/pld/composed_pld.hpp>
+#include <pergrad/privacy/pld/gaussian_stick.hpp>
+#include <pergrad/privacy/pld/loss_estimate.hpp>
+#include <pergrad/privacy/pld/pld.hpp>
+#include <pergrad/privacy/pld/pld_composition.hpp>
+#include <pergrad/privacy/pld/pld_step.hpp>
+#include <pergrad/privacy/sampling.hpp>
+#include <pergrad/privacy/types.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// Thrown by an accountant that has no proven answer for what it was asked; says why. rdp_accountant may have one.
+class accounting_refused : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Two proven bounds of one number.
+struct bracket {
+  double lower;
+  double upper;
+};
+
+namespace detail {
+
+[[noreturn]] [[gnu::cold, gnu::noinline]] inline void refuse_accounting(std::initializer_list<text_piece> pieces) {
+  throw accounting_refused{error_text{pieces}.text};
+}
+
+/// Brackets of one ledger. A template, so that programs that never ask do not compile it.
+template <class = void>
+class pld_engine {
+ public:
+  static constexpr std::size_t most_kinds = 256;
+  static constexpr std::size_t most_points = step_discretiser<>::most_points;  ///< of a step
+  static constexpr std::size_t longest = 2 * most_points;                      ///< of a composition
+  static constexpr double most_steps = 0x1p40;
+  static constexpr double least_noise = 1.0 / 32;
+  static constexpr double relative_width = 1e-3;
+  static constexpr double absolute_width = 1e-4;
+  static constexpr double spread = 4.8;  // h^2 / 8 of a step's variance for each wanted width, and some more
+
+  explicit pld_engine(std::span<const rdp_accountant::entry> ledger) {
+    long double squares = 0;
+    std::size_t whole = 0;
+    for (const rdp_accountant::entry& each : ledger) {
+      const double q = each.event.sampling_probability;
+      const double s = each.event.noise_multiplier;
+      if (q == 0 || each.count == 0) continue;
+      if (!(s >= (q < 1 ? least_noise : 1e-9))) {
+        refuse_accounting(
+            {"pergrad: pld_accountant: no bound for so little noise: the noise multiplier is below 1/32 (1e-9 without "
+             "sampling); rdp_accountant has one"});
+      }
+      steps_ += static_cast<double>(each.count);
+      if (q == 1) {
+        squares += static_cast<long double>(each.count) / s / s;
+        ++whole;
+        continue;
+      }
+      kinds_.push_back({{q, 1 / s, 2, 0}, each.count});
+    }
+    if (whole > 0) {
+      const double m = std::sqrt(static_cast<double>(squares));
+      kinds_.push_back({{1, m, static_cast<double>(whole + 8), 0}, 1});
+    }
+    if (kinds_.size() > most_kinds) {
+      refuse_accounting({"pergrad: pld_accountant: the ledger has ", kinds_.size(), " kinds of steps, more than ",
+                         most_kinds, "; rdp_accountant takes any number"});
+    }
+    if (steps_ > most_steps) {
+      refuse_accounting({"pergrad: pld_accountant: more than 2^40 steps; rounding would not be bounded"});
+    }
+  }
+
+  /// Bounds of epsilon at delta.
+  [[nodiscard]] bracket epsilon(double delta) {
+    if (total_variation() <= delta) return {0, 0};
+    if (is_one_gaussian()) {
+      return {gaussian_epsilon(gaussian_mu(-1), delta, false), gaussian_epsilon(gaussian_mu(1), delta, true)};
+    }
+    reach(delta);
+    const double tilt = saddle_tilt(delta);
+    bracket result{0, infinity};
+    refine(tilt, [&](const attempt& made) -> verdict {
+      result.upper = std::min(result.upper, std::max(made.remove.epsilon(delta), made.add.epsilon(delta)));
+      result.lower = std::max(result.lower, made.remove_below.epsilon(delta));
+      const double wanted = std::max(relative_width * result.lower, absolute_width);
+      return {(result.upper - result.lower) / wanted, result.upper, delta};
+    });
+    check(result);
+    return result;
+  }
+
+  /// Bounds of delta at epsilon >= 0.
+  [[nodiscard]] bracket delta(double epsilon) {
+    if (kinds_.empty() || epsilon == infinity) return {0, 0};
+    if (is_one_gaussian()) {
+      const stick_with_error below = gaussian_stick(gaussian_mu(-1), epsilon);
+      const stick_with_error above = gaussian_stick(gaussian_mu(1), epsilon);
+      return {std::clamp(below.value - below.error, 0.0, 1.0), std::clamp(above.value + above.error, 0.0, 1.0)};
+    }
+    constexpr double least = 1e-100;
+    double delta = least;
+    double tilt = 1;
+    for (int round = 0; round < 3; ++round) {  // the grid's end depends on delta
+      reach(delta);
+      tilt = tilt_for(epsilon);
+      const loss_estimate::cumulants sum = total(tilt, true);
+      if (!(tilt < 1e17)) break;  // no loss is so large
+      tilt = std::max(tilt, 0.1 / std::sqrt(sum.second));
+      delta = std::clamp(std::exp(sum.value - tilt * epsilon) * 1e-4, least, 1.0);
+    }
+    bracket result{0, std::min(1.0, total_variation())};
+    if (!(tilt < 1e17)) {
+      if (this->epsilon(least).upper <= epsilon) return {0, least};
+      return result;
+    }
+    refine(tilt, [&](const attempt& made) -> verdict {
+      result.upper = std::min(result.upper, std::max(made.remove.delta(epsilon), made.add.delta(epsilon)));
+      result.lower = std::max(result.lower, made.remove_below.delta(epsilon));
+      const double wanted = std::max(relative_width * epsilon, absolute_width) * std::max(1.0, tilt);
+      return {std::log(result.upper / result.lower) / wanted, epsilon, result.upper};
+    });
+    return result;
+  }
+
+  /// Upper bound of the true positives of any test, whichever of two neighbours is the hypothesis, whose false
+  /// positives are at most alpha: the least that hockey sticks at eps >= 0 allow both ways.
+  [[nodiscard]] double true_positive_rate(double alpha) {
+    if (kinds_.empty() || alpha >= 1) return std::min(1.0, alpha);
+    constexpr double least = 1e-100;
+    double bound = std::min(1.0, alpha + total_variation());
+    reach(std::max(least, 1e-3 * alpha));
+    double before = 2;
+    refine(saddle_tilt(std::max(alpha, least)), [&](const attempt& made) -> verdict {
+      const auto remove = made.remove.test(alpha);
+      const auto add = made.add.test(alpha);
+      const double record_added = std::min(remove.hits, 1 - add.misses + 1e-16);
+      const double record_removed = std::min(add.hits, 1 - remove.misses + 1e-16);
+      bound = std::min(bound, std::max(record_added, record_removed));
+      const double gained = (before - bound) / bound;
+      before = bound;
+      return {std::min(gained / 1e-4, 8.0), remove.epsilon, remove.delta};  // until a finer grid gains no more
+    });
+    return bound;
+  }
+
+  /// Bytes that the last question took at most, of vectors.
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  struct kind {
+    continuous_step step;
+    std::uint64_t count;
+  };
+  struct attempt {
+    composed_pld<upper> remove;
+    composed_pld<lower> remove_below;
+    composed_pld<upper> add;
+  };
+  struct verdict {
+    double missing;  ///< the bracket's width, over what is wanted
+    double epsilon;  ///< where it is, about
+    double delta;
+  };
+  struct window {
+    double lowest = 0;
+    double highest = 0;
+    double below = 1;
+    double above = 1;
+  };
+
+  /// All steps without sampling: in closed form.
+  [[nodiscard]] bool is_one_gaussian() const noexcept { return kinds_.size() == 1 && kinds_[0].step.q == 1; }
+  [[nodiscard]] double gaussian_mu(double side) const noexcept {
+    return kinds_[0].step.m * (1 + side * (kinds_[0].step.m_error + 4) * unit_roundoff);
+  }
+
+  /// Total variation adds up, and bounds delta at every epsilon >= 0.
+  [[nodiscard]] double total_variation() const {
+    double sum = 0;
+    for (const kind& each : kinds_) {
+      sum += static_cast<double>(each.count) * each.step.q * std::erf(each.step.m * 0.35355339059327376);
+    }
+    return sum * (1 + 1e-9);
+  }
+
+  /// Grids end where what lies outside in all steps is below 1e-7 delta.
+  void reach(double delta) {
+    estimates_.clear();
+    const double deviations = std::sqrt(2 * std::log(steps_ * 1e7 / delta));
+    for (kind& each : kinds_) {
+      each.step.deviations = deviations;
+      if (each.step.m + deviations > 37) {
+        refuse_accounting(
+            {"pergrad: pld_accountant: no bound: with 1 / noise multiplier ", each.step.m,
+             " and so small a delta, Gaussian tails beyond 37 deviations matter; rdp_accountant has one"});
+      }
+      estimates_.emplace_back(each.step, step_discretiser<>{each.step});
+    }
+  }
+
+  [[nodiscard]] loss_estimate::cumulants total(double t, bool remove, double cap = infinity) const {
+    loss_estimate::cumulants sum;
+    for (std::size_t i = 0; i < kinds_.size(); ++i) {
+      const loss_estimate::cumulants each = estimates_[i].at(t, remove, cap);
+      const auto count = static_cast<double>(kinds_[i].count);
+      sum.value += count * each.value;
+      sum.first += count * each.first;
+      sum.second += count * each.second;
+    }
+    return sum;
+  }
+
+  /// A window that leaves e^-outside of the tilted loss outside; t of its bounds is at most `largest`.
+  [[nodiscard]] window window_of(double tilt, bool remove, double outside, double largest,
+                                 double cap = infinity) const {
+    const loss_estimate::cumulants here = total(tilt, remove, cap);
+    window made{-infinity, infinity, 1, 1};
+    double t = std::min(largest, 40 / std::sqrt(here.second));
+    for (int round = 0; round < 32; ++round, t /= 1.5) {
+      const double highest = (total(tilt + t, remove, cap).value - here.value + outside) / t;
+      const double lowest = (here.value - total(tilt - t, remove, cap).value - outside) / t;
+      if (highest < made.highest) made.highest = highest, made.above = t;
+      if (lowest > made.lowest) made.lowest = lowest, made.below = t;
+    }
+    const double margin = 0.01 * (made.highest - made.lowest);
+    made.lowest -= margin;
+    made.highest += margin;
+    return made;
+  }
+
+  /// The tilt of the saddle point whose estimate of delta is this: that falls with the tilt.
+  [[nodiscard]] double saddle_tilt(double delta) const {
+    double low = std::log(1e-9);
+    double high = std::log(1e18);
+    for (int round = 0; round < 70; ++round) {
+      const double middle = (low + high) / 2;
+      const double tilt = std::exp(middle);
+      const loss_estimate::cumulants sum = total(tilt, true);
+      const double tail =
+          tilt * sum.first - sum.value + std::log1p(6.3 * sum.second * tilt * tilt * (1 + tilt) * (1 + tilt)) / 2;
+      (sum.first < 0 || tail < -std::log(delta) ? low : high) = middle;
+    }
+    return std::exp(high);
+  }
+
+  /// The tilt whose mean loss is `epsilon`: delta is then the largest part of what is tilted.
+  [[nodiscard]] double tilt_for(double epsilon) const {
+    double low = std::log(1e-9);
+    double high = std::log(1e18);
+    for (int round = 0; round < 60; ++round) {
+      const double middle = (low + high) / 2;
+      (total(std::exp(middle), true).first < epsilon ? low : high) = middle;
+    }
+    return std::exp(high);
+  }
+
+  /// Tries finer and finer grids until `judge` says that what is missing is at most 1.
+  template <class Judge>
+  void refine(double tilt, const Judge& judge) {
+    double steps = 0;
+    for (const kind& each : kinds_) steps += static_cast<double>(each.count);
+    const double width = std::max(relative_width * std::max(0.0, total(tilt, true).first), absolute_width);
+    double wish = std::sqrt(spread * width / (tilt * steps));  // of h
+    double outside = 14;
+    double answer = std::max(0.0, total(tilt, true).first);  // about
+    for (int round = 0; round < 6; ++round) {
+      // What lies so far above the answer does not matter to it: losses are cut there.
+      const double cap = answer + (outside + 6) / tilt;
+      const window remove = window_of(tilt, true, outside, infinity, cap);
+      const double range = remove.highest - remove.lowest;
+      if (!(range > 0 && range < infinity)) {
+        refuse_accounting({"pergrad: pld_accountant: no estimate of the loss to start from"});
+      }
+      std::size_t length = 1024;
+      while (length < longest && range > wish * static_cast<double>(length - 8)) length *= 2;
+      double h = range / static_cast<double>(length - 8);
+      for (const kind& each : kinds_) {
+        const step_discretiser<> one{each.step};
+        h = std::max(h, (one.highest_loss() - one.lowest_loss()) / static_cast<double>(most_points - 16));
+      }
+      h = coarse_spacing(h);
+      while (length > 1024 && range < h * (static_cast<double>(length) / 2 - 8)) length /= 2;
+      attempt made;
+      try_spacing(h, length, tilt, cap, remove, window_of(tilt, false, outside, 2 / h), made);
+      const verdict seen = judge(made);
+      if (seen.missing <= 1) return;
+      // A better tilt for where the answer is, and a window that leaves out little of what makes it up.
+      const bool last = length >= longest || h > 1.5 * wish;
+      double better = outside;
+      if (seen.epsilon < infinity && seen.delta > 0) {
+        const double new_tilt = tilt_for(seen.epsilon);
+        const loss_estimate::cumulants there = total(new_tilt, true);
+        if (new_tilt < 1e17) {
+          tilt = std::max(new_tilt, 0.1 / std::sqrt(there.second));
+          answer = seen.epsilon;
+          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - total(tilt, true).value;
+          better = std::clamp(12 - std::log1p(tilt) - log_part, 12.0, 80.0);
+        }
+      } else {
+        better = outside + 14;
+      }
+      if (last && better < outside + 1) return;
+      const bool cut_short = better > outside + 1;
+      outside = better;
+      const double finer = seen.missing < 1e6 ? std::sqrt(seen.missing * 1.4) : 1e3;
+      wish = h / std::clamp(finer, 1.0, cut_short ? 1.5 : 8.0);
+    }
+  }
+
+  void try_spacing(double h, std::size_t length, double tilt, double cap, const window& remove, const window& add,
+                   attempt& made) {
+    // A grid is made again for each pass where there are several: one at a time is what memory has room for.
+    discrete_step grid;
+    std::size_t of = kinds_.size();
+    std::size_t largest = 0;
+    const auto grid_of = [&](std::size_t i) -> const discrete_step& {
+      if (of != i) grid = discrete_step{};
+      if (of != i) {
+        grid = step_discretiser<>{kinds_[i].step}.on_grid(h);
+        grid.remove.cut(cap);
+        grid.remove_below.cut(cap);
+      }
+      of = i;
+      largest = std::max(largest, grid.add.masses.size());
+      return grid;
+    };
+    static_cast<void>(grid_of(0));
+    pld_composer<> composer{length};
+    const transform_plan plan{tilt, remove.lowest, length, remove.below, remove.above};
+    composer.compose(
+        kinds_.size(),
+        [&](std::size_t i) {
+          return counted_pld<upper>{&grid_of(i).remove, kinds_[i].count};
+        },
+        plan,
+        [&](std::size_t i) {
+          return counted_pld<lower>{&grid_of(i).remove_below, kinds_[i].count};
+        },
+        plan, made.remove, made.remove_below);
+    transform_plan add_plan{tilt, add.lowest, length, add.below, add.above};
+    add_plan.lowest = std::max(add.lowest, add.highest - h * static_cast<double>(length - 8));
+    composed_pld<lower> none;
+    composer.compose(
+        kinds_.size(),
+        [&](std::size_t i) {
+          return counted_pld<upper>{&grid_of(i).add, kinds_[i].count};
+        },
+        add_plan, [](std::size_t) { return counted_pld<lower>{}; }, add_plan, made.add, none);
+    const std::size_t points = largest * sizeof(double);
+    const std::size_t transforms = length * (4 * sizeof(complex_number) + 3 * sizeof(double));
+    bytes_ = std::max({bytes_, 9 * points, transforms + (kinds_.size() > 1 ? 10 : 4) * points});
+  }
+
+  static void check(const bracket& result) {
+    if (result.upper < infinity && result.lower <= result.upper) return;
+    refuse_accounting({"pergrad: pld_accountant: no grid within memory bounds epsilon; rdp_accountant may do"});
+  }
+
+  std::vector<kind> kinds_;
+  std::vector<loss_estimate> estimates_;
+  double steps_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1

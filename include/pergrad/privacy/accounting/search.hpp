@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/privacy/accounting/search.hpp - ends of what keeps to a target, on the safe side.
+//
+// Brackets whose safe end was evaluated by the very accountant that asks. Bounds need not be monotone to the last
+// digit; an end that was found is safe all the same.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include <pergrad/privacy/types.hpp>
+
+namespace pergrad::inline v0_1::detail {
+
+/// ln(spent / target) or +-infinity. Looks from `start` on, in [least, most]; `least` if that is safe, infinity if
+/// `most` is not.
+template <class Excess>
+[[nodiscard]] double smallest_safe(const Excess& excess, double start, double least, double most, double tolerance) {
+  double high = start;
+  double at_high = excess(high);
+  double low = high;
+  double at_low = at_high;
+  if (at_high <= 0) {
+    for (double factor = 0.5; at_low <= 0;) {
+      high = low;
+      at_high = at_low;
+      if (high <= least) return high;
+      // ln epsilon falls about as ln x does, or faster: a guess that lies a bit too low.
+      const double guess = at_high > -2 ? std::exp(0.8 * at_high) * 0.98 : factor;
+      low = std::max(least, high * std::max(guess, factor));
+      factor *= 0.5;
+      at_low = excess(low);
+    }
+  } else {
+    while (!(at_high <= 0)) {
+      low = high;
+      at_low = at_high;
+      if (high >= most) return infinity;
+      high = std::min(most, 2 * high);
+      at_high = excess(high);
+    }
+  }
+  // Regula falsi with the Illinois weights; half a tolerance away from either end, so that the bracket always closes.
+  double weight_low = at_low;
+  double weight_high = at_high;
+  bool high_moved = false;
+  bool low_moved = false;
+  while (high - low > tolerance * high) {
+    const bool can = weight_low < infinity && weight_high > -infinity;
+    const double share = can ? weight_low / (weight_low - weight_high) : 0.5;
+    const double inset = tolerance * high / 2;
+    const double middle = std::clamp(low + share * (high - low), low + inset, high - inset);
+    const double at_middle = excess(middle);
+    if (at_middle <= 0) {
+      high = middle;
+      weight_high = at_middle;
+      if (high_moved) weight_low /= 2;
+    } else {
+      low = middle;
+      weight_low = at_middle;
+      if (low_moved) weight_high /= 2;
+    }
+    high_moved = at_middle <= 0;
+    low_moved = !high_moved;
+  }
+  return high;
+}
+
+/// ln(spent / target), and not positive exactly when spent <= target.
+[[nodiscard]] inline double log_excess(double spent, double target) noexcept {
+  if (spent <= target) return spent > 0 ? std::min(0.0, std::log(spent / target)) : -infinity;
+  return target > 0 ? std::max(1e-16, std::log(spent / target)) : infinity;
+}
+
+/// The smallest x, up to `tolerance` relatively and never below the true one, with excess(x) <= 0; excess falls, is
+/// The largest n with excess(n) <= 0, or up to a millionth less: one more (or a millionth more) was tried and found to
+/// be too much. `safe` is known to be; excess rises. 2^61 stands for any number.
+template <class Excess>
+[[nodiscard]] std::uint64_t largest_safe(const Excess& excess, std::uint64_t safe) {
+  constexpr std::uint64_t most = std::uint64_t{1} << 61U;
+  const auto inset = [](std::uint64_t steps) { return std::max<std::uint64_t>(1, steps >> 20U); };
+  // What is spent is nearly a power of n: secants of logarithms.
+  struct tried {
+    double log_steps = 0;
+    double excess = -infinity;
+    [[nodiscard]] bool is_known() const noexcept { return std::abs(excess) < infinity; }
+  };
+  const auto at = [&](std::uint64_t steps) { return tried{std::log(static_cast<double>(steps)), excess(steps)}; };
+  tried low;
+  tried high;
+  if (safe > 0) low = at(safe);
+  std::uint64_t unsafe = 0;  // none is known
+  for (int round = 0; safe < most && (unsafe == 0 || unsafe - safe > inset(safe)); ++round) {
+    double next = 8 * static_cast<double>(safe) + 1;
+    if (low.is_known()) {
+      double power = 0.7;
+      if (unsafe != 0 && high.is_known()) power = (high.excess - low.excess) / (high.log_steps - low.log_steps);
+      next = std::exp(low.log_steps - low.excess / std::clamp(power, 0.2, 2.0));
+    }
+    if (unsafe != 0 && (!low.is_known() || round % 4 == 3)) {
+      next = std::sqrt((static_cast<double>(safe) + 0.5) * static_cast<double>(unsafe));
+    }
+    next = std::min(next, 64 * static_cast<double>(safe) + 64);
+    const std::uint64_t away = inset(safe);
+    auto steps = std::max(static_cast<std::uint64_t>(std::min(next, 0x1p61)), safe + away);
+    if (unsafe != 0) steps = std::max(safe + 1, std::min(steps, unsafe - away));
+    const tried here = at(steps);
+    if (here.excess <= 0) {
+      safe = steps;
+      low = here;
+    } else {
+      unsafe = steps;
+      high = here;
+    }
+  }
+  return safe;
+}
+
+}  // namespace pergrad::inline v0_1::detail
