@@ -130,9 +130,9 @@ struct tile_team {
   [[nodiscard]] PERGRAD_HD Scalar largest(index count, const Scalar* from) const { return largest_of(from, count); }
   PERGRAD_ONLY_HOST_CALLS
   template <class Function>
-  [[nodiscard]] PERGRAD_HD index count(index count, const Function& f) const {
+  [[nodiscard]] PERGRAD_HD index count(index number, const Function& f) const {
     std::int32_t found = 0;
-    for (index i = 0; i < count; ++i) found += f(i) ? 1 : 0;
+    for (index i = 0; i < number; ++i) found += f(i) ? 1 : 0;
     return found;
   }
   PERGRAD_ONLY_HOST_CALLS
@@ -149,18 +149,18 @@ struct tile_team {
 
   PERGRAD_ONLY_HOST_CALLS
   PERGRAD_HD void multiply(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
-                           Scalar* out) const {
-    product(shape_of(sizes, right), left, right.first, out, epilogue::store{});
+                           Scalar* to) const {
+    product(shape_of(sizes, right), left, right.first, to, epilogue::store{});
   }
   PERGRAD_ONLY_HOST_CALLS
   PERGRAD_HD void multiply_add(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
-                               Scalar* out) const {
-    product(shape_of(sizes, right), left, right.first, out, epilogue::add{});
+                               Scalar* to) const {
+    product(shape_of(sizes, right), left, right.first, to, epilogue::add{});
   }
   PERGRAD_ONLY_HOST_CALLS
   PERGRAD_HD void multiply_bias(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
-                                Scalar* out, const Scalar* bias) const {
-    product(shape_of(sizes, right), left, right.first, out, epilogue::store_bias<Scalar>{bias});
+                                Scalar* to, const Scalar* bias) const {
+    product(shape_of(sizes, right), left, right.first, to, epilogue::store_bias<Scalar>{bias});
   }
   PERGRAD_ONLY_HOST_CALLS
   [[nodiscard]] PERGRAD_HD matrix_view<Scalar> turned(const matrix_view<Scalar>& from, index rows, index columns,
