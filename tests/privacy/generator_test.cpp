@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include <pergrad/host/run/tile_view.hpp>
 #include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/layer_randomness.hpp>
 #include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/sampling.hpp>
 

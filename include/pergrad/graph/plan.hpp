@@ -59,7 +59,8 @@ struct plan_node {
   affine_map map;                    ///< affine
   std::size_t saved_count = 0;
   std::size_t factor_count = 0;  ///< of the layer, trained or not
-  bool input_gradient = false;   ///< a parameter that is trained lies before the input
+  std::size_t projection_count = 0;
+  bool input_gradient = false;  ///< a parameter that is trained lies before the input
   bool input2_gradient = false;
   bool backward = false;  ///< or in the node itself
   tied_use use;
@@ -85,6 +86,7 @@ constexpr void describe_node(shape in, shape second, plan_node& to) {
   to.swaps_axes = requires { requires Layer::is_transpose; };
   to.reads_images = reads_images<Layer>;
   to.saved_count = saved_count_of<Layer>(in, second);
+  if constexpr (has_projections<Layer>) to.projection_count = projections_of<Layer>(in, second).size();
   if constexpr (has_affine<Layer>) {
     to.map = Layer::affine(in);
     to.factor_count = to.map.bias ? 2 : 1;

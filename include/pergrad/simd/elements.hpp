@@ -56,6 +56,7 @@ struct one_element {
   [[nodiscard]] PERGRAD_HD Scalar load(const Scalar* from) const noexcept { return *from; }
   PERGRAD_HD void store(Scalar* to, Scalar value) const noexcept { *to = value; }
 };
+PERGRAD_ONLY_HOST_CALLS
 template <class Scalar, class Function>
 PERGRAD_HD inline void for_each_pack(index count, Function&& f) {
   for (index i = 0; i < count; ++i) f(i, one_element<Scalar>{});

@@ -46,16 +46,13 @@ inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1}
 
 /// Projections of all layers on tiles.
 template <class Structure>
-inline constexpr std::size_t projection_count = [] {
-  using plan = pergrad::detail::network_plan<Structure>;
+[[nodiscard]] constexpr std::size_t count_projections() {
   std::size_t count = 0;
-  pergrad::detail::for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-    if constexpr (pergrad::detail::has_projections<Layer>) {
-      count += pergrad::detail::projections_of<Layer>(plan::in_of(i), plan::second_of(i)).size();
-    }
-  });
+  for (const pergrad::detail::plan_node& node : pergrad::detail::network_plan<Structure>::nodes) {
+    count += node.projection_count;
+  }
   return count;
-}();
+}
 
 /// Places values of different lifetimes into one stretch: each at the first gap where nothing lives that it would
 /// overlap.

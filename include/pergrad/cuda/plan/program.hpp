@@ -110,7 +110,7 @@ struct program {
     std::array<outer_leaf, detail::network_plan<structure>::most_outer> outer{};
     std::array<elementwise_leaf, detail::network_plan<structure>::most_elementwise> elementwise{};
     std::array<row_leaf, detail::network_plan<structure>::most_sparse> rows{};
-    std::array<projection_row, std::max<std::size_t>(1, projection_count<structure>)> projections{};
+    std::array<projection_row, std::max<std::size_t>(1, count_projections<structure>())> projections{};
     int outer_count = 0;
     int elementwise_count = 0;
     int row_count = 0;
