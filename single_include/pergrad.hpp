@@ -8326,6 +8326,7 @@ struct one_element {
   [[nodiscard]] PERGRAD_HD Scalar load(const Scalar* from) const noexcept { return *from; }
   PERGRAD_HD void store(Scalar* to, Scalar value) const noexcept { *to = value; }
 };
+PERGRAD_ONLY_HOST_CALLS
 template <class Scalar, class Function>
 PERGRAD_HD inline void for_each_pack(index count, Function&& f) {
   for (index i = 0; i < count; ++i) f(i, one_element<Scalar>{});
@@ -10075,7 +10076,8 @@ struct plan_node {
   affine_map map;                    ///< affine
   std::size_t saved_count = 0;
   std::size_t factor_count = 0;  ///< of the layer, trained or not
-  bool input_gradient = false;   ///< a parameter that is trained lies before the input
+  std::size_t projection_count = 0;
+  bool input_gradient = false;  ///< a parameter that is trained lies before the input
   bool input2_gradient = false;
   bool backward = false;  ///< or in the node itself
   tied_use use;
@@ -10101,6 +10103,7 @@ constexpr void describe_node(shape in, shape second, plan_node& to) {
   to.swaps_axes = requires { requires Layer::is_transpose; };
   to.reads_images = reads_images<Layer>;
   to.saved_count = saved_count_of<Layer>(in, second);
+  if constexpr (has_projections<Layer>) to.projection_count = projections_of<Layer>(in, second).size();
   if constexpr (has_affine<Layer>) {
     to.map = Layer::affine(in);
     to.factor_count = to.map.bias ? 2 : 1;
@@ -28058,14 +28061,13 @@ template <class Team, class Scalar>
 PERGRAD_HD void drop_probabilities(const Team& team, std::ptrdiff_t sample, std::ptrdiff_t element,
                                    const attention_layout& at, Scalar* probabilities, std::ptrdiff_t count,
                                    Scalar* dropped) {
-  const Scalar shares[2] = {static_cast<Scalar>(at.kept), 0};  // looked up: a branch would be guessed wrongly
+  const auto share = static_cast<Scalar>(at.kept);
   const std::uint32_t threshold = at.threshold;
   team.draw(sample, element, count, [&](std::ptrdiff_t k, std::uint32_t bits) {
-    constexpr Scalar signs[2] = {1, -1};
+    const auto kept = static_cast<Scalar>(bits >= threshold);  // multiplied: a branch would be guessed wrongly
     const Scalar probability = probabilities[k];
-    const std::size_t drops = bits < threshold ? 1 : 0;
-    probabilities[k] = probability * signs[drops];
-    dropped[k] = probability * shares[drops];
+    probabilities[k] = probability * (2 * kept - 1);
+    dropped[k] = probability * (kept * share);
   });
 }
 
@@ -34922,16 +34924,13 @@ inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1}
 
 /// Projections of all layers on tiles.
 template <class Structure>
-inline constexpr std::size_t projection_count = [] {
-  using plan = pergrad::detail::network_plan<Structure>;
+[[nodiscard]] constexpr std::size_t count_projections() {
   std::size_t count = 0;
-  pergrad::detail::for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-    if constexpr (pergrad::detail::has_projections<Layer>) {
-      count += pergrad::detail::projections_of<Layer>(plan::in_of(i), plan::second_of(i)).size();
-    }
-  });
+  for (const pergrad::detail::plan_node& node : pergrad::detail::network_plan<Structure>::nodes) {
+    count += node.projection_count;
+  }
   return count;
-}();
+}
 
 /// Places values of different lifetimes into one stretch: each at the first gap where nothing lives that it would
 /// overlap.
@@ -35980,7 +35979,7 @@ struct program {
     std::array<outer_leaf, detail::network_plan<structure>::most_outer> outer{};
     std::array<elementwise_leaf, detail::network_plan<structure>::most_elementwise> elementwise{};
     std::array<row_leaf, detail::network_plan<structure>::most_sparse> rows{};
-    std::array<projection_row, std::max<std::size_t>(1, projection_count<structure>)> projections{};
+    std::array<projection_row, std::max<std::size_t>(1, count_projections<structure>())> projections{};
     int outer_count = 0;
     int elementwise_count = 0;
     int row_count = 0;

@@ -46,14 +46,13 @@ template <class Team, class Scalar>
 PERGRAD_HD void drop_probabilities(const Team& team, std::ptrdiff_t sample, std::ptrdiff_t element,
                                    const attention_layout& at, Scalar* probabilities, std::ptrdiff_t count,
                                    Scalar* dropped) {
-  const Scalar shares[2] = {static_cast<Scalar>(at.kept), 0};  // looked up: a branch would be guessed wrongly
+  const auto share = static_cast<Scalar>(at.kept);
   const std::uint32_t threshold = at.threshold;
   team.draw(sample, element, count, [&](std::ptrdiff_t k, std::uint32_t bits) {
-    constexpr Scalar signs[2] = {1, -1};
+    const auto kept = static_cast<Scalar>(bits >= threshold);  // multiplied: a branch would be guessed wrongly
     const Scalar probability = probabilities[k];
-    const std::size_t drops = bits < threshold ? 1 : 0;
-    probabilities[k] = probability * signs[drops];
-    dropped[k] = probability * shares[drops];
+    probabilities[k] = probability * (2 * kept - 1);
+    dropped[k] = probability * (kept * share);
   });
 }
 
