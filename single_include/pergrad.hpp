@@ -86,7 +86,8 @@ struct shape {
   constexpr shape() noexcept = default;
   // Implicit, so that a layer can return {channels, height, width}.
   // NOLINTNEXTLINE(google-explicit-constructor)
-  PERGRAD_HD constexpr shape(std::size_t first, std::size_t second = 0, std::size_t third = 0, std::size_t fourth = 0) noexcept
+  PERGRAD_HD constexpr shape(std::size_t first, std::size_t second = 0, std::size_t third = 0,
+                             std::size_t fourth = 0) noexcept
       : e0{first}, e1{second}, e2{third}, e3{fourth} {}
 #if PERGRAD_WRITES_MEMBERS
   constexpr shape(std::size_t length_bits, std::size_t first, std::size_t second, std::size_t third, std::size_t fourth,

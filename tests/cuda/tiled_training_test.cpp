@@ -9,8 +9,8 @@ namespace pg = pergrad;
 
 template <std::size_t Positions>
 using reader = pg::network<pg::variable(pg::token_ids(Positions, 12)), pg::embedding<4, pg::padding_idx<3>>,
-                           pg::frozen<pg::linear<6>>, pg::dropout<1.0 / 4>, pg::tied<0, pg::linear<6>>,
-                           pg::lstm<6>, pg::tied<0, pg::linear<6>>, pg::mean_over_positions, pg::linear<3>>;
+                           pg::frozen<pg::linear<6>>, pg::dropout<1.0 / 4>, pg::tied<0, pg::linear<6>>, pg::lstm<6>,
+                           pg::tied<0, pg::linear<6>>, pg::mean_over_positions, pg::linear<3>>;
 
 }  // namespace tiled_training
 
