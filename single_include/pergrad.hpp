@@ -13009,7 +13009,8 @@ class pld_engine {
     }
     bracket result{0, std::min(1.0, total_variation())};
     if (!(tilt < 1e17)) {
-      if (this->epsilon(least).upper <= epsilon) return {0, least};
+      pld_engine& same = *this;  // nvcc drops a `this->`
+      if (same.epsilon(least).upper <= epsilon) return {0, least};
       return result;
     }
     refine(tilt, [&](const attempt& made) -> verdict {
@@ -27794,6 +27795,9 @@ struct probability {
     numerator = value < 0 ? -last.numerator : last.numerator;
     denominator = last.denominator;
   }
+#if PERGRAD_WRITES_MEMBERS
+  constexpr probability(std::intmax_t of, std::intmax_t in) noexcept : numerator{of}, denominator{in} {}
+#endif
   // NOLINTNEXTLINE(google-explicit-constructor)
   constexpr probability(int value) noexcept : probability{static_cast<double>(value)} {}
 

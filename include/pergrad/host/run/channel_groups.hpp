@@ -17,6 +17,7 @@
 
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/detail/index.hpp>
+#include <pergrad/graph/graph.hpp>
 #include <pergrad/graph/layout.hpp>
 #include <pergrad/simd/elements.hpp>
 #include <pergrad/team.hpp>

@@ -5,6 +5,8 @@
 #include <concepts>
 #include <cstdint>
 
+#include <pergrad/detail/host_device.hpp>
+
 namespace pergrad::inline v0_1 {
 
 /// Written as a number: `dropout<0.1>`. Kept as the simplest fraction that is this number in its type, as messages and
@@ -40,6 +42,9 @@ struct probability {
     numerator = value < 0 ? -last.numerator : last.numerator;
     denominator = last.denominator;
   }
+#if PERGRAD_WRITES_MEMBERS
+  constexpr probability(std::intmax_t of, std::intmax_t in) noexcept : numerator{of}, denominator{in} {}
+#endif
   // NOLINTNEXTLINE(google-explicit-constructor)
   constexpr probability(int value) noexcept : probability{static_cast<double>(value)} {}
 

@@ -141,7 +141,8 @@ class pld_engine {
     }
     bracket result{0, std::min(1.0, total_variation())};
     if (!(tilt < 1e17)) {
-      if (this->epsilon(least).upper <= epsilon) return {0, least};
+      pld_engine& same = *this;  // nvcc drops a `this->`
+      if (same.epsilon(least).upper <= epsilon) return {0, least};
       return result;
     }
     refine(tilt, [&](const attempt& made) -> verdict {

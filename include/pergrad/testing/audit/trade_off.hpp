@@ -66,7 +66,7 @@ class certified_trade_off {
   template <class Accountant>
   explicit certified_trade_off(const Accountant& accountant) {
     for (double power = 0.125; power <= 12; power += 0.125) add(accountant, std::pow(10.0, -power));
-    for (double small = 0.01; small < 0.5; small += 0.01) add(accountant, small);  // where the curve bends
+    for (double rate = 0.01; rate < 0.5; rate += 0.01) add(accountant, rate);  // where the curve bends
   }
   [[nodiscard]] double operator()(double alpha) const noexcept {
     double beta = 0;
