@@ -151,29 +151,19 @@ struct of_varying_length {
 
 namespace detail {
 
+// Made of std::conditional_t alone: what nvcc hands on to the host's compiler must be able to say it.
+template <std::size_t Ids, std::size_t E0, std::size_t E1, std::size_t E2, std::size_t E3>
+using name_of_extents = std::conditional_t<
+    (Ids != 0), of_ids<Ids, E0>,
+    std::conditional_t<(E3 != 0), of_shape<E0, E1, E2, E3>,
+                       std::conditional_t<(E2 != 0), of_shape<E0, E1, E2>,
+                                          std::conditional_t<(E1 != 0), of_shape<E0, E1>, of_shape<E0>>>>>;
+template <class Longest, std::size_t Axis>
+using name_with_lengths = std::conditional_t<(Axis != 0), of_varying_length<Longest, Axis>, Longest>;
 template <shape Given>
 struct name_of_shape {
-  static constexpr auto choose() noexcept {
-    if constexpr (Given.varying_axis() != 0) {
-      constexpr shape longest = [] {
-        shape result = Given;
-        result.set_varying_axis(0);
-        return result;
-      }();
-      return std::type_identity<of_varying_length<typename name_of_shape<longest>::type, Given.varying_axis()>>{};
-    } else if constexpr (Given.ids != 0) {
-      return std::type_identity<of_ids<Given.ids, Given.e0>>{};
-    } else if constexpr (Given.e3 != 0) {
-      return std::type_identity<of_shape<Given.e0, Given.e1, Given.e2, Given.e3>>{};
-    } else if constexpr (Given.e2 != 0) {
-      return std::type_identity<of_shape<Given.e0, Given.e1, Given.e2>>{};
-    } else if constexpr (Given.e1 != 0) {
-      return std::type_identity<of_shape<Given.e0, Given.e1>>{};
-    } else {
-      return std::type_identity<of_shape<Given.e0>>{};
-    }
-  }
-  using type = typename decltype(choose())::type;
+  using type =
+      name_with_lengths<name_of_extents<Given.ids, Given.e0, Given.e1, Given.e2, Given.e3>, Given.varying_axis()>;
 };
 /// The type that stands for a shape.
 template <shape Given>
@@ -3645,8 +3635,11 @@ struct gate {
   }
   using chosen = typename decltype(choose())::type;
 };
+// Spelled with numbers: nvcc hands the shape's own name on to the host's compiler without its argument.
 template <shape Input, class... Layers>
-using chosen = typename gate<shape_name<Input>, Layers...>::chosen;
+using chosen = typename gate<
+    name_with_lengths<name_of_extents<Input.ids, Input.e0, Input.e1, Input.e2, Input.e3>, Input.varying_axis()>,
+    Layers...>::chosen;
 /// A network, once what is to be said of it is said: by a call, so that nothing stands between the program's line and
 /// the sentence, and the compiler prints little.
 template <class Network, int /*said*/>
@@ -27183,11 +27176,12 @@ concept changes_records = requires(const shape& in, const std::uint32_t* words, 
 
 /// `augment<Change>` on any shape that the change takes, usually the first layer. `Change` is a stateless struct:
 ///
-///   static constexpr std::size_t words                   random words a record needs, at most 256; 16 unless it says
-///   so static constexpr bool accepts(shape in)              optional static constexpr bool on_device optional: both
-///   functions are marked PERGRAD_HD template <class S> static void apply(const shape& in, const std::uint32_t* words,
-///   const S* x, S* y) template <class S> static void adjoint(const shape& in, const std::uint32_t* words, const S* dy,
-///   S* dx)
+/// * `static constexpr std::size_t words`: random words a record needs, at most 256; 16 unless it says so
+/// * `static constexpr bool accepts(shape in)`: optional
+/// * `static constexpr bool on_device`: optional: both functions are marked PERGRAD_HD
+/// * `apply(in, words, x, y)` and `adjoint(in, words, dy, dx)`, static templates over the scalar: `const shape& in,
+/// const
+///   std::uint32_t* words, const S* x, S* y`
 ///
 /// `apply` writes all of y from x, which do not overlap, in PyTorch's order; `words` are uniform. It looks at nothing
 /// else, and in training at no other record. `adjoint` is its derivative, transposed, for layers in front that are
@@ -36265,7 +36259,7 @@ struct layer_bits {
   [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return layers != nullptr; }
   /// What a layer of the network draws from: element e has word e % 16 of block e / 16 (`make_random_block`).
   /// Precondition: is_random().
-  [[nodiscard]] PERGRAD_HD random_stream of_layer(std::uint32_t layer) const noexcept {
+  [[nodiscard, gnu::always_inline]] PERGRAD_HD random_stream of_layer(std::uint32_t layer) const noexcept {
     std::uint32_t seed[16];
     make_random_block(at_step(*layers, step), record, seed);
     random_stream own = *layers;
@@ -36902,14 +36896,18 @@ struct block_team : thread_team<Block, Scalar> {
   std::uint32_t layer_number = 0;
   [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return bits.is_random(); }
   template <class Function>
-  PERGRAD_HD void draw(std::ptrdiff_t /*sample*/, std::ptrdiff_t first, std::ptrdiff_t count, const Function& f) const {
+  [[gnu::always_inline]] PERGRAD_HD void draw(std::ptrdiff_t /*sample*/, std::ptrdiff_t first, std::ptrdiff_t count,
+                                              const Function& f) const {
     const random_stream stream = bits.of_layer(layer_number);
     const auto end = static_cast<int>(count);
     const auto first_block = static_cast<std::uint32_t>(first / 16);
     base::each((count + 15) / 16, [&](int group) {
       std::uint32_t words[16];
       make_random_block(stream, first_block + static_cast<std::uint32_t>(group), words);
-      for (int i = 0; i < 16 && group * 16 + i < end; ++i) f(group * 16 + i, words[i]);
+      PERGRAD_UNROLL  // words are registers then
+          for (int i = 0; i < 16; ++i) {
+        if (group * 16 + i < end) f(group * 16 + i, words[i]);
+      }
     });
   }
 
@@ -38712,6 +38710,7 @@ using cuda_options = device_options;
 // Nothing that follows reads these. docs/design.md lists what stays defined, and tests/headers/macros.py compares.
 #undef PERGRAD_BEST_TARGET
 #undef PERGRAD_OF_TARGET
+#undef PERGRAD_ONLY_HOST_CALLS
 #undef PERGRAD_OWN_TARGET
 #undef PERGRAD_OWN_KERNELS
 #undef PERGRAD_OWN_VECTOR_BYTES

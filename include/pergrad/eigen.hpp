@@ -131,7 +131,7 @@ template <class Array>
 }
 
 /// One block of `numbers`, `parameter_count` values in a network's order: its parameters, a gradient, a row of
-/// gradients. `name` is the one that files use ("0.weight", docs/networks.md#files). A matrix of the block's first
+/// gradients. `name` is the one that files use ("0.weight", docs/networks.md, "Files"). A matrix of the block's first
 /// extent (outputs) and all the others; a bias is one column. Throws std::invalid_argument, with all names, if there is
 /// no such block.
 template <class Network, class Scalar>

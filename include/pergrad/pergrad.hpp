@@ -115,6 +115,7 @@
 // Nothing that follows reads these. docs/design.md lists what stays defined, and tests/headers/macros.py compares.
 #undef PERGRAD_BEST_TARGET
 #undef PERGRAD_OF_TARGET
+#undef PERGRAD_ONLY_HOST_CALLS
 #undef PERGRAD_OWN_TARGET
 #undef PERGRAD_OWN_KERNELS
 #undef PERGRAD_OWN_VECTOR_BYTES

@@ -96,29 +96,19 @@ struct of_varying_length {
 
 namespace detail {
 
+// Made of std::conditional_t alone: what nvcc hands on to the host's compiler must be able to say it.
+template <std::size_t Ids, std::size_t E0, std::size_t E1, std::size_t E2, std::size_t E3>
+using name_of_extents = std::conditional_t<
+    (Ids != 0), of_ids<Ids, E0>,
+    std::conditional_t<(E3 != 0), of_shape<E0, E1, E2, E3>,
+                       std::conditional_t<(E2 != 0), of_shape<E0, E1, E2>,
+                                          std::conditional_t<(E1 != 0), of_shape<E0, E1>, of_shape<E0>>>>>;
+template <class Longest, std::size_t Axis>
+using name_with_lengths = std::conditional_t<(Axis != 0), of_varying_length<Longest, Axis>, Longest>;
 template <shape Given>
 struct name_of_shape {
-  static constexpr auto choose() noexcept {
-    if constexpr (Given.varying_axis() != 0) {
-      constexpr shape longest = [] {
-        shape result = Given;
-        result.set_varying_axis(0);
-        return result;
-      }();
-      return std::type_identity<of_varying_length<typename name_of_shape<longest>::type, Given.varying_axis()>>{};
-    } else if constexpr (Given.ids != 0) {
-      return std::type_identity<of_ids<Given.ids, Given.e0>>{};
-    } else if constexpr (Given.e3 != 0) {
-      return std::type_identity<of_shape<Given.e0, Given.e1, Given.e2, Given.e3>>{};
-    } else if constexpr (Given.e2 != 0) {
-      return std::type_identity<of_shape<Given.e0, Given.e1, Given.e2>>{};
-    } else if constexpr (Given.e1 != 0) {
-      return std::type_identity<of_shape<Given.e0, Given.e1>>{};
-    } else {
-      return std::type_identity<of_shape<Given.e0>>{};
-    }
-  }
-  using type = typename decltype(choose())::type;
+  using type =
+      name_with_lengths<name_of_extents<Given.ids, Given.e0, Given.e1, Given.e2, Given.e3>, Given.varying_axis()>;
 };
 /// The type that stands for a shape.
 template <shape Given>

@@ -270,8 +270,11 @@ struct gate {
   }
   using chosen = typename decltype(choose())::type;
 };
+// Spelled with numbers: nvcc hands the shape's own name on to the host's compiler without its argument.
 template <shape Input, class... Layers>
-using chosen = typename gate<shape_name<Input>, Layers...>::chosen;
+using chosen = typename gate<
+    name_with_lengths<name_of_extents<Input.ids, Input.e0, Input.e1, Input.e2, Input.e3>, Input.varying_axis()>,
+    Layers...>::chosen;
 /// A network, once what is to be said of it is said: by a call, so that nothing stands between the program's line and
 /// the sentence, and the compiler prints little.
 template <class Network, int /*said*/>

@@ -29,11 +29,12 @@ concept changes_records = requires(const shape& in, const std::uint32_t* words, 
 
 /// `augment<Change>` on any shape that the change takes, usually the first layer. `Change` is a stateless struct:
 ///
-///   static constexpr std::size_t words                   random words a record needs, at most 256; 16 unless it says
-///   so static constexpr bool accepts(shape in)              optional static constexpr bool on_device optional: both
-///   functions are marked PERGRAD_HD template <class S> static void apply(const shape& in, const std::uint32_t* words,
-///   const S* x, S* y) template <class S> static void adjoint(const shape& in, const std::uint32_t* words, const S* dy,
-///   S* dx)
+/// * `static constexpr std::size_t words`: random words a record needs, at most 256; 16 unless it says so
+/// * `static constexpr bool accepts(shape in)`: optional
+/// * `static constexpr bool on_device`: optional: both functions are marked PERGRAD_HD
+/// * `apply(in, words, x, y)` and `adjoint(in, words, dy, dx)`, static templates over the scalar: `const shape& in,
+/// const
+///   std::uint32_t* words, const S* x, S* y`
 ///
 /// `apply` writes all of y from x, which do not overlap, in PyTorch's order; `words` are uniform. It looks at nothing
 /// else, and in training at no other record. `adjoint` is its derivative, transposed, for layers in front that are

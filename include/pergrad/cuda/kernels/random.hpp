@@ -75,7 +75,7 @@ struct layer_bits {
   [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return layers != nullptr; }
   /// What a layer of the network draws from: element e has word e % 16 of block e / 16 (`make_random_block`).
   /// Precondition: is_random().
-  [[nodiscard]] PERGRAD_HD random_stream of_layer(std::uint32_t layer) const noexcept {
+  [[nodiscard, gnu::always_inline]] PERGRAD_HD random_stream of_layer(std::uint32_t layer) const noexcept {
     std::uint32_t seed[16];
     make_random_block(at_step(*layers, step), record, seed);
     random_stream own = *layers;

@@ -301,14 +301,18 @@ struct block_team : thread_team<Block, Scalar> {
   std::uint32_t layer_number = 0;
   [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return bits.is_random(); }
   template <class Function>
-  PERGRAD_HD void draw(std::ptrdiff_t /*sample*/, std::ptrdiff_t first, std::ptrdiff_t count, const Function& f) const {
+  [[gnu::always_inline]] PERGRAD_HD void draw(std::ptrdiff_t /*sample*/, std::ptrdiff_t first, std::ptrdiff_t count,
+                                              const Function& f) const {
     const random_stream stream = bits.of_layer(layer_number);
     const auto end = static_cast<int>(count);
     const auto first_block = static_cast<std::uint32_t>(first / 16);
     base::each((count + 15) / 16, [&](int group) {
       std::uint32_t words[16];
       make_random_block(stream, first_block + static_cast<std::uint32_t>(group), words);
-      for (int i = 0; i < 16 && group * 16 + i < end; ++i) f(group * 16 + i, words[i]);
+      PERGRAD_UNROLL  // words are registers then
+          for (int i = 0; i < 16; ++i) {
+        if (group * 16 + i < end) f(group * 16 + i, words[i]);
+      }
     });
   }
 
