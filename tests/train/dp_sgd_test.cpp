@@ -334,7 +334,7 @@ BOOST_AUTO_TEST_CASE(records_that_do_not_fit_cost_nothing) {
     bad.classes[77] = label;
     refused(bad.records(), "record 77");
   }
-  refused({good.inputs, std::span{good.classes}.first(60), pg::shape{12}}, "12 input values");
+  refused({good.inputs, std::span{good.classes}.first(60), pg::shape{12}}, "(12), 12 values");
   const std::vector<std::int32_t> twice(240);
   refused({good.inputs, twice, pg::shape{6}, 2}, "240 targets");
   // The run goes on as if nothing had been.
