@@ -29226,6 +29226,20 @@ struct cell_step {
   const Scalar* dy;  ///< backward: the gradient of h from outside, or null
   Scalar* dh;        ///< in: from later steps; out: for the step before, but for W_hh^T db
   Scalar* dc;
+
+  /// Backward: dL/dh, from outside and from later steps.
+  template <class At>
+  [[nodiscard]] PERGRAD_HD auto gradient_of_h(const At& at) const {
+    auto gradient = at(dh);
+    if (dy != nullptr) gradient = gradient + at(dy);
+    return gradient;
+  }
+  /// Forward: h, wherever it is wanted.
+  template <class At, class Value>
+  PERGRAD_HD void put_h(const At& at, Value value) const {
+    at.put(h, value);
+    if (y != nullptr) at.put(y, value);
+  }
 };
 
 /// What a cell is unless it says otherwise.
@@ -29633,16 +29647,13 @@ struct gru_cell : usual_cell {
     at.put(area, now.candidate);
     at.put(area + width, now.reset);
     at.put(area + 2 * width, now.update);
-    at.put(of.h, now.h);
-    if (of.y != nullptr) at.put(of.y, now.h);
+    of.put_h(at, now.h);
   }
   template <class At, class Scalar>
   PERGRAD_HD static void backward_at(const At& at, std::ptrdiff_t width, const cell_step<Scalar>& of) {
     Scalar* area = of.area;
-    auto dh = at(of.dh);
-    if (of.dy != nullptr) dh = dh + at(of.dy);
-    const auto now =
-        backward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.h_before), dh);
+    const auto now = backward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.h_before),
+                              of.gradient_of_h(at));
     at.put(area, now.candidate);
     at.put(area + width, now.reset);
     at.put(area + 2 * width, now.update);
@@ -29976,16 +29987,13 @@ struct lstm_cell : usual_cell {
     at.put(area + 3 * width, now.out);
     at.put(of.c, now.cell);
     at.put(of.tanh_c, now.squashed);
-    at.put(of.h, now.h);
-    if (of.y != nullptr) at.put(of.y, now.h);
+    of.put_h(at, now.h);
   }
   template <class At, class Scalar>
   PERGRAD_HD static void backward_at(const At& at, std::ptrdiff_t width, const cell_step<Scalar>& of) {
     Scalar* area = of.area;
-    auto dh = at(of.dh);
-    if (of.dy != nullptr) dh = dh + at(of.dy);
     const auto now = backward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.tanh_c),
-                              at(of.c_before), dh, at(of.dc));
+                              at(of.c_before), of.gradient_of_h(at), at(of.dc));
     at.put(area, now.in);
     at.put(area + width, now.forget);
     at.put(area + 2 * width, now.candidate);
@@ -30599,14 +30607,11 @@ struct rnn_cell : usual_cell {
   template <class At, class Scalar>
   PERGRAD_HD static void forward_at(const At& at, std::ptrdiff_t /*width*/, const cell_step<Scalar>& of) {
     const auto h = forward(at(of.area));
-    at.put(of.h, h);
-    if (of.y != nullptr) at.put(of.y, h);
+    of.put_h(at, h);
   }
   template <class At, class Scalar>
   PERGRAD_HD static void backward_at(const At& at, std::ptrdiff_t /*width*/, const cell_step<Scalar>& of) {
-    auto dh = at(of.dh);
-    if (of.dy != nullptr) dh = dh + at(of.dy);
-    at.put(of.area, backward(at(of.h), dh));
+    at.put(of.area, backward(at(of.h), of.gradient_of_h(at)));
     at.put(of.dh, at.zero());
   }
 };
@@ -32831,19 +32836,23 @@ template <class Value, class Function>
   return value;
 }
 
+/// One value a thread: a register.
+template <class Value>
+class thread_value {
+ public:
+  [[nodiscard]] __device__ Value& operator[](int /*thread*/) noexcept { return value_; }
+  [[nodiscard]] __device__ const Value& operator[](int /*thread*/) const noexcept { return value_; }
+
+ private:
+  Value value_;
+};
+
 /// A warp of a block, as a block of its own.
 class device_warp {
  public:
   static constexpr int threads = warp_size;
   template <class Value>
-  class local {
-   public:
-    [[nodiscard]] __device__ Value& operator[](int /*thread*/) noexcept { return value_; }
-    [[nodiscard]] __device__ const Value& operator[](int /*thread*/) const noexcept { return value_; }
-
-   private:
-    Value value_;
-  };
+  using local = thread_value<Value>;
 
   [[nodiscard]] __device__ int index() const noexcept { return static_cast<int>(threadIdx.x) / warp_size; }
   template <class Function>
@@ -32866,16 +32875,8 @@ template <int Threads>
 class device_block {
  public:
   static constexpr int threads = Threads;
-  /// One value a thread: a register.
   template <class Value>
-  class local {
-   public:
-    [[nodiscard]] __device__ Value& operator[](int /*thread*/) noexcept { return value_; }
-    [[nodiscard]] __device__ const Value& operator[](int /*thread*/) const noexcept { return value_; }
-
-   private:
-    Value value_;
-  };
+  using local = thread_value<Value>;
 
   [[nodiscard]] __device__ int index() const noexcept { return static_cast<int>(blockIdx.x); }
   template <class Shared>

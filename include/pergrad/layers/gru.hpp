@@ -67,16 +67,13 @@ struct gru_cell : usual_cell {
     at.put(area, now.candidate);
     at.put(area + width, now.reset);
     at.put(area + 2 * width, now.update);
-    at.put(of.h, now.h);
-    if (of.y != nullptr) at.put(of.y, now.h);
+    of.put_h(at, now.h);
   }
   template <class At, class Scalar>
   PERGRAD_HD static void backward_at(const At& at, std::ptrdiff_t width, const cell_step<Scalar>& of) {
     Scalar* area = of.area;
-    auto dh = at(of.dh);
-    if (of.dy != nullptr) dh = dh + at(of.dy);
-    const auto now =
-        backward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.h_before), dh);
+    const auto now = backward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.h_before),
+                              of.gradient_of_h(at));
     at.put(area, now.candidate);
     at.put(area + width, now.reset);
     at.put(area + 2 * width, now.update);

@@ -69,16 +69,13 @@ struct lstm_cell : usual_cell {
     at.put(area + 3 * width, now.out);
     at.put(of.c, now.cell);
     at.put(of.tanh_c, now.squashed);
-    at.put(of.h, now.h);
-    if (of.y != nullptr) at.put(of.y, now.h);
+    of.put_h(at, now.h);
   }
   template <class At, class Scalar>
   PERGRAD_HD static void backward_at(const At& at, std::ptrdiff_t width, const cell_step<Scalar>& of) {
     Scalar* area = of.area;
-    auto dh = at(of.dh);
-    if (of.dy != nullptr) dh = dh + at(of.dy);
     const auto now = backward(at(area), at(area + width), at(area + 2 * width), at(area + 3 * width), at(of.tanh_c),
-                              at(of.c_before), dh, at(of.dc));
+                              at(of.c_before), of.gradient_of_h(at), at(of.dc));
     at.put(area, now.in);
     at.put(area + width, now.forget);
     at.put(area + 2 * width, now.candidate);

@@ -116,6 +116,20 @@ struct cell_step {
   const Scalar* dy;  ///< backward: the gradient of h from outside, or null
   Scalar* dh;        ///< in: from later steps; out: for the step before, but for W_hh^T db
   Scalar* dc;
+
+  /// Backward: dL/dh, from outside and from later steps.
+  template <class At>
+  [[nodiscard]] PERGRAD_HD auto gradient_of_h(const At& at) const {
+    auto gradient = at(dh);
+    if (dy != nullptr) gradient = gradient + at(dy);
+    return gradient;
+  }
+  /// Forward: h, wherever it is wanted.
+  template <class At, class Value>
+  PERGRAD_HD void put_h(const At& at, Value value) const {
+    at.put(h, value);
+    if (y != nullptr) at.put(y, value);
+  }
 };
 
 /// What a cell is unless it says otherwise.

@@ -38,14 +38,11 @@ struct rnn_cell : usual_cell {
   template <class At, class Scalar>
   PERGRAD_HD static void forward_at(const At& at, std::ptrdiff_t /*width*/, const cell_step<Scalar>& of) {
     const auto h = forward(at(of.area));
-    at.put(of.h, h);
-    if (of.y != nullptr) at.put(of.y, h);
+    of.put_h(at, h);
   }
   template <class At, class Scalar>
   PERGRAD_HD static void backward_at(const At& at, std::ptrdiff_t /*width*/, const cell_step<Scalar>& of) {
-    auto dh = at(of.dh);
-    if (of.dy != nullptr) dh = dh + at(of.dy);
-    at.put(of.area, backward(at(of.h), dh));
+    at.put(of.area, backward(at(of.h), of.gradient_of_h(at)));
     at.put(of.dh, at.zero());
   }
 };

@@ -14,19 +14,23 @@ template <class Value, class Function>
   return value;
 }
 
+/// One value a thread: a register.
+template <class Value>
+class thread_value {
+ public:
+  [[nodiscard]] __device__ Value& operator[](int /*thread*/) noexcept { return value_; }
+  [[nodiscard]] __device__ const Value& operator[](int /*thread*/) const noexcept { return value_; }
+
+ private:
+  Value value_;
+};
+
 /// A warp of a block, as a block of its own.
 class device_warp {
  public:
   static constexpr int threads = warp_size;
   template <class Value>
-  class local {
-   public:
-    [[nodiscard]] __device__ Value& operator[](int /*thread*/) noexcept { return value_; }
-    [[nodiscard]] __device__ const Value& operator[](int /*thread*/) const noexcept { return value_; }
-
-   private:
-    Value value_;
-  };
+  using local = thread_value<Value>;
 
   [[nodiscard]] __device__ int index() const noexcept { return static_cast<int>(threadIdx.x) / warp_size; }
   template <class Function>
@@ -49,16 +53,8 @@ template <int Threads>
 class device_block {
  public:
   static constexpr int threads = Threads;
-  /// One value a thread: a register.
   template <class Value>
-  class local {
-   public:
-    [[nodiscard]] __device__ Value& operator[](int /*thread*/) noexcept { return value_; }
-    [[nodiscard]] __device__ const Value& operator[](int /*thread*/) const noexcept { return value_; }
-
-   private:
-    Value value_;
-  };
+  using local = thread_value<Value>;
 
   [[nodiscard]] __device__ int index() const noexcept { return static_cast<int>(blockIdx.x); }
   template <class Shared>
