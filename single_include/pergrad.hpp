@@ -4101,8 +4101,8 @@ class tape {
   }
 
  private:
-  std::size_t max_batch_;
-  std::size_t max_sums_;
+  std::size_t max_batch_ = 0;
+  std::size_t max_sums_ = 0;
   detail::executor_memory memory_;
 };
 
@@ -4222,7 +4222,7 @@ class dataset {
   }
   /// Numbers of other types: one error that says so.
   template <class Inputs, detail::of_another_type_with<Inputs, Target, Value> Targets, class... More>
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init,google-explicit-constructor): it does not compile
   dataset(const Inputs&, const Targets&, const shape&, const More&...) {
     static_cast<void>(error::numbers_of_another_type<std::span<const Value>, std::span<const Target>,
                                                      detail::numbers_given<Inputs, Targets>>{});
@@ -4232,7 +4232,7 @@ class dataset {
   template <detail::given_as_span<Value> Inputs, detail::given_as_span<Target> Targets, class... More>
   requires(detail::ends_with_the_call<Inputs> || detail::ends_with_the_call<Targets> ||
            (detail::ends_with_the_call<More> || ...))
-      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init,google-explicit-constructor): it does not compile
       dataset(Inputs&& /*inputs*/, Targets&& /*targets*/, const shape& /*input*/, More&&... /*more*/) {
     static_cast<void>(error::temporary_array<typename detail::first_that_ends<Inputs, Targets, More...>::type>{});
   }
@@ -4395,7 +4395,7 @@ class batch {
   }
   /// Numbers of other types: one error that says so.
   template <class Inputs, detail::of_another_type_with<Inputs, target, input_value> Targets, class... More>
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init,google-explicit-constructor): it does not compile
   batch(const Inputs&, const Targets&, const More&...) : batch{{}, {}} {
     static_cast<void>(error::numbers_of_another_type<std::span<const input_value>, std::span<const target>,
                                                      detail::numbers_given<Inputs, Targets>>{});
@@ -4404,14 +4404,14 @@ class batch {
   template <detail::given_as_span<input_value> Inputs, detail::given_as_span<target> Targets, class... More>
   requires(detail::ends_with_the_call<Inputs> || detail::ends_with_the_call<Targets> ||
            (detail::ends_with_the_call<More> || ...))
-      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init,google-explicit-constructor): it does not compile
       batch(Inputs&& /*inputs*/, Targets&& /*targets*/, More&&... /*more*/)
       : batch{{}, {}} {
     static_cast<void>(error::temporary_array<typename detail::first_that_ends<Inputs, Targets, More...>::type>{});
   }
   template <detail::given_as_span<std::uint32_t> Ids>
   requires detail::ends_with_the_call<Ids>
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init,google-explicit-constructor): it does not compile
   batch(const dataset<input_value, target>& /*records*/, Ids&& /*ids*/) : batch{{}, {}} {
     static_cast<void>(error::temporary_array<Ids>{});
   }
@@ -4425,7 +4425,7 @@ class batch {
   /// Records of other types: one error that says so.
   template <class Value, class Target, class... Ids>
   requires(!std::is_same_v<dataset<Value, Target>, dataset<input_value, target>>)
-      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init,google-explicit-constructor): it does not compile
       batch(const dataset<Value, Target>& /*records*/, const Ids&... /*ids*/)
       : batch{{}, {}} {
     static_cast<void>(error::records_of_another_type<dataset<input_value, target>, dataset<Value, Target>>{});
@@ -8407,7 +8407,7 @@ template <class Scalar>
 /// Elements that are summed up in double: all lanes of a vector of doubles, or the first `count`; the others are 0.
 template <bool All>
 struct wide_elements {
-  index first;
+  index first = 0;
   index count = 0;
   template <class Scalar>
   [[nodiscard]] vector<double> operator()(const Scalar* from) const noexcept {
@@ -13362,6 +13362,12 @@ class pld_accountant {
 
 namespace pergrad::inline v0_1::detail {
 
+/// Of a number of steps, the least that a search looks away from one that it knows.
+[[nodiscard]] constexpr std::uint64_t inset_of(std::uint64_t steps) noexcept {
+  return std::max<std::uint64_t>(1, steps >> 20U);
+}
+
+/// The smallest x, up to `tolerance` relatively and never below the true one, with excess(x) <= 0; excess falls, is
 /// ln(spent / target) or +-infinity. Looks from `start` on, in [least, most]; `least` if that is safe, infinity if
 /// `most` is not.
 template <class Excess>
@@ -13422,13 +13428,11 @@ template <class Excess>
   return target > 0 ? std::max(1e-16, std::log(spent / target)) : infinity;
 }
 
-/// The smallest x, up to `tolerance` relatively and never below the true one, with excess(x) <= 0; excess falls, is
 /// The largest n with excess(n) <= 0, or up to a millionth less: one more (or a millionth more) was tried and found to
 /// be too much. `safe` is known to be; excess rises. 2^61 stands for any number.
 template <class Excess>
 [[nodiscard]] std::uint64_t largest_safe(const Excess& excess, std::uint64_t safe) {
   constexpr std::uint64_t most = std::uint64_t{1} << 61U;
-  const auto inset = [](std::uint64_t steps) { return std::max<std::uint64_t>(1, steps >> 20U); };
   // What is spent is nearly a power of n: secants of logarithms.
   struct tried {
     double log_steps = 0;
@@ -13440,7 +13444,7 @@ template <class Excess>
   tried high;
   if (safe > 0) low = at(safe);
   std::uint64_t unsafe = 0;  // none is known
-  for (int round = 0; safe < most && (unsafe == 0 || unsafe - safe > inset(safe)); ++round) {
+  for (int round = 0; safe < most && (unsafe == 0 || unsafe - safe > inset_of(safe)); ++round) {
     double next = 8 * static_cast<double>(safe) + 1;
     if (low.is_known()) {
       double power = 0.7;
@@ -13451,7 +13455,7 @@ template <class Excess>
       next = std::sqrt((static_cast<double>(safe) + 0.5) * static_cast<double>(unsafe));
     }
     next = std::min(next, 64 * static_cast<double>(safe) + 64);
-    const std::uint64_t away = inset(safe);
+    const std::uint64_t away = inset_of(safe);
     auto steps = std::max(static_cast<std::uint64_t>(std::min(next, 0x1p61)), safe + away);
     if (unsafe != 0) steps = std::max(safe + 1, std::min(steps, unsafe - away));
     const tried here = at(steps);
@@ -13547,8 +13551,7 @@ template <class = void>
     if (safe == most) return most;
     unsafe *= 2;
   }
-  const auto inset = [](std::uint64_t steps) { return std::max<std::uint64_t>(1, steps >> 20U); };
-  while (unsafe - safe > inset(safe)) {
+  while (unsafe - safe > inset_of(safe)) {
     const std::uint64_t middle = safe + (unsafe - safe) / 2;
     (prepared.would_exceed(budget, event, middle) ? unsafe : safe) = middle;
   }
@@ -24479,8 +24482,8 @@ inline constexpr index channels_together = 64;
 template <class Value>
 struct of_groups {
   Value of[static_cast<std::size_t>(channels_together)]{};
-  const unsigned char* numbers;  ///< of the groups of channels, from `first` on
-  index first;
+  const unsigned char* numbers = nullptr;  ///< of the groups of channels, from `first` on
+  index first = 0;
   /// That of a channel's group.
   [[nodiscard]] PERGRAD_HD const Value& operator()(index channel) const noexcept {
     return of[numbers == nullptr ? 0 : numbers[channel - first]];
@@ -24606,7 +24609,7 @@ class channel_groups {
   index last_;
   index group_size_;
   index channels_;
-  unsigned char numbers_[static_cast<std::size_t>(channels_together)];
+  unsigned char numbers_[static_cast<std::size_t>(channels_together)]{};
 };
 
 /// f(groups) for some groups at a time: at most `channels_together` channels of them.
@@ -27763,8 +27766,8 @@ struct probability {
   std::intmax_t denominator = 1;
 
   // Implicit, so that a template argument is a number.
-  // NOLINTNEXTLINE(google-explicit-constructor)
   template <std::floating_point Real>
+  // NOLINTNEXTLINE(google-explicit-constructor)
   constexpr probability(Real value) noexcept {
     const double size = static_cast<double>(value < 0 ? -value : value);
     if (!(size < 1)) {
@@ -28769,7 +28772,8 @@ struct grouped_norm {
     const auto channels = static_cast<std::ptrdiff_t>(team.in.e0);
     const auto size = static_cast<std::ptrdiff_t>(team.in.size());
     const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(team.in));
-    const double share = 1 / static_cast<double>(group_size * (size / channels));
+    const std::ptrdiff_t pixels = size / channels;
+    const double share = 1 / static_cast<double>(group_size * pixels);
     const scalar* gain = affine ? team.parameters : nullptr;
     const scalar* shift = affine ? team.parameters + channels : nullptr;
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
@@ -28777,7 +28781,7 @@ struct grouped_norm {
       scalar* y = team.y(b);
       scalar* xhat = team.saved(b);
       scalar* rates = xhat + size;
-      if (size == channels) {  // one pixel: groups are rows
+      if (pixels == 1) {  // one pixel: groups are rows
         x += team.x_layout.start;
         y += team.y_layout.start;
         team.for_each_row(channels / group_size, [&](std::ptrdiff_t r, const auto& row) {
@@ -28831,7 +28835,8 @@ struct grouped_norm {
     const auto channels = static_cast<std::ptrdiff_t>(team.in.e0);
     const auto size = static_cast<std::ptrdiff_t>(team.in.size());
     const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(team.in));
-    const double share = 1 / static_cast<double>(group_size * (size / channels));
+    const std::ptrdiff_t pixels = size / channels;
+    const double share = 1 / static_cast<double>(group_size * pixels);
     const scalar* gain = affine ? team.parameters : nullptr;
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       const scalar* dy = team.dy(b);
@@ -28840,7 +28845,7 @@ struct grouped_norm {
       const scalar* rates = xhat + size;
       scalar* gain_sums = affine ? team.saved(b) + size + channels / group_size : nullptr;
       scalar* shift_sums = affine ? gain_sums + channels : nullptr;
-      if (size == channels) {
+      if (pixels == 1) {
         dy += team.dy_layout.start;
         if (dx != nullptr) {
           dx += team.dx_layout.start;
@@ -36232,6 +36237,9 @@ struct stream_upload {
 /// A stream on the host, wiped when it goes.
 struct held_stream {
   random_stream stream{};
+  held_stream() = default;
+  held_stream(const held_stream&) = delete;
+  held_stream& operator=(const held_stream&) = delete;
   ~held_stream() { pergrad::detail::wipe(&stream, sizeof stream); }
 };
 
@@ -36307,18 +36315,19 @@ struct release_settings {
 /// What both kernels of a release read and write.
 template <class Scalar>
 struct release_work {
-  const step_state* state;  ///< a state that is not the last of its batch: the kernels do nothing
+  const step_state* state = nullptr;  ///< a state that is not the last of its batch: the kernels do nothing
   release_settings<Scalar> settings;
-  const std::int64_t* accumulators;  ///< steps of the grid; accumulator l of element e at [l * accumulator_stride + e]
-  int accumulator_count;             ///< at least 1
-  std::int64_t accumulator_stride;   ///< at least `count`
-  std::int64_t count;                ///< elements, at most `gaussians_per_step`
-  Scalar* parameters;
-  Scalar* first;           ///< velocity or first moment
-  Scalar* second;          ///< second moment
-  Scalar* released;        ///< gets the released values
-  unsigned char* is_open;  ///< one a pair: its rounding is not proven
-  int rule;                ///< one of `update::`
+  const std::int64_t* accumulators =
+      nullptr;                ///< steps of the grid; accumulator l of element e at [l * accumulator_stride + e]
+  int accumulator_count = 1;  ///< at least 1
+  std::int64_t accumulator_stride = 0;  ///< at least `count`
+  std::int64_t count = 0;               ///< elements, at most `gaussians_per_step`
+  Scalar* parameters = nullptr;
+  Scalar* first = nullptr;           ///< velocity or first moment
+  Scalar* second = nullptr;          ///< second moment
+  Scalar* released = nullptr;        ///< gets the released values
+  unsigned char* is_open = nullptr;  ///< one a pair: its rounding is not proven
+  int rule = 0;                      ///< one of `update::`
   const row_leaf* tables = nullptr;
   int table_count = 0;
 
@@ -37302,7 +37311,7 @@ struct sample_work {
   sample_results<Scalar> results;
   clip_rule rule;
   method_choice method;
-  random_stream layers;  ///< of the bits inside layers, at any step, if `random`
+  random_stream layers{};  ///< of the bits inside layers, at any step, if `random`
   int random = 0;
   int output = 0;  ///< places
   int output_gradient = 0;

@@ -127,7 +127,7 @@ class dataset {
   }
   /// Numbers of other types: one error that says so.
   template <class Inputs, detail::of_another_type_with<Inputs, Target, Value> Targets, class... More>
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init,google-explicit-constructor): it does not compile
   dataset(const Inputs&, const Targets&, const shape&, const More&...) {
     static_cast<void>(error::numbers_of_another_type<std::span<const Value>, std::span<const Target>,
                                                      detail::numbers_given<Inputs, Targets>>{});
@@ -137,7 +137,7 @@ class dataset {
   template <detail::given_as_span<Value> Inputs, detail::given_as_span<Target> Targets, class... More>
   requires(detail::ends_with_the_call<Inputs> || detail::ends_with_the_call<Targets> ||
            (detail::ends_with_the_call<More> || ...))
-      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init,google-explicit-constructor): it does not compile
       dataset(Inputs&& /*inputs*/, Targets&& /*targets*/, const shape& /*input*/, More&&... /*more*/) {
     static_cast<void>(error::temporary_array<typename detail::first_that_ends<Inputs, Targets, More...>::type>{});
   }
@@ -300,7 +300,7 @@ class batch {
   }
   /// Numbers of other types: one error that says so.
   template <class Inputs, detail::of_another_type_with<Inputs, target, input_value> Targets, class... More>
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init,google-explicit-constructor): it does not compile
   batch(const Inputs&, const Targets&, const More&...) : batch{{}, {}} {
     static_cast<void>(error::numbers_of_another_type<std::span<const input_value>, std::span<const target>,
                                                      detail::numbers_given<Inputs, Targets>>{});
@@ -309,14 +309,14 @@ class batch {
   template <detail::given_as_span<input_value> Inputs, detail::given_as_span<target> Targets, class... More>
   requires(detail::ends_with_the_call<Inputs> || detail::ends_with_the_call<Targets> ||
            (detail::ends_with_the_call<More> || ...))
-      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init,google-explicit-constructor): it does not compile
       batch(Inputs&& /*inputs*/, Targets&& /*targets*/, More&&... /*more*/)
       : batch{{}, {}} {
     static_cast<void>(error::temporary_array<typename detail::first_that_ends<Inputs, Targets, More...>::type>{});
   }
   template <detail::given_as_span<std::uint32_t> Ids>
   requires detail::ends_with_the_call<Ids>
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init,google-explicit-constructor): it does not compile
   batch(const dataset<input_value, target>& /*records*/, Ids&& /*ids*/) : batch{{}, {}} {
     static_cast<void>(error::temporary_array<Ids>{});
   }
@@ -330,7 +330,7 @@ class batch {
   /// Records of other types: one error that says so.
   template <class Value, class Target, class... Ids>
   requires(!std::is_same_v<dataset<Value, Target>, dataset<input_value, target>>)
-      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init,google-explicit-constructor): it does not compile
       batch(const dataset<Value, Target>& /*records*/, const Ids&... /*ids*/)
       : batch{{}, {}} {
     static_cast<void>(error::records_of_another_type<dataset<input_value, target>, dataset<Value, Target>>{});

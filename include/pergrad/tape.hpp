@@ -66,8 +66,8 @@ class tape {
   }
 
  private:
-  std::size_t max_batch_;
-  std::size_t max_sums_;
+  std::size_t max_batch_ = 0;
+  std::size_t max_sums_ = 0;
   detail::executor_memory memory_;
 };
 

@@ -71,7 +71,8 @@ struct grouped_norm {
     const auto channels = static_cast<std::ptrdiff_t>(team.in.e0);
     const auto size = static_cast<std::ptrdiff_t>(team.in.size());
     const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(team.in));
-    const double share = 1 / static_cast<double>(group_size * (size / channels));
+    const std::ptrdiff_t pixels = size / channels;
+    const double share = 1 / static_cast<double>(group_size * pixels);
     const scalar* gain = affine ? team.parameters : nullptr;
     const scalar* shift = affine ? team.parameters + channels : nullptr;
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
@@ -79,7 +80,7 @@ struct grouped_norm {
       scalar* y = team.y(b);
       scalar* xhat = team.saved(b);
       scalar* rates = xhat + size;
-      if (size == channels) {  // one pixel: groups are rows
+      if (pixels == 1) {  // one pixel: groups are rows
         x += team.x_layout.start;
         y += team.y_layout.start;
         team.for_each_row(channels / group_size, [&](std::ptrdiff_t r, const auto& row) {
@@ -133,7 +134,8 @@ struct grouped_norm {
     const auto channels = static_cast<std::ptrdiff_t>(team.in.e0);
     const auto size = static_cast<std::ptrdiff_t>(team.in.size());
     const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(team.in));
-    const double share = 1 / static_cast<double>(group_size * (size / channels));
+    const std::ptrdiff_t pixels = size / channels;
+    const double share = 1 / static_cast<double>(group_size * pixels);
     const scalar* gain = affine ? team.parameters : nullptr;
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       const scalar* dy = team.dy(b);
@@ -142,7 +144,7 @@ struct grouped_norm {
       const scalar* rates = xhat + size;
       scalar* gain_sums = affine ? team.saved(b) + size + channels / group_size : nullptr;
       scalar* shift_sums = affine ? gain_sums + channels : nullptr;
-      if (size == channels) {
+      if (pixels == 1) {
         dy += team.dy_layout.start;
         if (dx != nullptr) {
           dx += team.dx_layout.start;

@@ -143,7 +143,7 @@ template <class Scalar>
 /// Elements that are summed up in double: all lanes of a vector of doubles, or the first `count`; the others are 0.
 template <bool All>
 struct wide_elements {
-  index first;
+  index first = 0;
   index count = 0;
   template <class Scalar>
   [[nodiscard]] vector<double> operator()(const Scalar* from) const noexcept {

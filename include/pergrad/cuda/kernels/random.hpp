@@ -47,6 +47,9 @@ struct stream_upload {
 /// A stream on the host, wiped when it goes.
 struct held_stream {
   random_stream stream{};
+  held_stream() = default;
+  held_stream(const held_stream&) = delete;
+  held_stream& operator=(const held_stream&) = delete;
   ~held_stream() { pergrad::detail::wipe(&stream, sizeof stream); }
 };
 

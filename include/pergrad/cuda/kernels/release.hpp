@@ -50,18 +50,19 @@ struct release_settings {
 /// What both kernels of a release read and write.
 template <class Scalar>
 struct release_work {
-  const step_state* state;  ///< a state that is not the last of its batch: the kernels do nothing
+  const step_state* state = nullptr;  ///< a state that is not the last of its batch: the kernels do nothing
   release_settings<Scalar> settings;
-  const std::int64_t* accumulators;  ///< steps of the grid; accumulator l of element e at [l * accumulator_stride + e]
-  int accumulator_count;             ///< at least 1
-  std::int64_t accumulator_stride;   ///< at least `count`
-  std::int64_t count;                ///< elements, at most `gaussians_per_step`
-  Scalar* parameters;
-  Scalar* first;           ///< velocity or first moment
-  Scalar* second;          ///< second moment
-  Scalar* released;        ///< gets the released values
-  unsigned char* is_open;  ///< one a pair: its rounding is not proven
-  int rule;                ///< one of `update::`
+  const std::int64_t* accumulators =
+      nullptr;                ///< steps of the grid; accumulator l of element e at [l * accumulator_stride + e]
+  int accumulator_count = 1;  ///< at least 1
+  std::int64_t accumulator_stride = 0;  ///< at least `count`
+  std::int64_t count = 0;               ///< elements, at most `gaussians_per_step`
+  Scalar* parameters = nullptr;
+  Scalar* first = nullptr;           ///< velocity or first moment
+  Scalar* second = nullptr;          ///< second moment
+  Scalar* released = nullptr;        ///< gets the released values
+  unsigned char* is_open = nullptr;  ///< one a pair: its rounding is not proven
+  int rule = 0;                      ///< one of `update::`
   const row_leaf* tables = nullptr;
   int table_count = 0;
 

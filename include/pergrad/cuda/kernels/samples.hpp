@@ -53,7 +53,7 @@ struct sample_work {
   sample_results<Scalar> results;
   clip_rule rule;
   method_choice method;
-  random_stream layers;  ///< of the bits inside layers, at any step, if `random`
+  random_stream layers{};  ///< of the bits inside layers, at any step, if `random`
   int random = 0;
   int output = 0;  ///< places
   int output_gradient = 0;

@@ -97,8 +97,8 @@ inline constexpr index channels_together = 64;
 template <class Value>
 struct of_groups {
   Value of[static_cast<std::size_t>(channels_together)]{};
-  const unsigned char* numbers;  ///< of the groups of channels, from `first` on
-  index first;
+  const unsigned char* numbers = nullptr;  ///< of the groups of channels, from `first` on
+  index first = 0;
   /// That of a channel's group.
   [[nodiscard]] PERGRAD_HD const Value& operator()(index channel) const noexcept {
     return of[numbers == nullptr ? 0 : numbers[channel - first]];
@@ -224,7 +224,7 @@ class channel_groups {
   index last_;
   index group_size_;
   index channels_;
-  unsigned char numbers_[static_cast<std::size_t>(channels_together)];
+  unsigned char numbers_[static_cast<std::size_t>(channels_together)]{};
 };
 
 /// f(groups) for some groups at a time: at most `channels_together` channels of them.

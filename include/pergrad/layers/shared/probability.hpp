@@ -16,8 +16,8 @@ struct probability {
   std::intmax_t denominator = 1;
 
   // Implicit, so that a template argument is a number.
-  // NOLINTNEXTLINE(google-explicit-constructor)
   template <std::floating_point Real>
+  // NOLINTNEXTLINE(google-explicit-constructor)
   constexpr probability(Real value) noexcept {
     const double size = static_cast<double>(value < 0 ? -value : value);
     if (!(size < 1)) {

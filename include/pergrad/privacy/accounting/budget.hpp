@@ -109,8 +109,7 @@ template <class = void>
     if (safe == most) return most;
     unsafe *= 2;
   }
-  const auto inset = [](std::uint64_t steps) { return std::max<std::uint64_t>(1, steps >> 20U); };
-  while (unsafe - safe > inset(safe)) {
+  while (unsafe - safe > inset_of(safe)) {
     const std::uint64_t middle = safe + (unsafe - safe) / 2;
     (prepared.would_exceed(budget, event, middle) ? unsafe : safe) = middle;
   }

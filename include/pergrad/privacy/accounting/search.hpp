@@ -13,6 +13,12 @@
 
 namespace pergrad::inline v0_1::detail {
 
+/// Of a number of steps, the least that a search looks away from one that it knows.
+[[nodiscard]] constexpr std::uint64_t inset_of(std::uint64_t steps) noexcept {
+  return std::max<std::uint64_t>(1, steps >> 20U);
+}
+
+/// The smallest x, up to `tolerance` relatively and never below the true one, with excess(x) <= 0; excess falls, is
 /// ln(spent / target) or +-infinity. Looks from `start` on, in [least, most]; `least` if that is safe, infinity if
 /// `most` is not.
 template <class Excess>
@@ -73,13 +79,11 @@ template <class Excess>
   return target > 0 ? std::max(1e-16, std::log(spent / target)) : infinity;
 }
 
-/// The smallest x, up to `tolerance` relatively and never below the true one, with excess(x) <= 0; excess falls, is
 /// The largest n with excess(n) <= 0, or up to a millionth less: one more (or a millionth more) was tried and found to
 /// be too much. `safe` is known to be; excess rises. 2^61 stands for any number.
 template <class Excess>
 [[nodiscard]] std::uint64_t largest_safe(const Excess& excess, std::uint64_t safe) {
   constexpr std::uint64_t most = std::uint64_t{1} << 61U;
-  const auto inset = [](std::uint64_t steps) { return std::max<std::uint64_t>(1, steps >> 20U); };
   // What is spent is nearly a power of n: secants of logarithms.
   struct tried {
     double log_steps = 0;
@@ -91,7 +95,7 @@ template <class Excess>
   tried high;
   if (safe > 0) low = at(safe);
   std::uint64_t unsafe = 0;  // none is known
-  for (int round = 0; safe < most && (unsafe == 0 || unsafe - safe > inset(safe)); ++round) {
+  for (int round = 0; safe < most && (unsafe == 0 || unsafe - safe > inset_of(safe)); ++round) {
     double next = 8 * static_cast<double>(safe) + 1;
     if (low.is_known()) {
       double power = 0.7;
@@ -102,7 +106,7 @@ template <class Excess>
       next = std::sqrt((static_cast<double>(safe) + 0.5) * static_cast<double>(unsafe));
     }
     next = std::min(next, 64 * static_cast<double>(safe) + 64);
-    const std::uint64_t away = inset(safe);
+    const std::uint64_t away = inset_of(safe);
     auto steps = std::max(static_cast<std::uint64_t>(std::min(next, 0x1p61)), safe + away);
     if (unsafe != 0) steps = std::max(safe + 1, std::min(steps, unsafe - away));
     const tried here = at(steps);
