@@ -62,7 +62,8 @@ BOOST_AUTO_TEST_CASE(bits_are_functions_of_key_step_record_layer_and_element) {
   const pg::seeded_generator generator{5};
   for (const std::uint64_t step : {std::uint64_t{0}, std::uint64_t{3}, (std::uint64_t{7} << 32U) + 1}) {
     const auto stream = generator.stream<pg::detail::randomness::layers>(step);
-    const dev::held_stream held{dev::stream_upload::words(stream)};
+    dev::held_stream held;
+    held.stream = dev::stream_upload::words(stream);
     for (const std::uint32_t record : {0U, 9U, 0xffff'fffeU}) {
       for (const std::uint32_t layer : {0U, 2U, 300U}) {
         std::vector<std::uint32_t> wanted(48);
