@@ -4663,7 +4663,7 @@ class thread_pool {
 // meaning. Other mistakes are what the compiler makes of them. What takes the place of an expression goes through every
 // function in silence.
 
-// pergrad/expressions/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise
+// pergrad/expressions/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise and their kin
 //
 // A clipped expression knows the most that one sample can add to its sum. That number is its sensitivity; noise is
 // scaled by it and by nothing else.
@@ -4916,6 +4916,20 @@ template <class Scalar>
   if (!is_finite_norm<Scalar>(norm)) return 0;
   return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)),
                                        norm + stability);
+}
+
+/// Per-sample adaptive clipping's factor bound / (‖g‖ + r / (‖g‖ + r)) / 2^unit (Xia et al. 2023, arXiv:2212.00328): as
+/// automatic clipping's for large gradients, while small ones, which often point elsewhere than the mean, keep a weight
+/// of at most about bound where that has bound / r. What is added to the norm is never negative, so the clip factor's
+/// proof is this one's; it rounds three times more, 1.5 units of the 8. The divisor is nowhere below
+/// min(1, 2 sqrt(r) - r), beside which squares that vanish are nothing.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline Scalar per_sample_adaptive_factor(norm_bound known, std::size_t count, double bound,
+                                                                  double r, int unit = 0) noexcept {
+  const double norm = norm_upper_bound(known, count);
+  if (!is_finite_norm<Scalar>(norm)) return 0;
+  return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)),
+                                       norm + r / (norm + r));
 }
 
 }  // namespace pergrad::inline v0_1
@@ -5363,15 +5377,19 @@ struct flat_clip {
   }
 };
 
-/// w = C / (‖g‖ + stability)
+/// w = C / (‖g‖ + stability), or per-sample adaptive w = C / (‖g‖ + stability / (‖g‖ + stability)): one type, so that a
+/// trainer compiles one sum for both
 struct flat_normalise {
   static constexpr bool per_layer = false;
   double bound;
   double stability;
+  bool adaptive = false;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
   void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
-    weights[0] = normalise_factor<Scalar>(facts.norm, Network::parameter_count, bound, stability, unit);
+    constexpr std::size_t count = Network::parameter_count;
+    weights[0] = adaptive ? per_sample_adaptive_factor<Scalar>(facts.norm, count, bound, stability, unit)
+                          : normalise_factor<Scalar>(facts.norm, count, bound, stability, unit);
   }
 };
 
@@ -5461,6 +5479,9 @@ class clipped_gradients final : public detail::expression_tag {
   template <class Network, class Loss, detail::algorithms Which>
   friend auto normalise(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
                         double stability);
+  template <class Network, class Loss, detail::algorithms Which>
+  friend auto normalise_adaptively(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
+                                   double r);
 
   clipped_gradients(Leaf leaf, Rule rule) : leaf_{leaf}, rule_{rule} {}
 
@@ -5523,6 +5544,17 @@ template <class Network, class Loss, detail::algorithms Which>
         {"pergrad: normalise: stability must be finite and at least 1e-100, got ", stability});
   }
   return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
+}
+
+/// g_b C / (‖g_b‖ + r / (‖g_b‖ + r)): per-sample adaptive clipping, DP-PSAC (Xia et al. 2023, arXiv:2212.00328).
+/// Sensitivity C. Throws std::invalid_argument unless r is finite and at least 1e-100, as for `normalise`.
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto normalise_adaptively(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
+                                        l2_clip_norm bound = l2_clip_norm{1.0}, double r = 0.1) {
+  if (!(r >= 1e-100) || !std::isfinite(r)) {
+    detail::throw_invalid_argument({"pergrad: normalise_adaptively: r must be finite and at least 1e-100, got ", r});
+  }
+  return clipped_gradients{gradients, detail::flat_normalise{bound.value(), r, true}};
 }
 
 }  // namespace pergrad::inline v0_1
@@ -10517,25 +10549,13 @@ void step(Optimizer& optimizer, const Executor& executor, Network& network, cons
 
 }  // namespace unprotected
 }  // namespace pergrad::inline v0_1
-// pergrad/optim/sgd.hpp - stochastic gradient descent  v <- momentum v + g;  w <- w - rate v      (torch.optim.SGD)
+// pergrad/optim/parameter_average.hpp - the exponential moving average of a network's parameters
 //
-// Weight decay is decoupled, w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019, arXiv:1711.05101).
-// Without momentum that is torch.optim.SGD's `weight_decay`; with momentum it is SGDW.
-
-// pergrad/optim/rules.hpp - what an optimizer does to one parameter, stated once for host and device
+//   a <- a + (w - a) (1 - decay) / (1 - decay^t),  t = 1, 2, ...
 //
-//   SGD       w <- w - step g
-//   momentum  v <- momentum v + factor g;  w <- w - rate v
-//   Adam      g' = factor g;  m <- b1 m + (1 - b1) g';  v <- b2 v + (1 - b2) g'²;
-//             w <- w - rate m / (sqrt(v) correction + stability)        (Kingma & Ba 2015, arXiv:1412.6980)
-//
-// Before each of them w <- keep w, keep = 1 - rate * decay: decoupled weight decay (Loshchilov & Hutter 2019,
-// arXiv:1711.05101), of Adam it is AdamW. Without decay keep is 1, and no bit of w moves. It reads parameters that were
-// released, so it costs no privacy.
-//
-// Adam's rate and correction hold the bias corrections of the step: rate / (1 - b1^t) and 1 / sqrt(1 - b2^t). Every
-// product that meets a sum is an explicit fma, so host, device and every compiler make the same bits; but on a host
-// without such an instruction the sweep over the parameters rounds twice (simd/rounded.hpp).
+// That is the average with weights decay^(t - i) of the parameters behind steps i = 1 ... t, without the share of the
+// first ones that a start from them leaves (Polyak & Juditsky 1992; in private training De et al. 2022,
+// arXiv:2204.13650). It reads parameters that were released, so it costs no privacy.
 
 // pergrad/simd/lanes.hpp - what lets one template serve a scalar and a whole vector register.
 //
@@ -10772,6 +10792,94 @@ template <host_vector Vector>
 
 }  // namespace pergrad::inline v0_1::rounded
 
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+struct checkpoint_access;
+
+inline void require_average_decay(double decay) {
+  if (decay > 0 && decay < 1) return;
+  throw_invalid_argument({"pergrad: parameter_average: the decay must be in (0, 1), got ", decay});
+}
+}  // namespace detail
+
+/// An average of the parameters behind each step, as a network of its own: to predict with, to save.
+///
+///   pg::parameter_average average{net, 0.999};
+///   ...                                              // behind each step:
+///   average.update(exec, net);
+///   pg::predict(exec, average.network(), inputs);
+template <class Network>
+class parameter_average {
+ public:
+  using scalar = typename Network::scalar;
+  /// Throws std::invalid_argument unless 0 < decay < 1. Until the first update its network is what `network` is now.
+  parameter_average(const Network& network, double decay) : parameter_average{network.clone(), decay, 0} {}
+  /// Goes on with an average that was saved behind `updates` updates.
+  parameter_average(Network&& saved, double decay, std::uint64_t updates)
+      : average_{std::move(saved)}, decay_{decay}, updates_{updates} {
+    detail::require_average_decay(decay);
+  }
+
+  /// Takes the parameters behind one more step in. Allocates nothing.
+  template <executor Executor>
+  void update(const Executor& executor, const Network& network) {
+    const detail::float_environment proven;
+    ++updates_;
+    const double share = (1 - decay_) / (1 - std::pow(decay_, static_cast<double>(updates_)));
+    const auto mine = static_cast<scalar>(1 - share);
+    const auto new_ones = static_cast<scalar>(share);
+    scalar* const a = average_.parameters().data();
+    const scalar* const w = network.parameters().data();
+    constexpr std::size_t stretch = std::size_t{1} << 12U;
+    constexpr std::size_t count = Network::parameter_count;
+    executor.pool().parallel((count + stretch - 1) / stretch, [=](std::size_t task, std::size_t) {
+      const std::size_t first = task * stretch;
+      on_host::for_each_pack<scalar>(
+          static_cast<on_host::index>(std::min(count - first, stretch)), [=](on_host::index i, const auto& lanes) {
+            using pack = on_host::pack<scalar>;
+            const pack kept = rounded::multiply(math::splat<pack>(mine), pack{lanes.load(a + first + i)});
+            lanes.store(a + first + i,
+                        rounded::fma(math::splat<pack>(new_ones), pack{lanes.load(w + first + i)}, kept));
+          });
+    });
+  }
+
+  /// With the averaged parameters; frozen ones as they were when this was made.
+  [[nodiscard]] const Network& network() const noexcept { return average_; }
+  [[nodiscard]] std::uint64_t updates() const noexcept { return updates_; }
+  [[nodiscard]] double decay() const noexcept { return decay_; }
+
+ private:
+  friend struct detail::checkpoint_access;
+  Network average_;
+  double decay_;
+  std::uint64_t updates_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/optim/sgd.hpp - stochastic gradient descent  v <- momentum v + g;  w <- w - rate v      (torch.optim.SGD)
+//
+// Weight decay is decoupled, w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019, arXiv:1711.05101).
+// Without momentum that is torch.optim.SGD's `weight_decay`; with momentum it is SGDW.
+
+// pergrad/optim/rules.hpp - what an optimizer does to one parameter, stated once for host and device
+//
+//   SGD       w <- w - step g
+//   momentum  v <- momentum v + factor g;  w <- w - rate v
+//   Adam      g' = factor g;  m <- b1 m + (1 - b1) g';  v <- b2 v + (1 - b2) g'²;
+//             w <- w - rate m / (sqrt(v) correction + stability)        (Kingma & Ba 2015, arXiv:1412.6980)
+//   DP-AdamBC as Adam, with the denominator sqrt(max(v square - noise, floor))     (Tang et al. 2024,
+//             arXiv:2312.14334)
+//
+// Before each of them w <- keep w, keep = 1 - rate * decay: decoupled weight decay (Loshchilov & Hutter 2019,
+// arXiv:1711.05101), of Adam it is AdamW. Without decay keep is 1, and no bit of w moves. It reads parameters that were
+// released, so it costs no privacy.
+//
+// Adam's rate and correction hold the bias corrections of the step: rate / (1 - b1^t) and 1 / sqrt(1 - b2^t). Every
+// product that meets a sum is an explicit fma, so host, device and every compiler make the same bits; but on a host
+// without such an instruction the sweep over the parameters rounds twice (simd/rounded.hpp).
+
 namespace pergrad::inline v0_1::rules {
 
 template <class Value, class Scalar>
@@ -10827,6 +10935,28 @@ struct adam_rule {
         rounded::fma(rounded::square_root(second), math::splat<Value>(correction), math::splat<Value>(stability));
     parameter = rounded::subtract(kept(parameter, keep),
                                   rounded::divide(rounded::multiply(math::splat<Value>(rate), first), denominator));
+  }
+};
+
+template <class Scalar>
+struct corrected_adam_rule {
+  adam_rule<Scalar> adam;
+  Scalar square;  ///< 1 / (1 - b2^t)
+  Scalar noise;   ///< its share of the second moment over 1 - b2^t
+  Scalar floor;
+
+  template <class Value>
+  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
+    const Value value = rounded::multiply(math::splat<Value>(adam.factor), gradient);
+    first =
+        rounded::fma(math::splat<Value>(adam.beta1), first, rounded::multiply(math::splat<Value>(adam.rest1), value));
+    second = rounded::fma(math::splat<Value>(adam.beta2), second,
+                          rounded::multiply(rounded::multiply(math::splat<Value>(adam.rest2), value), value));
+    const Value without = rounded::fma(second, math::splat<Value>(square), math::splat<Value>(-noise));
+    const Value denominator = rounded::square_root(math::max(without, math::splat<Value>(floor)));
+    parameter =
+        rounded::subtract(kept(parameter, adam.keep),
+                          rounded::divide(rounded::multiply(math::splat<Value>(adam.rate), first), denominator));
   }
 };
 
@@ -10915,6 +11045,13 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
 //
 // With weight decay it is AdamW: w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019,
 // arXiv:1711.05101).
+//
+// Noise of variance phi in every element of g adds phi to the expectation of v / (1 - b2^t), and where it is most of
+// that, Adam is SGD of a small rate. DP-AdamBC (Tang, Shpilevskiy & Lecuyer 2024, arXiv:2312.14334) takes it off again:
+//   w <- w - rate (m / (1 - b1^t)) / sqrt(max(v / (1 - b2^t) - noise, floor)),  noise = u / (1 - b2^t)
+//   u <- b2 u + (1 - b2) phi
+// With phi = (sigma C / divisor)² in every step, noise is phi; with schedules of sigma or C it is what is in v. All of
+// it is public.
 
 namespace pergrad::inline v0_1 {
 
@@ -10924,6 +11061,9 @@ struct adam_options {
   double beta2 = 0.999;
   double stability = 1e-8;
   double weight_decay = 0;  ///< decoupled: above 0 it is `torch.optim.AdamW`, whose default is 0.01
+  /// Above 0 it is DP-AdamBC: the noise's variance is taken off the second moment, which is at least this then; it
+  /// stands in the place of `stability`. In the units of a squared gradient: 5e-8, say.
+  double noise_floor = 0;
 };
 
 namespace detail {
@@ -10933,47 +11073,81 @@ inline void require_adam_options(const adam_options& options) {
   if (!fraction(options.beta1) || !fraction(options.beta2) || !(options.stability > 0)) {
     throw std::invalid_argument("pergrad: adam: betas must be in [0, 1) and stability above 0");
   }
+  if (!(options.noise_floor >= 0 && options.noise_floor <= largest_double)) {
+    throw_invalid_argument({"pergrad: adam: noise_floor must be finite and not negative, got ", options.noise_floor});
+  }
   require_weight_decay(options.weight_decay);
 }
 
 }  // namespace detail
 
-/// `torch.optim.Adam` without weight decay; with it, `torch.optim.AdamW`.
+/// `torch.optim.Adam` without weight decay; with it, `torch.optim.AdamW`; with a noise floor, DP-AdamBC.
 template <class Network>
 class adam : public optimizer_steps<adam<Network>, Network> {
  public:
   using scalar = typename Network::scalar;
-  /// Throws std::invalid_argument unless 0 <= beta < 1, stability > 0 and weight_decay >= 0.
-  explicit adam(learning_rate rate, adam_options options = {})
-      : rate_{rate.value()},
-        options_{options},
-        first_{Network::parameter_count, "an optimizer's first moment"},
-        second_{Network::parameter_count, "an optimizer's second moment"} {
-    detail::require_adam_options(options);
+  /// Throws std::invalid_argument unless 0 <= beta < 1, stability > 0 and weight_decay >= 0, and for a noise floor.
+  explicit adam(learning_rate rate, adam_options options = {}) : adam{rate, options, 0} {
+    if (options.noise_floor > 0) {
+      throw std::invalid_argument(
+          "pergrad: adam: a noise_floor needs the noise: adam{rate, options, noise_multiplier, l2_clip_norm}");
+    }
+  }
+  /// DP-AdamBC, for gradients with this noise. Throws std::invalid_argument as above, and without a noise floor.
+  adam(learning_rate rate, adam_options options, noise_multiplier noise, l2_clip_norm clip)
+      : adam{rate, options, noise.value() * clip.value()} {
+    if (!(options.noise_floor > 0)) {
+      throw std::invalid_argument("pergrad: adam: the noise is told for a noise_floor above 0 only");
+    }
   }
 
   /// Of all steps from now on: for schedules. A rate must not be computed from records.
   void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
+  /// Of the next step's gradient, for DP-AdamBC.
+  void set_noise(noise_multiplier noise, l2_clip_norm clip) noexcept { deviation_ = noise.value() * clip.value(); }
 
  private:
+  adam(learning_rate rate, const adam_options& options, double deviation)
+      : rate_{rate.value()},
+        options_{options},
+        deviation_{deviation},
+        first_{Network::parameter_count, "an optimizer's first moment"},
+        second_{Network::parameter_count, "an optimizer's second moment"} {
+    detail::require_adam_options(options);
+  }
   friend struct optimizer_access;
   // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
   // their names, and a count of steps or null.
   friend struct detail::checkpoint_access;
   static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
-  [[nodiscard]] const char* kind() const noexcept { return "adam"; }
+  [[nodiscard]] const char* kind() const noexcept { return corrects() ? "adam with noise correction" : "adam"; }
   [[nodiscard]] std::array<std::span<scalar>, 2> state() noexcept { return {first_.span(), second_.span()}; }
   [[nodiscard]] std::uint64_t* count() noexcept { return &steps_; }
+  [[nodiscard]] double* noise_share() noexcept { return corrects() ? &noise_ : nullptr; }
+  [[nodiscard]] bool corrects() const noexcept { return options_.noise_floor > 0; }
   [[nodiscard]] auto begin(Network& network, double scale) {
     ++steps_;
     const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
-    return detail::update_by(rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
-                                                      options_.stability, scale, 1 - rate_ * options_.weight_decay),
-                             network.parameters().data(), first_.data(), second_.data());
+    const double phi = deviation_ * scale * (deviation_ * scale);
+    noise_ = options_.beta2 * noise_ + (1 - options_.beta2) * phi;
+    const auto rule = rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
+                                               options_.stability, scale, 1 - rate_ * options_.weight_decay);
+    const double square = bias.correction * bias.correction;
+    const rules::corrected_adam_rule<scalar> corrected{rule, static_cast<scalar>(square),
+                                                       static_cast<scalar>(noise_ * square),
+                                                       static_cast<scalar>(options_.noise_floor)};
+    scalar* const w = network.parameters().data();
+    return [plain = detail::update_by(rule, w, first_.data(), second_.data()),
+            with = detail::update_by(corrected, w, first_.data(), second_.data()),
+            is_corrected = corrects()](std::size_t first, const scalar* gradient, std::size_t size) {
+      is_corrected ? with(first, gradient, size) : plain(first, gradient, size);
+    };
   }
 
   double rate_;
   adam_options options_;
+  double deviation_ = 0;  ///< of the noise in each element of the gradient, before it is divided
+  double noise_ = 0;      ///< u of the head of this file
   detail::aligned_buffer<scalar> first_;
   detail::aligned_buffer<scalar> second_;
   std::uint64_t steps_ = 0;
@@ -13908,7 +14082,7 @@ namespace pergrad::inline v0_1 {
 /// How the noised gradient becomes an update.
 enum class optimizer_kind { sgd, adam };
 /// What bounds a sample's share.
-enum class clipping_kind { flat, per_layer, automatic, per_group };
+enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
 
 /// An option that may be missing, and is set to a value of its type: what else is given is an error that says so.
 template <class Value>
@@ -13970,6 +14144,7 @@ struct dp_sgd_options : private_options {
   double momentum = 0;           ///< of sgd
   double weight_decay = 0;       ///< of sgd, decoupled; adam's is adam.weight_decay
   adam_options adam{};           ///< of adam
+  double average_decay = 0;      ///< above 0: an exponential moving average of the parameters, see `average`
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
 };
 
@@ -14027,6 +14202,9 @@ inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std:
   }
   if (options.optimizer != optimizer_kind::sgd && options.weight_decay != 0) {
     refuse_training("the option weight_decay is for optimizer_kind::sgd only: adam's is adam.weight_decay");
+  }
+  if (options.optimizer != optimizer_kind::adam && options.adam.noise_floor != 0) {
+    refuse_training("the option adam.noise_floor is for optimizer_kind::adam only");
   }
   require_option(options.learning_rate.has_value(), "learning_rate");
   return options;
@@ -14666,7 +14844,9 @@ auto with_clipped(const dp_sgd_options& options, const per_sample_gradient_leaf<
     case clipping_kind::per_layer:
       return f(sum(clip_per_layer(gradients, *options.clip)));
     case clipping_kind::automatic:
-      return f(sum(normalise(gradients, *options.clip)));
+    case clipping_kind::per_sample_adaptive:
+      return f(sum(options.clipping == clipping_kind::automatic ? normalise(gradients, *options.clip)
+                                                                : normalise_adaptively(gradients, *options.clip)));
     case clipping_kind::per_group:
       if constexpr ((clipping_groups<Network>) > 1) {
         return f(sum(clip_per_group(gradients, options.group_bounds)));
@@ -14695,7 +14875,7 @@ class step_by_verbs {
         options_{&options},
         sensitivity_{sensitivity},
         total_{executor, *options.capacity},
-        optimizer_{make_optimizer(options)} {}
+        optimizer_{make_optimizer(options, sensitivity)} {}
 
   void set_learning_rate(learning_rate rate) {
     std::visit([&](auto& optimizer) { optimizer.set_learning_rate(rate); }, optimizer_);
@@ -14732,7 +14912,10 @@ class step_by_verbs {
 
  private:
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
-  [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
+  [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options, double sensitivity) {
+    if (options.adam.noise_floor > 0) {
+      return adam<Network>{*options.learning_rate, options.adam, *options.noise, l2_clip_norm{sensitivity}};
+    }
     if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
     return sgd<Network>{*options.learning_rate, options.momentum, options.weight_decay};
   }
@@ -14796,6 +14979,12 @@ class dp_sgd_base : public private_run {
     options_.learning_rate = rate;
     trainer_->set_learning_rate(rate);
   }
+  /// The network with the exponential moving average of the parameters behind each step: of released values. Throws
+  /// std::logic_error if the options have no `average_decay`.
+  [[nodiscard]] const Network& average() const {
+    if (!average_) throw_logic_error({"pergrad: private training: the option average_decay is not set"});
+    return average_->network();
+  }
   /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
   /// and a device copies them again. Needed on a device, which trains on its copy; on the host each step reads the
   /// memory anyway.
@@ -14829,7 +15018,10 @@ class dp_sgd_base : public private_run {
       if (options.weight_decay != 0 || options.adam.weight_decay != 0) {
         refuse_training("weight decay is not on devices yet");
       }
+      if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
+      if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
     }
+    if (options.average_decay != 0) average_.emplace(network, options.average_decay);
     notes_ = {options.private_metrics, options.max_batch.count, options.clip ? options.clip->value() : sensitivity_,
               statistic_ ? &statistic_->counted : nullptr,
               options.statistic ? options.statistic->of : step_value::norm};
@@ -14871,6 +15063,7 @@ class dp_sgd_base : public private_run {
   }
 
   dp_sgd_options options_;
+  std::optional<parameter_average<Network>> average_;
   step_notes<scalar> notes_{false, 0, 0};
   const Executor* executor_;
   Network* network_;
@@ -14907,6 +15100,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
   static constexpr bool is_private = Generator::is_private;
   using base::accountant;
+  using base::average;
   using base::epsilon;
   using base::last_statistic;
   using base::options;
@@ -14939,6 +15133,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
         this->records_of_step(records, base::inside_layers(generator_, step)),
         detail::noise_of<Generator>{*this->options_.noise, &generator_}, [&] { return base::next_noise(generator_); },
         detail::total_access::values(update_));
+    if (this->average_) this->average_->update(*this->executor_, *this->network_);
     this->notes_.end();
     this->release_statistic(generator_);
   }
@@ -38413,6 +38608,7 @@ class network_trainer {
     rule_ = clip_rule{.kind = clip_rule::kind_type::flat, .bound = rule.bound, .unit = grid_.unit};
   }
   void clip_with(const pergrad::detail::flat_normalise& rule) {
+    if (rule.adaptive) pergrad::detail::refuse_training("per-sample adaptive clipping is not on devices yet");
     rule_ = {
         .kind = clip_rule::kind_type::normalise, .bound = rule.bound, .stability = rule.stability, .unit = grid_.unit};
   }

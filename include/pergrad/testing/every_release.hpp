@@ -71,6 +71,7 @@ void for_each_clipping(const Visit& visit) {
   visit("flat", [=](const auto& g) { return clip(g, bound); });
   visit("per layer", [=](const auto& g) { return clip_per_layer(g, bound); });
   visit("automatic", [=](const auto& g) { return normalise(g, bound); });
+  visit("per-sample adaptive", [=](const auto& g) { return normalise_adaptively(g, bound); });
   if constexpr (detail::clipping_groups < Network >> 1) {
     const std::vector<l2_clip_norm> bounds(detail::clipping_groups<Network>, bound);
     visit("per group", [=](const auto& g) { return clip_per_group(g, bounds); });
@@ -95,6 +96,7 @@ struct trainer_clipping {
 inline constexpr trainer_clipping trainer_clippings[] = {{"flat", clipping_kind::flat},
                                                          {"per layer", clipping_kind::per_layer},
                                                          {"automatic", clipping_kind::automatic},
+                                                         {"per-sample adaptive", clipping_kind::per_sample_adaptive},
                                                          {"per group", clipping_kind::per_group}};
 
 /// How a sum is added up: records of a chunk, and those that are added up in floating point.

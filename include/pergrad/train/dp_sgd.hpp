@@ -41,6 +41,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
   static constexpr bool is_private = Generator::is_private;
   using base::accountant;
+  using base::average;
   using base::epsilon;
   using base::last_statistic;
   using base::options;
@@ -73,6 +74,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
         this->records_of_step(records, base::inside_layers(generator_, step)),
         detail::noise_of<Generator>{*this->options_.noise, &generator_}, [&] { return base::next_noise(generator_); },
         detail::total_access::values(update_));
+    if (this->average_) this->average_->update(*this->executor_, *this->network_);
     this->notes_.end();
     this->release_statistic(generator_);
   }

@@ -18,6 +18,7 @@
 #include <pergrad/detail/float_environment.hpp>
 #include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/optim/adam.hpp>
+#include <pergrad/optim/parameter_average.hpp>
 #include <pergrad/optim/sgd.hpp>
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/tape.hpp>
@@ -54,6 +55,12 @@ class dp_sgd_base : public private_run {
     options_.learning_rate = rate;
     trainer_->set_learning_rate(rate);
   }
+  /// The network with the exponential moving average of the parameters behind each step: of released values. Throws
+  /// std::logic_error if the options have no `average_decay`.
+  [[nodiscard]] const Network& average() const {
+    if (!average_) throw_logic_error({"pergrad: private training: the option average_decay is not set"});
+    return average_->network();
+  }
   /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
   /// and a device copies them again. Needed on a device, which trains on its copy; on the host each step reads the
   /// memory anyway.
@@ -87,7 +94,10 @@ class dp_sgd_base : public private_run {
       if (options.weight_decay != 0 || options.adam.weight_decay != 0) {
         refuse_training("weight decay is not on devices yet");
       }
+      if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
+      if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
     }
+    if (options.average_decay != 0) average_.emplace(network, options.average_decay);
     notes_ = {options.private_metrics, options.max_batch.count, options.clip ? options.clip->value() : sensitivity_,
               statistic_ ? &statistic_->counted : nullptr,
               options.statistic ? options.statistic->of : step_value::norm};
@@ -129,6 +139,7 @@ class dp_sgd_base : public private_run {
   }
 
   dp_sgd_options options_;
+  std::optional<parameter_average<Network>> average_;
   step_notes<scalar> notes_{false, 0, 0};
   const Executor* executor_;
   Network* network_;

@@ -29,7 +29,7 @@ namespace pergrad::inline v0_1 {
 /// How the noised gradient becomes an update.
 enum class optimizer_kind { sgd, adam };
 /// What bounds a sample's share.
-enum class clipping_kind { flat, per_layer, automatic, per_group };
+enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
 
 /// An option that may be missing, and is set to a value of its type: what else is given is an error that says so.
 template <class Value>
@@ -91,6 +91,7 @@ struct dp_sgd_options : private_options {
   double momentum = 0;           ///< of sgd
   double weight_decay = 0;       ///< of sgd, decoupled; adam's is adam.weight_decay
   adam_options adam{};           ///< of adam
+  double average_decay = 0;      ///< above 0: an exponential moving average of the parameters, see `average`
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
 };
 
@@ -148,6 +149,9 @@ inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std:
   }
   if (options.optimizer != optimizer_kind::sgd && options.weight_decay != 0) {
     refuse_training("the option weight_decay is for optimizer_kind::sgd only: adam's is adam.weight_decay");
+  }
+  if (options.optimizer != optimizer_kind::adam && options.adam.noise_floor != 0) {
+    refuse_training("the option adam.noise_floor is for optimizer_kind::adam only");
   }
   require_option(options.learning_rate.has_value(), "learning_rate");
   return options;
