@@ -13967,7 +13967,8 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 struct statistic_release;
-}
+class private_counts;
+}  // namespace detail
 
 /// Public borders e_1 < ... < e_k of k + 1 bins: below e_1, [e_1, e_2), ..., from e_k on. They must not be computed
 /// from records.
@@ -14002,6 +14003,7 @@ class bin_edges {
   }
 
  private:
+  friend class detail::private_counts;
   std::vector<double> edges_;
 };
 
@@ -14088,6 +14090,8 @@ class private_counts {
   void add(std::span<const double> values) noexcept {
     for (const double value : values) ++counts_[edges_.bin_of(value)];
   }
+  /// Other bins for the next records, by one public edge. Precondition: there was one, and this one is finite.
+  void set_edge(double edge) noexcept { edges_.edges_.front() = edge; }
 
  private:
   friend struct statistic_release;
@@ -14108,6 +14112,19 @@ struct statistic_release {
   template <random_generator Generator>
   [[nodiscard]] static released_histogram of(const private_counts& counted, noise_multiplier noise,
                                              Generator& generator) {
+    released_histogram released = empty(counted);
+    private_counts integers{counted};
+    into(released, integers, noise, generator);
+    return released;
+  }
+  /// Counts of 0, of the same bins.
+  [[nodiscard]] static released_histogram empty(const private_counts& counted) {
+    return {counted.edges_, std::vector<double>(counted.counts_.size()), 0};
+  }
+  /// The same as `of` without an allocation, for bins as many as before; the counts are used up.
+  template <random_generator Generator>
+  static void into(released_histogram& released, private_counts& counted, noise_multiplier noise,
+                   Generator& generator) {
     using gate_type = release_gate<double>;
     const float_environment proven;
     const std::size_t bins = counted.counts_.size();
@@ -14115,18 +14132,102 @@ struct statistic_release {
     const double sensitivity = sensitivity_in_steps(grid, summation{}, 1);
     const gate_type gate{typename gate_type::of_any_generator{}, grid, sensitivity, noise, 1, generator};
     const int one = grid.steps - grid.unit;  // a record is 2^one steps
-    std::vector<std::int64_t> integers(counted.counts_);
-    for (std::int64_t& count : integers)
+    for (std::int64_t& count : counted.counts_) {
       count = std::min(count, std::numeric_limits<std::int64_t>::max() >> one) << one;
-    aligned_buffer<double> released{bins, "a released histogram"};
-    for (std::size_t i = 0; i < gate.stretches(); ++i) {
-      gate.release(i, {nullptr, integers.data()}, released.data(), element_update<double>{});
     }
-    return {counted.edges_, {released.data(), released.data() + bins}, noise.value() * std::ldexp(sensitivity, -one)};
+    const element_update<double> kept{released.counts_.data(),
+                                      [](void* to, std::size_t first, double* values, std::size_t count) {
+                                        std::copy_n(values, count, static_cast<double*>(to) + first);
+                                      }};
+    for (std::size_t i = 0; i < gate.stretches(); ++i) {
+      gate.release(i, {nullptr, counted.counts_.data()}, nullptr, kept);
+    }
+    released.edges_ = counted.edges_;
+    released.deviation_ = noise.value() * std::ldexp(sensitivity, -one);
   }
 };
 
 }  // namespace detail
+}  // namespace pergrad::inline v0_1
+// pergrad/train/schedule.hpp - numbers that change from step to step: of noise, clipping, sampling and learning rate
+//
+//   options.schedules.steps = 1000;
+//   options.schedules.noise = pg::schedule::exponential(1.4, 0.9, 100);                   // 0.9 as much every 100
+//   steps options.schedules.learning_rate = pg::schedule{[](std::uint64_t step) { return step < 10 ? 0.1 : 0.5; }};
+//
+// A schedule is public and chosen before the first step: it must not be computed from records, nor from what was
+// released. So the whole of it is proven to keep to the budget when the run is made; each step enters its own event,
+// and a run that ends early has spent what its steps cost.
+
+#include <cstdlib>
+#include <functional>
+
+namespace pergrad::inline v0_1 {
+
+/// A number for each step 0, 1, ...
+class schedule {
+ public:
+  /// f(step), a function of a std::uint64_t: called once a step when a run is made.
+  template <class Function>
+  requires(std::is_invocable_r_v<double, const Function&, std::uint64_t> &&
+           !std::is_same_v<std::remove_cvref_t<Function>, schedule>) explicit schedule(Function of)
+      : of_{std::move(of)} {}
+
+  /// first * factor^(step / every), whole quotients: PyTorch's StepLR, and its ExponentialLR where `every` is 1. Of
+  /// noise and sampling prefer longer stretches: each number is a kind of step in the ledger, which takes some
+  /// milliseconds, and beyond 256 kinds only Renyi divergences bound their cost. Throws std::invalid_argument for an
+  /// `every` of 0.
+  [[nodiscard]] static schedule exponential(double first, double factor, std::uint64_t every = 1) {
+    if (every == 0) throw std::invalid_argument("pergrad: schedule: every must be at least 1");
+    return schedule{[=](std::uint64_t step) { return first * std::pow(factor, static_cast<double>(step / every)); }};
+  }
+  /// Numbers of steps 0, 1, ..., one a line of a text file. Throws std::runtime_error that names the file and the line
+  /// that is no number.
+  [[nodiscard]] static schedule from_file(const std::string& path) {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "r"), std::fclose};
+    if (!file) throw std::runtime_error("pergrad: schedule: cannot open " + path);
+    auto numbers = std::make_shared<std::vector<double>>();
+    char line[128];
+    while (std::fgets(line, sizeof line, file.get()) != nullptr) {
+      char* end = nullptr;
+      numbers->push_back(std::strtod(line, &end));
+      while (*end == ' ' || *end == '\t' || *end == '\r') ++end;
+      if (end == line || (*end != '\n' && *end != '\0') || !std::isfinite(numbers->back())) {
+        throw std::runtime_error("pergrad: schedule: line " + std::to_string(numbers->size()) + " of " + path +
+                                 " is not one number");
+      }
+    }
+    if (std::ferror(file.get()) != 0) throw std::runtime_error("pergrad: schedule: cannot read " + path);
+    return schedule{std::move(numbers), path};
+  }
+
+  /// Of step number `step`. Throws what its function throws, and std::out_of_range behind the last line of a file.
+  [[nodiscard]] double operator()(std::uint64_t step) const {
+    if (!numbers_) return of_(step);
+    if (step >= numbers_->size()) {
+      throw std::out_of_range("pergrad: schedule: " + (path_.empty() ? "it" : path_) + " has numbers of " +
+                              std::to_string(numbers_->size()) + " steps, and step " + std::to_string(step) +
+                              " has none");
+    }
+    return (*numbers_)[step];
+  }
+  /// The same numbers of so many steps, from a table: whatever a function answers when it is asked again.
+  [[nodiscard]] schedule tabulated(std::uint64_t steps) const {
+    auto numbers = std::make_shared<std::vector<double>>();
+    numbers->reserve(steps);
+    for (std::uint64_t step = 0; step < steps; ++step) numbers->push_back((*this)(step));
+    return schedule{std::move(numbers), path_};
+  }
+
+ private:
+  schedule(std::shared_ptr<const std::vector<double>> numbers, std::string path)
+      : numbers_{std::move(numbers)}, path_{std::move(path)} {}
+
+  std::function<double(std::uint64_t)> of_;
+  std::shared_ptr<const std::vector<double>> numbers_;
+  std::string path_;  ///< for messages
+};
+
 }  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1 {
@@ -14186,15 +14287,41 @@ struct private_choices {
   }
 };
 
+/// A clip norm that follows a quantile of the gradients' norms (Andrew et al. 2021, arXiv:1905.03871):
+///   C <- C exp(-rate (share - quantile)),  share = 1/2 + (below - above) / (2 divisor)
+/// of the step's records whose norms are below C and not. Both counts are noised and released with the step, as its
+/// statistic: gradient and counts are one event with `joint_noise` of both. A noise of a twentieth of the divisor costs
+/// next to nothing.
+struct adaptive_clip {
+  noise_multiplier noise;  ///< standard deviation of each count
+  double quantile = 0.5;   ///< share of gradients that are to stay unclipped, in [0, 1]
+  double rate = 0.2;       ///< above 0
+  /// C stays within the first one times and divided by this, so that its noise always fits.
+  static constexpr double range = 0x1p20;
+};
+
+/// What changes from step to step. A schedule takes the place of the option of the same name.
+struct step_schedules {
+  std::uint64_t steps = 0;    ///< of the whole run, which ends then; must be set if there is a schedule
+  option<schedule> noise;     ///< sigma
+  option<schedule> clip;      ///< C, not of clipping per group
+  option<schedule> sampling;  ///< the probability of Poisson sampling; the divisor stays what it is
+  option<schedule> learning_rate;
+
+  [[nodiscard]] bool any() const noexcept { return noise || clip || sampling || learning_rate; }
+};
+
 /// What a trainer is told beside them.
 struct training_choices : private_choices {
   option<pergrad::learning_rate> learning_rate;  ///< of the first step; see `set_learning_rate`
   clipping_kind clipping = clipping_kind::flat;
   std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
   optimizer_kind optimizer = optimizer_kind::sgd;
-  double momentum = 0;           ///< of sgd
-  double weight_decay = 0;       ///< of sgd, decoupled; adam's is adam.weight_decay
-  adam_options adam{};           ///< of adam
+  double momentum = 0;                           ///< of sgd
+  double weight_decay = 0;                       ///< of sgd, decoupled; adam's is adam.weight_decay
+  adam_options adam{};                           ///< of adam
+  option<pergrad::adaptive_clip> adaptive_clip;  ///< of flat clipping; `clip` is the first one
+  step_schedules schedules{};
   double average_decay = 0;      ///< above 0: an exponential moving average of the parameters, see `average`
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
 };
@@ -14288,6 +14415,63 @@ inline void require_training_choices(const training_choices& options, std::size_
     refuse_training("the option adam.noise_floor is for optimizer_kind::adam only");
   }
   require_option(options.learning_rate.has_value(), "learning_rate");
+  if (const auto& adapts = options.adaptive_clip) {
+    if (options.clipping != clipping_kind::flat) {
+      refuse_training("the option adaptive_clip is for clipping_kind::flat only");
+    }
+    if (options.schedules.clip) refuse_training("the option adaptive_clip and a schedule of clip exclude each other");
+    released_histogram::require_share(adapts->quantile);
+    if (!(adapts->rate > 0 && adapts->rate <= largest_double)) {
+      refuse_training("adaptive_clip.rate must be finite and above 0, got " + std::to_string(adapts->rate));
+    }
+    if (!l2_clip_norm::holds(options.clip->value() / adaptive_clip::range) ||
+        !l2_clip_norm::holds(options.clip->value() * adaptive_clip::range)) {
+      refuse_training("the option clip, from which adaptive_clip sets out, must be in [1e-24, 1e300]");
+    }
+  }
+}
+
+/// Sets the options of step number `step` to what the schedules say. Throws std::invalid_argument for a number that is
+/// none of its kind.
+template <class Options>
+void apply_schedules(Options& options, std::uint64_t step) {
+  const step_schedules& now = options.schedules;
+  if (now.noise) options.noise = noise_multiplier{(*now.noise)(step)};
+  if (now.clip) options.clip = l2_clip_norm{(*now.clip)(step)};
+  if (now.learning_rate) options.learning_rate = learning_rate{(*now.learning_rate)(step)};
+  if constexpr (std::is_same_v<typename Options::sampling_type, poisson_sampling>) {
+    if (now.sampling) options.sampling = poisson_sampling{sampling_probability{(*now.sampling)(step)}};
+  } else if (now.sampling) {
+    refuse_training("a schedule of sampling is for Poisson sampling only");
+  }
+}
+/// Options of the first step of these schedules, each of which is a table then; and what adaptive clipping counts.
+/// Throws std::invalid_argument for what excludes each other, and what a schedule throws.
+template <class Options>
+[[nodiscard]] Options with_first_step(Options options) {
+  step_schedules& all = options.schedules;
+  if (all.any()) {
+    if (all.steps == 0) refuse_training("the option schedules.steps is not set");
+    const auto begins = [&](option<schedule>& one, bool given, const char* name) {
+      if (!one) return;
+      if (given) refuse_training(std::string{"the option "} + name + " and a schedule of it exclude each other");
+      one = one->tabulated(all.steps);
+    };
+    begins(all.noise, options.noise.has_value(), "noise");
+    begins(all.clip, options.clip.has_value(), "clip");
+    begins(all.sampling, options.sampling.has_value(), "sampling");
+    begins(all.learning_rate, options.learning_rate.has_value(), "learning_rate");
+    if (all.clip && options.clipping == clipping_kind::per_group) {
+      refuse_training("a schedule of clip is not for clipping per group");
+    }
+    apply_schedules(options, 0);
+  }
+  if (options.adaptive_clip) {
+    if (options.statistic) refuse_training("the options statistic and adaptive_clip exclude each other");
+    require_option(options.clip.has_value(), "clip");
+    options.statistic = step_statistic{options.adaptive_clip->noise, bin_edges{{options.clip->value()}}};
+  }
+  return options;
 }
 
 /// Whether network and loss take this record. Shapes and counts of the records fit already.
@@ -14461,7 +14645,7 @@ class private_run {
   /// the run was made, or read from a file.
   template <class = void>
   [[nodiscard]] bool within_budget() const {
-    return accountant_.within(event_);
+    return taken_ < most_ && accountant_.within(event_);
   }
   /// Steps taken, each with its noise, and statistics of all records released beside them (statistics.hpp).
   [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
@@ -14475,11 +14659,11 @@ class private_run {
   /// The histogram of the last step's records: released with the step, which counts it. Throws std::logic_error if the
   /// options have no `statistic`, and before the first step.
   [[nodiscard]] const released_histogram& last_statistic() const {
-    if (!statistic_ || !statistic_->released) {
+    if (!statistic_ || !statistic_->is_released) {
       throw_logic_error({"pergrad: private training: ",
                          statistic_ ? "no step has released a statistic yet" : "the option statistic is not set"});
     }
-    return *statistic_->released;
+    return statistic_->histogram;
   }
 
  private:
@@ -14511,17 +14695,46 @@ class private_run {
     if (!(deviation <= largest)) {
       refuse_training("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
     }
+    if (most_ != without_end) return;  // schedules have a proof of their own
     accountant_.prepare(event_);
     require_room_for_a_step(accountant_, event_);
+  }
+  /// The next step's numbers. Precondition: these are options of a step of the run.
+  void plan(const private_choices& options, const Sampling& sampling) {
+    sampling_ = sampling;
+    gradient_noise_ = *options.noise;
+    event_ = sampling_.event(options.noise_of_event());
+  }
+  /// Proves that these steps, all that are left of a run by schedules, keep to the budget. Throws std::invalid_argument
+  /// if they do not.
+  template <class = void>
+  void declare(std::span<const ledger_entry<event_type>> steps) {
+    if (!accountant_.budget() || accountant_.plan() != run_plan::beforehand) {
+      for (const auto& each : steps) accountant_.prepare(each.event);
+      if (taken_ == 0) require_room_for_a_step(accountant_, event_);
+      return;
+    }
+    try {
+      accountant_.declare(steps);
+    } catch (const budget_exhausted&) {
+      refuse_training("the steps of the schedules cost more than the option budget allows: epsilon " +
+                      std::to_string(accountant_.budget()->max_epsilon.value()) + " at delta " +
+                      std::to_string(accountant_.budget()->delta.value()));
+    }
   }
 
   /// Enters a step in the ledger, or refuses it; then its draws may begin.
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
+    if (taken_ >= most_) {
+      throw budget_exhausted("pergrad: private training: the schedules have no step behind number " +
+                             std::to_string(most_));
+    }
     accountant_.spend(event_);
+    ++taken_;
     if (statistic_) {
       statistic_->counted.clear();
-      statistic_->released.reset();  // nobody may take an earlier one for this step's
+      statistic_->is_released = false;  // nobody may take an earlier one for this step's
     }
     const std::uint64_t step = generator.next_step();
     drawn_.begin(sampling_, generator.template stream<randomness::sampling>(step), record_count);
@@ -14542,21 +14755,27 @@ class private_run {
   template <class Generator>
   void release_statistic(Generator& generator) {
     if (!statistic_) return;
-    statistic_->released = statistic_release::of(statistic_->counted, statistic_->noise, generator);
+    statistic_release::into(statistic_->histogram, statistic_->counted, statistic_->noise, generator);
+    statistic_->is_released = true;
   }
   struct statistic_of_steps {
-    explicit statistic_of_steps(const step_statistic& chosen) : noise{chosen.noise}, counted{chosen.edges} {}
+    explicit statistic_of_steps(const step_statistic& chosen)
+        : noise{chosen.noise}, counted{chosen.edges}, histogram{statistic_release::empty(counted)} {}
     noise_multiplier noise;
     private_counts counted;
-    std::optional<released_histogram> released;
+    released_histogram histogram;  ///< of the last step
+    bool is_released = false;
   };
 
   Sampling sampling_;
   basic_privacy_accountant<event_type> accountant_;
-  event_type event_;                 ///< of the gradient and the statistic together
+  event_type event_;                 ///< of the next step: its gradient and its statistic together
   noise_multiplier gradient_noise_;  ///< of the gradient alone
   std::optional<statistic_of_steps> statistic_;
-  double sensitivity_ = 0;  ///< of every sum
+  double sensitivity_ = 0;  ///< of the next step's sum
+  static constexpr std::uint64_t without_end = ~std::uint64_t{0};
+  std::uint64_t taken_ = 0;           ///< steps that were begun, in all parts of the run
+  std::uint64_t most_ = without_end;  ///< that its schedules have
   drawn_records<Sampling> drawn_;
 };
 
@@ -14868,6 +15087,7 @@ class step_notes {
     return shown_ ? metrics_ : nothing;
   }
   void begin() noexcept { metrics_ = {}; }
+  void set_clip_norm(double clip_norm) noexcept { clip_norm_ = clip_norm; }
   void end() noexcept {
     if (!wanted_) return;
     metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
@@ -14970,6 +15190,7 @@ class step_by_verbs {
   void set_learning_rate(learning_rate rate) {
     std::visit([&](auto& optimizer) { optimizer.set_learning_rate(rate); }, optimizer_);
   }
+  void set_sensitivity(double sensitivity) noexcept { sensitivity_ = sensitivity; }
   void forget_records() noexcept {}
 
   /// All of a step: clipped sums into a total, noise, update. What is released goes to `update`; zeros if
@@ -14981,6 +15202,9 @@ class step_by_verbs {
       total_.clear();
       total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
       add_chunks(records);
+      if (auto* const with_noise = std::get_if<adam<Network>>(&optimizer_)) {
+        with_noise->set_noise(noise.multiplier, l2_clip_norm{sensitivity_});
+      }
       std::visit(
           [&](auto& optimizer) {
             total_release::of_total<Network>(executor_->pool(), total_, noise, 1, update.data(),
@@ -15057,7 +15281,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   using executor_trainer = typename Executor::template trainer<Network, Loss>;
 
   dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options, bool is_private)
-      : dp_sgd_base{executor, network, loss, checked(options, is_private)} {}
+      : dp_sgd_base{executor, network, loss, checked(options, is_private), is_private, {}} {}
   dp_sgd_base(const dp_sgd_base&) = delete;
   dp_sgd_base& operator=(const dp_sgd_base&) = delete;
   ~dp_sgd_base() = default;
@@ -15090,17 +15314,23 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   friend struct checkpoint_access;
 
   [[nodiscard]] static Options checked(const Options& options, bool is_private) {
-    require_training_choices(options, clipping_groups<Network>);
-    return settled<scalar>(options, is_private);
+    const Options first = with_first_step(options);
+    require_training_choices(first, clipping_groups<Network>);
+    return settled<scalar>(first, is_private);
   }
-  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options)
+  struct of_checked_options {};
+  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
+                                bool is_private, of_checked_options /*unused*/)
       : run{options, *options.sampling},
         options_{options},
+        first_clip_{options.clip ? options.clip->value() : 0},
+        is_private_{is_private},
         executor_{&executor},
         network_{&network},
         loss_{loss},
         tape_{executor, options.max_batch} {
     const float_environment proven;
+    if (options.schedules.any()) this->most_ = options.schedules.steps;
     this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
                static_cast<double>(std::numeric_limits<scalar>::max()));
     if (options.optimizer == optimizer_kind::adam) {
@@ -15115,16 +15345,86 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
       }
       if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
       if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
+      if (options.adaptive_clip || options.schedules.noise || options.schedules.clip) {
+        refuse_training("noise and clip norms that change are not on devices yet");
+      }
     }
+    if (options.schedules.any()) declare_schedules();
     if (options.average_decay != 0) average_.emplace(network, options.average_decay);
     notes_ = {options.private_metrics, options.max_batch.count,
               options.clip ? options.clip->value() : this->sensitivity_,
               this->statistic_ ? &this->statistic_->counted : nullptr,
               options.statistic ? options.statistic->of : step_value::norm};
+    require_noise_that_fits();
     trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, this->sensitivity_);
     if constexpr (executor_trainer::trains_on_a_copy) {
       with_empty_batch([&](const auto& sum) { trainer_->clip_with(sum.clipped().rule()); });
     }
+  }
+
+  /// Noise of any step, of adaptive clipping and of schedules, has to fit the scalar and the release's grid. Throws
+  /// std::invalid_argument.
+  void require_noise_that_fits() const {
+    if (options_.adaptive_clip) {
+      const double widest = options_.noise->value() * options_.clip->value() * adaptive_clip::range;
+      if (!(widest <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
+        refuse_training("noise times the widest norm of adaptive_clip, " + std::to_string(widest) +
+                        ", does not fit the network's scalar");
+      }
+    }
+    const step_schedules& all = options_.schedules;
+    if (!all.noise && !all.clip) return;
+    const summation added = summation::of<scalar>(options_.capacity->count);
+    for (std::uint64_t step = 0; step < all.steps; ++step) {
+      const double noise = all.noise ? noise_multiplier{(*all.noise)(step)}.value() : options_.noise->value();
+      const double clip = all.clip ? l2_clip_norm{(*all.clip)(step)}.value() : this->sensitivity_;
+      if (!(noise * clip <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
+        refuse_training("noise times clip of step " + std::to_string(step) + " does not fit the network's scalar");
+      }
+      const release_grid grid = release_grid::of(clip, Network::parameter_count);
+      require_sigma(noise, noise * sensitivity_in_steps(grid, added, 1), noise == 0 && !is_private_);
+    }
+  }
+  /// Those that are left of the run.
+  template <class = void>
+  void declare_schedules() {
+    using event = typename run::event_type;
+    std::vector<ledger_entry<event>> steps;
+    Options each = options_;
+    for (std::uint64_t step = this->taken_; step < this->most_; ++step) {
+      apply_schedules(each, step);
+      const event costs = each.sampling->event(each.noise_of_event());
+      if (steps.empty() || !(steps.back().event == costs)) steps.push_back({costs, 0});
+      ++steps.back().count;
+    }
+    this->declare(std::span<const ledger_entry<event>>{steps});
+  }
+  /// Makes the numbers of step `taken_` those of the next step, if there is one.
+  void plan_next_step() {
+    if (!options_.schedules.any() || this->taken_ >= this->most_ || planned_ == this->taken_) return;
+    apply_schedules(options_, this->taken_);
+    this->plan(options_, *options_.sampling);
+    if (options_.schedules.clip) clip_to(*options_.clip);
+    if (options_.schedules.learning_rate) trainer_->set_learning_rate(*options_.learning_rate);
+    planned_ = this->taken_;
+  }
+  /// From the next step on.
+  void clip_to(l2_clip_norm bound) {
+    if constexpr (!executor_trainer::trains_on_a_copy) {
+      options_.clip = bound;
+      this->sensitivity_ = with_empty_batch([](const auto& sum) { return sum.sensitivity(); });
+      trainer_->set_sensitivity(this->sensitivity_);
+      notes_.set_clip_norm(bound.value());
+    }
+  }
+  /// The clip norm of the next step from the counts of the last one, which were released.
+  void adapt_clip() {
+    const adaptive_clip& how = *options_.adaptive_clip;
+    const std::span<const double> counts = this->last_statistic().counts();
+    const double share = std::clamp(0.5 + (counts[0] - counts[1]) / (2 * options_.divisor->value()), 0.0, 1.0);
+    const double next = options_.clip->value() * std::exp(-how.rate * (share - how.quantile));
+    clip_to(l2_clip_norm{std::clamp(next, first_clip_ / adaptive_clip::range, first_clip_ * adaptive_clip::range)});
+    this->statistic_->counted.set_edge(options_.clip->value());
   }
 
   template <class Function>
@@ -15158,7 +15458,10 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
         [&] { notes_.leave_out(); });
   }
 
-  Options options_;
+  Options options_;            ///< with the numbers of the next step
+  double first_clip_ = 0;      ///< from which adaptive clipping set out
+  std::uint64_t planned_ = 0;  ///< the step of which they are
+  bool is_private_ = true;
   std::optional<parameter_average<Network>> average_;
   step_notes<scalar> notes_{false, 0, 0};
   const Executor* executor_;
@@ -15225,6 +15528,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   void step(const dataset<input_value, target>& records) {
     const detail::float_environment proven;
     this->look_at(records);
+    this->plan_next_step();
     this->notes_.begin();
     const std::uint64_t step = this->spend_and_draw(generator_, records.size());
     this->trainer_->step(
@@ -15234,6 +15538,8 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
     if (this->average_) this->average_->update(*this->executor_, *this->network_);
     this->notes_.end();
     this->release_statistic(generator_);
+    if (this->options_.adaptive_clip) this->adapt_clip();
+    this->plan_next_step();
   }
   /// Records of other types, and whatever else is no data set: one error that says so.
   template <class Value, class Target>
@@ -15361,7 +15667,6 @@ template <class Network, class Loss, class Generator, class Executor, class Opti
 
 #include <sys/stat.h>
 
-#include <cstdlib>
 #include <fcntl.h>
 
 namespace pergrad::inline v0_1::detail {

@@ -70,6 +70,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   void step(const dataset<input_value, target>& records) {
     const detail::float_environment proven;
     this->look_at(records);
+    this->plan_next_step();
     this->notes_.begin();
     const std::uint64_t step = this->spend_and_draw(generator_, records.size());
     this->trainer_->step(
@@ -79,6 +80,8 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
     if (this->average_) this->average_->update(*this->executor_, *this->network_);
     this->notes_.end();
     this->release_statistic(generator_);
+    if (this->options_.adaptive_clip) this->adapt_clip();
+    this->plan_next_step();
   }
   /// Records of other types, and whatever else is no data set: one error that says so.
   template <class Value, class Target>

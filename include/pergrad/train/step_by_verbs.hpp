@@ -80,6 +80,7 @@ class step_by_verbs {
   void set_learning_rate(learning_rate rate) {
     std::visit([&](auto& optimizer) { optimizer.set_learning_rate(rate); }, optimizer_);
   }
+  void set_sensitivity(double sensitivity) noexcept { sensitivity_ = sensitivity; }
   void forget_records() noexcept {}
 
   /// All of a step: clipped sums into a total, noise, update. What is released goes to `update`; zeros if
@@ -91,6 +92,9 @@ class step_by_verbs {
       total_.clear();
       total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
       add_chunks(records);
+      if (auto* const with_noise = std::get_if<adam<Network>>(&optimizer_)) {
+        with_noise->set_noise(noise.multiplier, l2_clip_norm{sensitivity_});
+      }
       std::visit(
           [&](auto& optimizer) {
             total_release::of_total<Network>(executor_->pool(), total_, noise, 1, update.data(),
