@@ -116,6 +116,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   void look_at(const dataset<input_value, target>& records) {
     if (checked_ && checked_->same_view(records)) return;
     checked_.reset();
+    this->begin_a_round();
     require_fit_for_training<Network, Loss>(records);
     checked_ = records;
   }

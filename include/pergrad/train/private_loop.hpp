@@ -171,6 +171,7 @@ class private_loop : private detail::private_run<typename Options::sampling_type
     }
     if (!records_ || !records_->same_view(records)) {
       records_.reset();
+      this->begin_a_round();
       detail::require_fit_for_training<Network, Loss>(records);
       records_ = records;
     }
