@@ -177,6 +177,10 @@ template <class Sampling>
 class private_run {
  public:
   using event_type = typename Sampling::event_type;
+  /// Whether what is drawn depends on the steps before.
+  static constexpr bool keeps_its_place = has_rounds<Sampling> || requires(const Sampling& sampling) {
+    sampling.min_separation();
+  };
   /// For which neighbours epsilon counts.
   static constexpr neighbouring relation = event_type::relation;
 
