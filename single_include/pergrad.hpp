@@ -1738,6 +1738,7 @@ template <class Scalar>
 class release_gate;
 template <class Sampling>
 class private_run;
+class sampling_words;
 }  // namespace detail
 namespace on_device {
 struct stream_upload;
@@ -1772,6 +1773,7 @@ class secret_stream {
   template <class Scalar>
   friend class release_gate;
   friend class pergrad::poisson_sampling;
+  friend class sampling_words;
   friend struct pergrad::layer_randomness;
   friend struct on_device::stream_upload;
 
@@ -2008,6 +2010,16 @@ struct sampled_gaussian_event {
   friend constexpr bool operator==(const sampled_gaussian_event&, const sampled_gaussian_event&) noexcept = default;
 };
 
+/// Where in a run a step is drawn: draws are functions of this and of a record's number.
+struct draw_place {
+  using stream = detail::secret_stream<detail::randomness::sampling>;
+  stream step;                 ///< of this step alone
+  stream round;                ///< of the step that began the round: of all steps that one event pays
+  stream run;                  ///< of all steps that are drawn with one key
+  std::uint64_t position = 0;  ///< of the step in its round
+  std::uint64_t taken = 0;     ///< steps of the run before this one
+};
+
 /// Each record enters each batch with the same probability, independently of all others.
 class poisson_sampling {
  public:
@@ -2042,6 +2054,11 @@ class poisson_sampling {
                  bits.subspan(word).first<words_per_block>());
     }
   }
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    mark(place.step, first, bits);
+  }
+  /// Whether a record with this word is drawn.
+  [[nodiscard]] bool is_below(std::uint64_t word) const noexcept { return everybody_ || word < threshold_; }
   /// Records that `mark` marks together.
   static constexpr std::uint64_t marked_together = 128;
 
@@ -2104,22 +2121,55 @@ class poisson_sampling {
   bool everybody_ = false;
 };
 
+namespace detail {
+
+/// A sampler that lists the records of a step, as others mark them.
+template <class Sampling>
+concept lists_records = requires {
+  typename Sampling::listing;
+};
+/// A sampler whose event pays several steps, a round: `steps_of_an_event()`.
+template <class Sampling>
+concept has_rounds = requires(const Sampling& sampling) {
+  sampling.steps_of_an_event();
+};
+/// The stream of all steps that are drawn with one key: of a step that no generator gives out.
+inline constexpr std::uint64_t step_of_the_run = ~std::uint64_t{0};
+
+}  // namespace detail
+
 namespace unaccounted {
 
-/// The records of [0, record_count) that one step draws, ascending: a step of the generator. They are private values,
-/// as is their number; what is made of them has to be noised, and every draw entered in a ledger. Throws
-/// std::out_of_range beyond 2^35 records.
+/// The records of [0, record_count) that a step at this place draws, ascending.
+template <class Sampling>
+[[nodiscard]] std::vector<std::uint32_t> drawn_at(const draw_place& place, const Sampling& sampling,
+                                                  std::uint32_t record_count) {
+  std::vector<std::uint32_t> drawn;
+  if constexpr (pergrad::detail::lists_records<Sampling>) {
+    typename Sampling::listing list{sampling};
+    const auto records = list.draw(sampling, place, record_count);
+    drawn.assign(records.begin(), records.end());
+  } else {
+    constexpr std::uint64_t together = Sampling::marked_together;
+    std::vector<std::uint64_t> bits((std::size_t{record_count} + together - 1) / together * (together / 64));
+    sampling.mark(place, 0, bits);
+    poisson_sampling::visit_marked(bits, 0, record_count,
+                                   [&](std::uint64_t record) { drawn.push_back(static_cast<std::uint32_t>(record)); });
+  }
+  return drawn;
+}
+
+/// The records of [0, record_count) that one step draws, ascending: a step of the generator, the first one of a run.
+/// They are private values, as is their number; what is made of them has to be noised, and every draw entered in a
+/// ledger. Throws std::out_of_range beyond 2^35 records.
 template <class Sampling, random_generator Generator>
 [[nodiscard]] std::vector<std::uint32_t> draw(const Sampling& sampling, Generator& generator,
                                               std::uint32_t record_count) {
-  const auto stream = generator.template stream<pergrad::detail::randomness::sampling>(generator.next_step());
-  std::vector<std::uint64_t> bits((std::size_t{record_count} + poisson_sampling::marked_together - 1) /
-                                  poisson_sampling::marked_together * (poisson_sampling::marked_together / 64));
-  sampling.mark(stream, 0, bits);
-  std::vector<std::uint32_t> drawn;
-  poisson_sampling::visit_marked(bits, 0, record_count,
-                                 [&](std::uint64_t record) { drawn.push_back(static_cast<std::uint32_t>(record)); });
-  return drawn;
+  using pergrad::detail::randomness;
+  const std::uint64_t step = generator.next_step();
+  const auto stream = generator.template stream<randomness::sampling>(step);
+  const auto run = generator.template stream<randomness::sampling>(pergrad::detail::step_of_the_run);
+  return drawn_at(draw_place{stream, stream, run, 0, 0}, sampling, record_count);
 }
 
 }  // namespace unaccounted
@@ -14758,13 +14808,12 @@ struct checkpoint_access;
 template <class Sampling>
 class drawn_records {
  public:
-  using sampling_stream = secret_stream<randomness::sampling>;
-  explicit drawn_records(std::size_t max_batch) { records_.reserve(max_batch); }
+  drawn_records(const Sampling& /*sampling*/, std::size_t max_batch) { records_.reserve(max_batch); }
 
   /// Begins a step on a data set of so many records.
-  void begin(const Sampling& sampling, const sampling_stream& stream, std::uint64_t record_count) noexcept {
+  void begin(const Sampling& sampling, const draw_place& place, std::uint64_t record_count) noexcept {
     sampling_ = &sampling;
-    stream_ = stream;
+    place_ = place;
     record_count_ = record_count;
     next_window_ = 0;
     word_ = 0;
@@ -14810,14 +14859,14 @@ class drawn_records {
     const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), record_count_ - first_);
     const std::uint64_t tasks = (count + share - 1) / share;
     pool.parallel(tasks, [&](std::size_t task, std::size_t) {
-      sampling_->mark(stream_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
+      sampling_->mark(place_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
     });
     words_ = tasks * share / 64;
     next_window_ += 64 * bits_.size();
   }
 
   const Sampling* sampling_ = nullptr;
-  sampling_stream stream_;
+  draw_place place_;
   std::uint64_t record_count_ = 0;
   std::uint64_t next_window_ = 0;           ///< the first record that nobody has looked at
   std::uint64_t first_ = 0;                 ///< of the window
@@ -14826,6 +14875,42 @@ class drawn_records {
   std::size_t word_ = 0;
   std::uint64_t rest_ = 0;  ///< bits of the word that are still to be visited
   std::vector<std::uint32_t> records_;
+};
+
+/// The same of a sampler that lists them.
+template <lists_records Sampling>
+class drawn_records<Sampling> {
+ public:
+  drawn_records(const Sampling& sampling, std::size_t max_batch) : list_{sampling} { records_.reserve(max_batch); }
+
+  void begin(const Sampling& sampling, const draw_place& place, std::uint64_t record_count) {
+    listed_ = list_.draw(sampling, place, record_count);
+  }
+  template <class Fits, class LeftOut>
+  std::span<const std::uint32_t> next(const thread_pool& /*pool*/, const Fits& fits, const LeftOut& left_out) {
+    records_.clear();
+    for (; !listed_.empty() && records_.size() < records_.capacity(); listed_ = listed_.subspan(1)) {
+      if (fits(listed_.front())) {
+        records_.push_back(listed_.front());
+      } else {
+        left_out();
+      }
+    }
+    return {records_.data(), records_.size()};
+  }
+
+ private:
+  typename Sampling::listing list_;
+  std::span<const std::uint32_t> listed_;  ///< those that are still to come
+  std::vector<std::uint32_t> records_;
+};
+
+/// Where a run is in the rounds of its sampler.
+struct run_place {
+  std::uint64_t position = 0;  ///< of the next step in its round; 0 begins one
+  std::uint64_t round = 0;     ///< the generator's step that began it
+  std::uint64_t taken = 0;     ///< steps
+  std::uint64_t paid = 0;      ///< steps that entered no event, as one before them had
 };
 
 /// How many records a step's sum is made for, by public numbers: far more than are ever drawn if the expected batch
@@ -14861,6 +14946,10 @@ template <class Sampling>
 class private_run {
  public:
   using event_type = typename Sampling::event_type;
+  /// Whether what is drawn depends on the steps before.
+  static constexpr bool keeps_its_place = has_rounds<Sampling> || requires(const Sampling& sampling) {
+    sampling.min_separation();
+  };
   /// For which neighbours epsilon counts.
   static constexpr neighbouring relation = event_type::relation;
 
@@ -14868,10 +14957,10 @@ class private_run {
   /// the run was made, or read from a file.
   template <class = void>
   [[nodiscard]] bool within_budget() const {
-    return accountant_.within(event_);
+    return place_.position != 0 || accountant_.within(event_);
   }
   /// Steps taken, each with its noise, and statistics of all records released beside them (statistics.hpp).
-  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
+  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps() + place_.paid; }
   /// Privacy spent so far at `delta`, for neighbours by `relation`: a proven upper bound, by privacy loss distributions
   /// and Renyi divergences. Takes some tens of milliseconds.
   template <class = void>
@@ -14906,7 +14995,7 @@ class private_run {
         accountant_{options.budget, options.plan},
         event_{sampling_.event(options.noise_of_event())},
         gradient_noise_{*options.noise},
-        drawn_{options.max_batch.count} {
+        drawn_{sampling_, options.max_batch.count} {
     if (options.statistic) statistic_.emplace(*options.statistic);
   }
   /// The last part of construction: `sensitivity` is known from the options' clipping. Throws std::invalid_argument for
@@ -14922,16 +15011,30 @@ class private_run {
     require_room_for_a_step(accountant_, event_);
   }
 
-  /// Enters a step in the ledger, or refuses it; then its draws may begin.
+  /// Other records than those of the step before: where a record stands in a round has changed, so a new one begins.
+  void begin_a_round() noexcept { place_.position = 0; }
+  /// Enters a step in the ledger, or refuses it; then its draws may begin. An event that pays a round is entered with
+  /// its first step.
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
-    accountant_.spend(event_);
+    if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
+    if (place_.position == 0) accountant_.spend(event_);
     if (statistic_) {
       statistic_->counted.clear();
       statistic_->released.reset();  // nobody may take an earlier one for this step's
     }
     const std::uint64_t step = generator.next_step();
-    drawn_.begin(sampling_, generator.template stream<randomness::sampling>(step), record_count);
+    if (place_.position == 0) {
+      place_.round = step;
+    } else {
+      ++place_.paid;
+    }
+    const auto stream = [&](std::uint64_t of) { return generator.template stream<randomness::sampling>(of); };
+    drawn_.begin(sampling_,
+                 {stream(step), stream(place_.round), stream(step_of_the_run), place_.position, place_.taken},
+                 record_count);
+    ++place_.taken;
+    if constexpr (has_rounds<Sampling>) place_.position = (place_.position + 1) % sampling_.steps_of_an_event();
     return step;
   }
   /// The step's randomness inside layers.
@@ -14964,6 +15067,7 @@ class private_run {
   noise_multiplier gradient_noise_;  ///< of the gradient alone
   std::optional<statistic_of_steps> statistic_;
   double sensitivity_ = 0;  ///< of every sum
+  run_place place_;
   drawn_records<Sampling> drawn_;
 };
 
@@ -15103,6 +15207,7 @@ class private_loop : private detail::private_run<typename Options::sampling_type
       throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
     }
     if (!records_ || !records_->same_view(records)) {
+      if (records_) this->begin_a_round();
       records_.reset();
       detail::require_fit_for_training<Network, Loss>(records);
       records_ = records;
@@ -15532,6 +15637,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
     if (checked_ && checked_->same_view(records)) return;
+    if (checked_) this->begin_a_round();
     checked_.reset();
     require_fit_for_training<Network, Loss>(records);
     checked_ = records;
@@ -16656,6 +16762,7 @@ struct run_numbers {
   double order = 0;
   std::uint64_t optimizer_steps = 0;
   std::uint64_t generator_steps = 0;
+  std::optional<run_place> place{};  ///< of a sampler for which it matters
 };
 template <class Text>
 void require_entries(const Text& path, std::uint64_t entries) {
@@ -17235,9 +17342,10 @@ void load_parameters(Network& network, const std::string& path, parameter_order 
 //
 // The file is a safetensors file. Tensors: `ledger.events`, the numbers of every kind of step (a sampling probability
 // and a noise multiplier of Poisson sampling); `ledger.steps`, how many there were; `ledger.order`, that of a Renyi
-// filter, or 0; `optimizer.steps`; `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of
-// an optimizer's arrays; and the parameters. Metadata: the optimizer, the run's plan, which events the ledger holds,
-// and a hash of the network's structure.
+// filter, or 0; `optimizer.steps`; `generator.steps`, those given out; `sampling.place`, where in a round of its
+// sampler the run is, if that matters; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
+// parameters. Metadata: the optimizer, the run's plan, which events the ledger holds, and a hash of the network's
+// structure.
 
 namespace pergrad::inline v0_1 {
 
@@ -17260,12 +17368,14 @@ template <class Accountant>
 concept has_a_plan = std::is_same_v<Accountant, basic_privacy_accountant<typename Accountant::event_type>>;
 /// The tensors of these numbers, ledger first; `run_values` has their bytes.
 template <class = void>
-[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries, std::size_t numbers) {
-  return {{"ledger.events", "F64", {entries, numbers}, 0, 8 * numbers * entries},
-          {"ledger.steps", "U64", {entries}, 0, 8 * entries},
-          {"ledger.order", "F64", {}, 0, 8},
-          {"optimizer.steps", "U64", {}, 0, 8},
-          {"generator.steps", "U64", {}, 0, 8}};
+[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries, std::size_t numbers, bool has_place) {
+  std::vector<safetensors::tensor> tensors{{"ledger.events", "F64", {entries, numbers}, 0, 8 * numbers * entries},
+                                           {"ledger.steps", "U64", {entries}, 0, 8 * entries},
+                                           {"ledger.order", "F64", {}, 0, 8},
+                                           {"optimizer.steps", "U64", {}, 0, 8},
+                                           {"generator.steps", "U64", {}, 0, 8}};
+  if (has_place) tensors.push_back({"sampling.place", "U64", {4}, 0, sizeof(run_place)});
+  return tensors;
 }
 
 /// Writes a checkpoint. Parameters and the optimizer's state stay where they lie: memory does not grow with them.
@@ -17279,13 +17389,14 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
     events.push_back(entry.event);
     steps.push_back(entry.count);
   }
-  std::vector<safetensors::tensor> tensors = run_tensors(steps.size(), numbers_of<Event>);
+  std::vector<safetensors::tensor> tensors = run_tensors(steps.size(), numbers_of<Event>, run.place.has_value());
   std::vector<const std::byte*> values;
   for (const void* each : {static_cast<const void*>(events.data()), static_cast<const void*>(steps.data()),
                            static_cast<const void*>(&run.order), static_cast<const void*>(&run.optimizer_steps),
                            static_cast<const void*>(&run.generator_steps)}) {
     values.push_back(static_cast<const std::byte*>(each));
   }
+  if (run.place) values.push_back(reinterpret_cast<const std::byte*>(&*run.place));
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     tensors.push_back(layout.tensors[i]);
     values.push_back(arrays[layout.arrays[i]] + layout.tensors[i].begin);
@@ -17323,7 +17434,7 @@ void require_ledger(const Text& path, const run_numbers<Event>& run) {
 /// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
 template <class Event, class Text>
 [[nodiscard]] std::pair<loaded_bytes, run_numbers<Event>> read_run(const Text& path, const run_layout& layout,
-                                                                   run_plan plan) {
+                                                                   run_plan plan, bool has_place) {
   if (is_npy(path)) {
     fail_with_file(path,
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
@@ -17347,7 +17458,7 @@ template <class Event, class Text>
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
   require_entries(path, entries);
-  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries, numbers_of<Event>);
+  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries, numbers_of<Event>, has_place);
   wanted.insert(wanted.end(), layout.tensors.begin(), layout.tensors.end());
   const Text differences = safetensors::differences(opened.tensors(), "the file", wanted, "this run", true);
   if (!differences.empty()) opened.fail("does not fit the network and its optimizer: " + differences);
@@ -17376,6 +17487,7 @@ template <class Event, class Text>
   value(run.order, "ledger.order", 0);
   value(run.optimizer_steps, "optimizer.steps", 0);
   value(run.generator_steps, "generator.steps", 0);
+  if (has_place) value(run.place.emplace(), "sampling.place", 0);
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     const safetensors::tensor& each = layout.tensors[i];
     loaded.moves.push_back({layout.arrays[i], begin_of(each.name), each.begin, each.size});
@@ -17414,7 +17526,7 @@ struct checkpoint_access {
 
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
-                   std::uint64_t generator_steps, const std::string& path) {
+                   std::uint64_t generator_steps, const std::optional<run_place>& place, const std::string& path) {
     const std::uint64_t* const steps = optimizer.count();
     run_numbers<typename Accountant::event_type> run;
     if constexpr (has_a_plan<Accountant>) {
@@ -17426,13 +17538,18 @@ struct checkpoint_access {
     }
     run.optimizer_steps = steps != nullptr ? *steps : 0;
     run.generator_steps = generator_steps;
+    run.place = place;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
 
-  /// Reads first and changes then: nothing is changed if anything is wrong. Returns the steps given out.
+  struct gone_on {
+    std::uint64_t given_out = 0;  ///< steps of the generator
+    run_place place{};
+  };
+  /// Reads first and changes then: nothing is changed if anything is wrong.
   template <class Network, class Optimizer, class Accountant>
-  static std::uint64_t restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                               bool older) {
+  static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
+                         bool older, bool has_place) {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
@@ -17445,7 +17562,7 @@ struct checkpoint_access {
     using event = typename Accountant::event_type;
     std::pair<loaded_bytes, run_numbers<event>> read;
     if (!older) {
-      read = read_run<event>(path, layout<Network>(optimizer), plan);
+      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place);
     } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
       read = read_older<Network>(optimizer, path);
     } else {
@@ -17462,7 +17579,7 @@ struct checkpoint_access {
     accountant = std::move(goes_on);
     loaded.put(places);
     if (std::uint64_t* const count = optimizer.count()) *count = run.optimizer_steps;
-    return run.generator_steps;
+    return {run.generator_steps, run.place.value_or(run_place{})};
   }
   template <class Network, class Optimizer>
   [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
@@ -17471,38 +17588,45 @@ struct checkpoint_access {
     for (const auto part : optimizer.state()) sizes.push_back(part.size_bytes());
     return read_older_run(path, {sizes.data(), sizes.size()}, width);
   }
-  /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise.
-  template <class Generator>
-  static void go_on(Generator& generator, std::uint64_t given_out) {
-    if constexpr (std::is_same_v<Generator, seeded_generator>) {
-      generator = seeded_generator{generator.seed(), std::max(generator.step(), given_out)};
+  /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise. What is left of
+  /// a round belongs to the key that began it: with a new one a new round begins.
+  template <class Run>
+  static void go_on(Run& run, const gone_on& from) {
+    run.place_ = from.place;
+    if constexpr (Run::is_private) {
+      run.begin_a_round();
+    } else {
+      run.generator_ = seeded_generator{run.generator_.seed(), std::max(run.generator_.step(), from.given_out)};
     }
+    run.accountant_.prepare(run.event_);  // how many steps are left
+  }
+  template <class Run>
+  [[nodiscard]] static std::optional<run_place> place_of(const Run& run) {
+    return Run::keeps_its_place ? std::optional{run.place_} : std::nullopt;
   }
 
   template <class Trainer>
   static void save(const Trainer& trainer, const std::string& path) {
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path);
+      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), place_of(trainer), path);
       return true;
     });
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
-    go_on(trainer.generator_, trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older);
+    go_on(trainer, trainer.trainer_->with_optimizer([&](auto& optimizer) {
+      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older, Trainer::keeps_its_place);
     }));
-    trainer.accountant_.prepare(trainer.event_);  // how many steps are left
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    save(network, optimizer, loop.accountant_, loop.generator_.step(), path);
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), place_of(loop), path);
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    go_on(loop.generator_, restore(network, optimizer, loop.accountant_, path, false));
-    loop.accountant_.prepare(loop.event_);
+    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, Loop::keeps_its_place));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -17564,12 +17688,12 @@ template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void save_checkpoint(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                      const std::string& path) {
-  detail::checkpoint_access::save(network, optimizer, accountant, 0, path);
+  detail::checkpoint_access::save(network, optimizer, accountant, 0, std::nullopt, path);
 }
 template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false));
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false));
 }
 
 namespace unprotected {
@@ -32440,6 +32564,296 @@ template <class = void>
 }
 
 }  // namespace pergrad::inline v0_1
+// pergrad/privacy/accounting/event_costs.hpp - Renyi divergences of samplers other than Poisson sampling of records
+// that are added or removed
+//
+// With s the noise multiplier, N(x) a Gaussian at x, and D the unit of length; A(a) = E_Q[(P / Q)^a], RDP(a) = ln A(a)
+// / (a - 1). A pair whose hockey sticks are nowhere below those of another has no smaller A: it is an integral over
+// them, A(a) = 1 + integral of a (a - 1) c^(a - 2) (H(c) - max(0, 1 - c)) over c from 0 to infinity.
+//
+// Poisson, replacing one. The sides see (1 - q) N(0) + q N(x) and the same with x', |x|, |x'| <= 1. Let S be any set
+// and p = N(0)(S). By Neyman and Pearson N(x)(S) <= F(F^-1(p) + 1/s) and N(x')(S) >= F(F^-1(p) - 1/s), with equality
+// for half-lines if x' = -x. So P(S) - c Q(S) = (1 - q)(1 - c) p + q N(x)(S) - c q N(x')(S) is largest for x' = -x, |x|
+// = 1, for every c > 0: that pair dominates (so say Lebeda et al. 2024, arXiv:2405.20769). Its A is a trapezoidal sum
+// in u, as in rdp.hpp: the densities' ratio is analytic in the same strip.
+//
+// Truncated Poisson, adding or removing one. Of the n - 1 others K are drawn, in both worlds alike. If K < B, nothing
+// is cut, and the pair is that of Poisson sampling, H1. If K >= B, the record is drawn and kept with probability q B /
+// (K + 1) <= q and then stands in the place of another one: no more than Poisson sampling with noise s / 2, H2. Who is
+// told which of both it is sees (1 - p) H1 + p H2, p = Pr[K >= B]. That grows with p, as H1 <= H2 (more noise is
+// post-processing), and p with n: so the bound for `records` holds for all data sets of no more. A = (1 - p) A(q, s) +
+// p A(q, s / 2).
+//
+// Fixed size, replacing one. Given the batch without the record, and whom it displaces (y), the sides see (1 - q) N(y)
+// + q N(x) and the same with x', where all three are within 2 of each other. For c >= 1 its hockey stick is at most
+// that of removing a record with noise s / 2 (advanced joint convexity, Balle, Barthe & Gaboardi 2018,
+// arXiv:1807.01647); for c < 1, by swapping sides, that of adding one. A sum over both halves is at most A - 1 of
+// removing and of adding together, the second of which is not the larger (Mironov et al. 2019): A <= 1 + 2 (A(q, s / 2)
+// - 1).
+//
+// Random allocation. Given the step that a record drew, a round is one Gaussian mechanism; joint convexity: RDP(a) = a
+// / (2 s^2). pld_accountant counts that the step is secret.
+
+// pergrad/privacy/events.hpp - what a step costs with samplers other than Poisson sampling of records that are added or
+// removed
+//
+// An event is numbers, doubles and nothing else, the neighbours for which they count, a name, and what a release about
+// all records costs (privacy/sampling.hpp). `noise_multiplier` is the noise's deviation over D, what one record can add
+// to a sum, whatever the relation: a record that is replaced moves a sum by up to 2 D, and the accountant counts that.
+//
+// A histogram of all records is a Gaussian mechanism; a record that is replaced moves two counts by one, sqrt(2) in
+// L2, where an event with this noise and without sampling counts 2. So it is that of sqrt(2) times its noise.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+/// Noise of a histogram for neighbours by replacing one record; see the head of this file. Rounded down.
+[[nodiscard]] inline double replacing_noise(noise_multiplier noise) noexcept {
+  return noise.value() * (1.41421356237309504880 * (1 - 0x1p-50));
+}
+}  // namespace detail
+
+/// A step of Poisson sampling with probability q, for neighbours that differ by replacing one record. With q = 1 a
+/// Gaussian mechanism of sensitivity 2 D.
+struct replace_one_gaussian_event {
+  double sampling_probability;
+  double noise_multiplier;
+
+  static constexpr neighbouring relation = neighbouring::replace_one;
+  static constexpr const char* name = "sampled Gaussian, replacing one";
+  [[nodiscard]] static replace_one_gaussian_event of_counts(pergrad::noise_multiplier noise) {
+    return {1, detail::replacing_noise(noise)};
+  }
+  friend constexpr bool operator==(const replace_one_gaussian_event&,
+                                   const replace_one_gaussian_event&) noexcept = default;
+};
+
+/// A step of Poisson sampling with probability q of up to `records` records, cut to `capacity` of those drawn, any of
+/// which are equally likely to be left out; for neighbours that differ by adding or removing one record.
+struct truncated_gaussian_event {
+  double sampling_probability;
+  double noise_multiplier;
+  double capacity;
+  double records;
+
+  static constexpr neighbouring relation = neighbouring::add_or_remove_one;
+  static constexpr const char* name = "truncated sampled Gaussian";
+  [[nodiscard]] static truncated_gaussian_event of_counts(pergrad::noise_multiplier noise) {
+    return {1, noise.value(), 0, 0};  // nothing is cut
+  }
+  friend constexpr bool operator==(const truncated_gaussian_event&, const truncated_gaussian_event&) noexcept = default;
+};
+
+/// A step of which `sampled_share` of all records are drawn, a fixed number, all sets of them alike; for neighbours
+/// that differ by replacing one record.
+struct fixed_size_gaussian_event {
+  double sampled_share;
+  double noise_multiplier;
+
+  static constexpr neighbouring relation = neighbouring::replace_one;
+  static constexpr const char* name = "Gaussian of batches of fixed size";
+  [[nodiscard]] static fixed_size_gaussian_event of_counts(pergrad::noise_multiplier noise) {
+    return {1, detail::replacing_noise(noise)};
+  }
+  friend constexpr bool operator==(const fixed_size_gaussian_event&,
+                                   const fixed_size_gaussian_event&) noexcept = default;
+};
+
+/// A round of `steps` steps in each of which every record takes part exactly once, in a step that it draws
+/// independently of the others, all of them alike; for neighbours that differ by adding or removing one record.
+struct allocated_gaussian_event {
+  double steps;
+  double noise_multiplier;
+
+  static constexpr neighbouring relation = neighbouring::add_or_remove_one;
+  static constexpr const char* name = "Gaussian of a random allocation";
+  [[nodiscard]] static allocated_gaussian_event of_counts(pergrad::noise_multiplier noise) {
+    return {1, noise.value()};
+  }
+  friend constexpr bool operator==(const allocated_gaussian_event&, const allocated_gaussian_event&) noexcept = default;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+[[nodiscard]] inline detail::event_text description_of(const replace_one_gaussian_event& event) {
+  return detail::event_text{"noise multiplier %.6g and sampling probability %.6g", event.noise_multiplier,
+                            event.sampling_probability};
+}
+[[nodiscard]] inline detail::event_text description_of(const truncated_gaussian_event& event) {
+  return detail::event_text{
+      "noise multiplier %.6g, sampling probability %.6g and at most %.0f records of up to %.0f in a batch",
+      event.noise_multiplier, event.sampling_probability, event.capacity, event.records};
+}
+[[nodiscard]] inline detail::event_text description_of(const fixed_size_gaussian_event& event) {
+  return detail::event_text{"noise multiplier %.6g and batches of %.6g of the records", event.noise_multiplier,
+                            event.sampled_share};
+}
+[[nodiscard]] inline detail::event_text description_of(const allocated_gaussian_event& event) {
+  return detail::event_text{"noise multiplier %.6g in a round of %.0f steps", event.noise_multiplier, event.steps};
+}
+
+namespace detail {
+/// A whole number that a double holds exactly.
+inline void require_whole(const char* what, double value, double least, double most) {
+  if (!(value >= least && value <= most && value == std::floor(value))) {
+    throw_bad_number(what, "a whole number that there can be", value);
+  }
+}
+}  // namespace detail
+
+inline void require_event(const replace_one_gaussian_event& event) {
+  detail::require_sampled(event.sampling_probability, event.noise_multiplier);
+}
+inline void require_event(const fixed_size_gaussian_event& event) {
+  detail::require_sampled(event.sampled_share, event.noise_multiplier);
+}
+inline void require_event(const truncated_gaussian_event& event) {
+  detail::require_sampled(event.sampling_probability, event.noise_multiplier);
+  detail::require_whole("records of an event", event.records, 0, 0x1p32);
+  detail::require_whole("the capacity of an event", event.capacity, event.records == 0 ? 0 : 1, 0x1p32);
+}
+inline void require_event(const allocated_gaussian_event& event) {
+  detail::require_sampled(1, event.noise_multiplier);
+  detail::require_whole("steps of an event", event.steps, 1, 0x1p32);
+}
+
+namespace detail {
+
+/// How likely a batch is cut, at most.
+[[nodiscard]] inline double most_cut(const truncated_gaussian_event& event) {
+  if (event.records <= event.capacity) return 0;
+  return binomial_tail(static_cast<std::uint64_t>(event.records) - 1, event.sampling_probability,
+                       static_cast<std::uint64_t>(event.capacity))
+      .most;
+}
+
+/// ln(1 + q (e^v - 1)); 0 < q < 1.
+[[nodiscard]] inline double log_mixture(double q, double v) noexcept {
+  return v < 30 ? std::log1p(q * std::expm1(v)) : std::log(q) + v + std::log1p((1 - q) / q * std::exp(-v));
+}
+
+/// ln A(a) of Poisson sampling, replacing one; 0 < q < 1, s > 0. Infinity where the sum would be long.
+[[nodiscard]] inline double replaced_log_moment(double q, double s, double a) {
+  constexpr double most_points = 40'000;
+  const double m = 1 / s;
+  const double step = std::min(1.0 / 16, s / 2);
+  if (!((78 + (2 * a + 1) * m) / step <= most_points)) return infinity;
+  double binomials[14];
+  binomials[0] = 1;
+  for (int k = 1; k < 14; ++k) binomials[k] = binomials[k - 1] * (a - k + 1) / k;
+  const double reach = std::max(a, 2.0);
+  const double log_a = std::log(a);
+  double plain = 0;
+  log_sum large;
+  const auto points = static_cast<std::int64_t>(std::ceil((39 + 2 * a * m) / step));
+  for (auto at = static_cast<std::int64_t>(-std::ceil((39 + m) / step)); at <= points; ++at) {
+    const double u = static_cast<double>(at) * step;
+    const double log_q_density = log_mixture(q, -u * m - m * m / 2);  // over that of N(0)
+    const double log_ratio = log_mixture(q, u * m - m * m / 2) - log_q_density;
+    const double log_weight = log_q_density - u * u / 2;
+    const double x = std::expm1(log_ratio);
+    if (std::abs(x) * reach < 1e-2) {
+      double series = 0;
+      for (int k = 13; k >= 2; --k) series = series * x + binomials[k];
+      plain += std::exp(log_weight) * series * x * x;
+      continue;
+    }
+    const double y = a * log_ratio;
+    if (y < 30) {
+      plain += std::exp(log_weight) * (std::expm1(y) - a * x);
+      continue;
+    }
+    const double subtracted = std::exp(log_a + log_ratio - y) - (a - 1) * std::exp(-y);
+    large.add(y + std::log1p(-subtracted) + log_weight);
+  }
+  if (plain > 0) large.add(std::log(plain));
+  constexpr double log_sqrt_two_pi = 0.91893853320467274178;
+  return log1p_exp(large.value() + std::log(step) - log_sqrt_two_pi);
+}
+
+inline void require_order(double order) {
+  if (!(order > 1 && order < infinity)) throw_bad_number("Renyi order", "finite and above 1", order);
+}
+/// ln A(a) of Poisson sampling; 0 without sampling, infinity without noise.
+[[nodiscard]] inline double sampled_log_moment(double q, double s, double order) {
+  return renyi_divergence(sampled_gaussian_event{q, s}, order) * (order - 1);
+}
+
+}  // namespace detail
+
+/// Which privacy losses an event has, for pld_accountant: step_losses.hpp proves them.
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const replace_one_gaussian_event& event) {
+  return detail::poisson_replace_losses(event.sampling_probability, event.noise_multiplier);
+}
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const fixed_size_gaussian_event& event) {
+  return detail::fixed_size_losses(event.sampled_share, event.noise_multiplier);
+}
+/// As of the head of this file. From below: of so few records that nothing is cut.
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const truncated_gaussian_event& event) {
+  using enum detail::pair_kind;
+  const double p = detail::most_cut(event);
+  const double q = event.sampling_probability;
+  if (p == 0 || q == 0) return detail::poisson_losses(q, event.noise_multiplier);
+  detail::require_noise(event.noise_multiplier / 2, 1.0 / 32);
+  const double m = 1 / event.noise_multiplier;
+  const std::vector<detail::step_part> parts{{(1 - p) * (1 + 0x1p-50), sampled, {q, m, 2, 0}},
+                                             {p, sampled, {q, 2 * m, 2, 0}}};
+  detail::step_losses made;
+  made.parts.push_back(
+      {std::make_unique<detail::mixture_source<>>(parts, detail::step_part{1, sampled, {q, m, 2, 0}}), 1});
+  return made;
+}
+/// The step that a record drew is taken to be known.
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const allocated_gaussian_event& event) {
+  return detail::poisson_losses(1, event.noise_multiplier);
+}
+
+/// RDP of one step at a real order > 1, by the formulas of this file's head. Throws std::invalid_argument on an order
+/// that is not above 1 and on an event that is none.
+[[nodiscard]] inline double renyi_divergence(const replace_one_gaussian_event& event, double order) {
+  require_event(event);
+  detail::require_order(order);
+  const double q = event.sampling_probability;
+  const double s = event.noise_multiplier;
+  if (q == 0) return 0;
+  if (s * s == 0) return detail::infinity;
+  if (q == 1) return 2 * order / (s * s);
+  const double log_moment = detail::replaced_log_moment(q, s, order);
+  if (!(log_moment >= 0)) detail::throw_runtime_error({"pergrad: renyi_divergence: no result at order ", order});
+  return log_moment / (order - 1);
+}
+[[nodiscard]] inline double renyi_divergence(const truncated_gaussian_event& event, double order) {
+  require_event(event);
+  detail::require_order(order);
+  const double q = event.sampling_probability;
+  const double p = detail::most_cut(event);
+  const double whole = detail::sampled_log_moment(q, event.noise_multiplier, order);
+  if (p == 0 || whole == detail::infinity) return whole / (order - 1);
+  const double cut = detail::sampled_log_moment(q, event.noise_multiplier / 2, order);
+  const double apart = cut - whole;  // not negative; ln((1 - p) + p e^apart) beside `whole`
+  const double more = apart < 700 ? std::log1p(p * std::expm1(apart)) : detail::log1p_exp(std::log(p) + apart);
+  return (whole + more) / (order - 1);
+}
+[[nodiscard]] inline double renyi_divergence(const fixed_size_gaussian_event& event, double order) {
+  require_event(event);
+  detail::require_order(order);
+  const double one = detail::sampled_log_moment(event.sampled_share, event.noise_multiplier / 2, order);
+  if (one == 0 || one == detail::infinity || event.sampled_share == 1) return one / (order - 1);
+  return detail::log1p_exp(std::log(2.0) + detail::log_expm1(one)) / (order - 1);
+}
+[[nodiscard]] inline double renyi_divergence(const allocated_gaussian_event& event, double order) {
+  require_event(event);
+  detail::require_order(order);
+  return renyi_divergence(sampled_gaussian_event{1, event.noise_multiplier}, order);
+}
+
+}  // namespace pergrad::inline v0_1
 // pergrad/privacy/accounting/private_selection.hpp - what it costs to train several times and to release the best run.
 //
 // The number of runs is drawn, K, and only the best run is released; all of them have one ledger (sigma, q, steps), and
@@ -32557,6 +32971,565 @@ class private_selection {
   double eta_;
   double gamma_;
   double mean_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/samplers/cyclic_poisson.hpp - Poisson sampling within one of several groups of records, whose turn it
+// is
+//
+// Every record draws its group once for a key, all groups alike; step t draws records of group t mod b. Groups are
+// drawn and not counted off, so that the records behind one that is removed keep theirs, in law. A record takes part at
+// most once in any b steps in a row: what banded correlated noise needs (Choquette-Choo et al. 2023, arXiv:2306.08153).
+//
+// With independent noise: whatever a record's group is, b steps in a row have one of its group, so they cost one step
+// of Poisson sampling. A mixture over groups costs no more than the worst of them.
+
+// pergrad/privacy/samplers/random_allocation.hpp - every record takes part exactly once in each round of steps, in a
+// step that it draws
+//
+// Each round, every record draws one of the round's steps, all alike, independently of the others: balanced iteration,
+// 1 out of t (Feldman & Shenfeld 2025, arXiv:2502.08202). A record takes part k times in an epoch of k rounds.
+
+// pergrad/privacy/samplers/words.hpp - random words of a record, and whole numbers that are equally likely
+//
+// A sampler has a word of 64 bits for each record in families 0, 1, 2, ... of a stream; no two (family, record) share
+// bits. Family 0 has the layout of Poisson sampling (privacy/sampling.hpp), the others the same under nonces that
+// continue the stream's.
+//
+// A number below n: floor(w n / 2^64) of a word w, unless the low half of w n is below 2^64 mod n; then of the same
+// word of the next family (Lemire 2019, arXiv:1805.10941). Of the words that are kept, each number has equally many. A
+// word is given up with probability n / 2^64 at most, n < 2^32; three in a row, which is 2^-96, do not happen.
+
+namespace pergrad::inline v0_1::detail {
+
+class sampling_words {
+ public:
+  /// Words that `block` gives together.
+  static constexpr std::size_t together = 128;
+
+  /// Precondition: family < 2^24.
+  sampling_words(const secret_stream<randomness::sampling>& stream, std::uint64_t family) noexcept
+      : key_{&stream.key()},
+        nonce_{family == 0 ? stream.nonce() : continued(stream.nonce(), static_cast<std::uint32_t>(family - 1))} {}
+
+  /// Those of records 128 number, 128 number + 1, ...
+  void block(std::uint64_t number, std::span<std::uint64_t, together> words) const noexcept {
+    block<native_lanes>(number, words);
+  }
+  [[nodiscard]] std::uint64_t at(std::uint64_t record) const noexcept {
+    const chacha_block words =
+        chacha20_block(*key_, nonce_, static_cast<std::uint32_t>(16 * (record / together) + record % 16));
+    const std::size_t row = record % together / 16;
+    return (std::uint64_t{words[row]} << 32U) | words[8 + row];
+  }
+
+ private:
+  template <int Lanes>
+  void block(std::uint64_t number, std::span<std::uint64_t, together> words) const noexcept {
+    using u32 = typename lanes<Lanes>::u32;
+    constexpr auto width = static_cast<std::size_t>(Lanes);
+    for (std::size_t column = 0; column < 16; column += width) {
+      u32 state[16];
+      chacha_lanes<Lanes>(*key_, nonce_, lane_numbers<Lanes>() + static_cast<std::uint32_t>(16 * number + column),
+                          state);
+      for (std::size_t row = 0; row < 8; ++row) {
+        std::uint32_t high[width];
+        std::uint32_t low[width];
+        std::memcpy(high, &state[row], sizeof high);
+        std::memcpy(low, &state[8 + row], sizeof low);
+        for (std::size_t lane = 0; lane < width; ++lane) {
+          words[16 * row + column + lane] = (std::uint64_t{high[lane]} << 32U) | low[lane];
+        }
+      }
+    }
+  }
+
+  const chacha_key* key_;
+  chacha_nonce nonce_;
+};
+
+/// A number below `bound` for this record, by its word `word` of `family` and, seldom, of the two behind it.
+/// Precondition: 0 < bound < 2^32.
+[[nodiscard]] inline std::uint64_t number_below(std::uint64_t bound, std::uint64_t word, std::uint64_t record,
+                                                const secret_stream<randomness::sampling>& stream,
+                                                std::uint64_t family) noexcept {
+  for (int given_up = 0;; ++given_up) {
+    const std::uint64_t low = word * bound;
+    if (low >= bound || low >= (0 - bound) % bound || given_up == 2) {
+      return ((word >> 32U) * bound + ((word & 0xffff'ffffU) * bound >> 32U)) >> 32U;
+    }
+    word = sampling_words{stream, ++family}.at(record);
+  }
+}
+
+/// visit(record, number): a number below bound(record) for each of the records 0, 1, ..., count - 1, in their order.
+template <class Bound, class Visit>
+void for_each_number(const secret_stream<randomness::sampling>& stream, std::uint64_t family, std::uint64_t count,
+                     const Bound& bound, const Visit& visit) {
+  const sampling_words words{stream, family};
+  std::uint64_t some[sampling_words::together];
+  for (std::uint64_t record = 0; record < count; ++record) {
+    if (record % sampling_words::together == 0) words.block(record / sampling_words::together, some);
+    visit(record, number_below(bound(record), some[record % sampling_words::together], record, stream, family));
+  }
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// Steps in each of which a record takes part at most once.
+struct round_steps {
+  std::uint32_t count;
+};
+
+namespace detail {
+
+/// Marks records whose number below `bound` is `wanted`: word r of family 1 of `stream`.
+inline void mark_allocated(const secret_stream<randomness::sampling>& stream, std::uint64_t bound, std::uint64_t wanted,
+                           std::uint64_t first, std::span<std::uint64_t> bits) {
+  constexpr std::uint64_t together = sampling_words::together;
+  if (first % together != 0 || bits.size() % (together / 64) != 0) {
+    throw_invalid_argument({"pergrad: records are marked in whole blocks of ", together});
+  }
+  require_blocks("sampling", 16 * (first / together), 16 * (bits.size() / (together / 64)));
+  const sampling_words words{stream, 1};
+  std::uint64_t some[together];
+  std::fill(bits.begin(), bits.end(), 0);
+  for (std::uint64_t at = 0; at < 64 * bits.size(); at += together) {
+    words.block((first + at) / together, some);
+    for (std::uint64_t i = 0; i < together; ++i) {
+      if (number_below(bound, some[i], first + at + i, stream, 1) == wanted) {
+        bits[(at + i) / 64] |= std::uint64_t{1} << ((at + i) % 64);
+      }
+    }
+  }
+}
+
+}  // namespace detail
+
+/// Every record takes part in one step of each round, as likely in any.
+class random_allocation {
+ public:
+  using event_type = allocated_gaussian_event;
+  static constexpr std::uint64_t marked_together = detail::sampling_words::together;
+
+  /// Throws std::invalid_argument for a round of no step.
+  explicit random_allocation(round_steps steps) : steps_{steps.count} {
+    if (steps.count == 0) detail::throw_invalid_argument({"pergrad: random_allocation: a round of 0 steps"});
+  }
+
+  /// What one round with `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return {static_cast<double>(steps_), noise.value()}; }
+  /// Steps of a round.
+  [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return steps_; }
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    detail::mark_allocated(place.round, steps_, place.position, first, bits);
+  }
+
+ private:
+  std::uint32_t steps_;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Of the records whose group's turn it is, each enters the batch with the same probability, independently of all
+/// others. A batch has q / groups of all records on average.
+class cyclic_poisson_sampling {
+ public:
+  using event_type = sampled_gaussian_event;
+  static constexpr std::uint64_t marked_together = poisson_sampling::marked_together;
+
+  /// Throws std::invalid_argument for no group.
+  cyclic_poisson_sampling(sampling_probability q, round_steps groups) : poisson_{q}, groups_{groups.count} {
+    if (groups.count == 0) detail::throw_invalid_argument({"pergrad: cyclic_poisson_sampling: 0 groups"});
+  }
+
+  /// Of a record whose group's turn it is.
+  [[nodiscard]] sampling_probability probability() const { return poisson_.probability(); }
+  /// What a turn of all groups with independent noise costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return poisson_.event(noise); }
+  /// Steps of a turn.
+  [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return groups_; }
+  /// Steps from one that a record takes part in to the next, at least.
+  [[nodiscard]] std::uint64_t min_separation() const noexcept { return groups_; }
+  /// How often a record takes part in so many steps, at most.
+  [[nodiscard]] std::uint64_t max_participations(std::uint64_t steps) const noexcept {
+    return steps / groups_ + (steps % groups_ != 0 ? 1 : 0);
+  }
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    constexpr std::size_t words = marked_together / 64;
+    std::uint64_t of_the_group[words];
+    poisson_.mark(place, first, bits);
+    for (std::size_t word = 0; word < bits.size(); word += words) {
+      detail::mark_allocated(place.run, groups_, place.taken % groups_, first + 64 * word, of_the_group);
+      for (std::size_t i = 0; i < words; ++i) bits[word + i] &= of_the_group[i];
+    }
+  }
+
+ private:
+  poisson_sampling poisson_;
+  std::uint32_t groups_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/samplers/fixed_size.hpp - batches of a fixed number of records, drawn without replacement
+//
+// All sets of so many records are equally likely, each step anew: a record is taken with probability (places left) /
+// (records left), one after the other (Fan, Muller & Rezucha 1962; Knuth, algorithm S). Takes the time of a word a
+// record, on one thread. With a fixed number of records in a batch, no record can be added or removed without another
+// one: neighbours differ by replacing one.
+
+// pergrad/privacy/samplers/truncated_poisson.hpp - Poisson sampling of batches that are never larger than a capacity
+//
+// If more records are drawn than the capacity, which of them are kept is drawn, all sets alike: going through those
+// that were drawn, one is kept with probability (places left) / (records left) (Fan, Muller & Rezucha 1962; Knuth,
+// algorithm S). The event counts that a record may then displace another one.
+
+namespace pergrad::inline v0_1 {
+
+/// The most records that a batch has.
+struct batch_capacity {
+  std::uint32_t count;
+};
+/// A public number of records that a data set has, or has at most.
+struct public_record_count {
+  std::uint32_t count;
+};
+
+/// Each record is drawn with the same probability, independently of all others; of more than the capacity, any so many
+/// are kept. The event is for neighbours of at most `most` records: that data sets have no more is a public fact.
+class truncated_poisson_sampling {
+ public:
+  using event_type = truncated_gaussian_event;
+  class listing;
+
+  /// Throws std::invalid_argument for a capacity of 0.
+  truncated_poisson_sampling(sampling_probability q, batch_capacity capacity, public_record_count most)
+      : poisson_{q}, capacity_{capacity.count}, most_{most.count} {
+    if (capacity.count == 0) detail::throw_invalid_argument({"pergrad: truncated_poisson_sampling: a capacity of 0"});
+  }
+
+  /// As `poisson_sampling` says.
+  [[nodiscard]] sampling_probability probability() const { return poisson_.probability(); }
+  [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
+  /// What one step with this sampling and `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const {
+    return {probability().value(), noise.value(), static_cast<double>(capacity_), static_cast<double>(most_)};
+  }
+  /// Throws std::invalid_argument for more records than that.
+  void require_records(std::uint64_t count) const {
+    if (count > most_) {
+      detail::throw_invalid_argument(
+          {"pergrad: truncated_poisson_sampling: made for at most ", most_, " records, and got ", count});
+    }
+  }
+
+ private:
+  poisson_sampling poisson_;
+  std::uint32_t capacity_;
+  std::uint32_t most_;
+};
+
+/// The records of one step.
+class truncated_poisson_sampling::listing {
+ public:
+  explicit listing(const truncated_poisson_sampling& sampling) { kept_.reserve(sampling.capacity_); }
+
+  [[nodiscard]] std::span<const std::uint32_t> draw(const truncated_poisson_sampling& sampling, const draw_place& place,
+                                                    std::uint64_t record_count) {
+    sampling.require_records(record_count);
+    std::uint64_t drawn = 0;
+    kept_.clear();
+    visit(sampling, place, record_count, [&](std::uint64_t record) {
+      if (drawn++ < sampling.capacity_) kept_.push_back(static_cast<std::uint32_t>(record));
+    });
+    if (drawn <= sampling.capacity_) return kept_;
+    kept_.clear();
+    const detail::sampling_words words{place.step, 1};
+    visit(sampling, place, record_count, [&](std::uint64_t record) {
+      const std::uint64_t number = detail::number_below(drawn, words.at(record), record, place.step, 1);
+      if (number < sampling.capacity_ - kept_.size()) kept_.push_back(static_cast<std::uint32_t>(record));
+      --drawn;
+    });
+    return kept_;
+  }
+
+ private:
+  template <class Visit>
+  void visit(const truncated_poisson_sampling& sampling, const draw_place& place, std::uint64_t count,
+             const Visit& visit_record) {
+    for (std::uint64_t first = 0; first < count; first += 64 * bits_.size()) {
+      sampling.poisson_.mark(place, first, bits_);
+      poisson_sampling::visit_marked(bits_, first, count, visit_record);
+    }
+  }
+
+  std::array<std::uint64_t, 256> bits_{};
+  std::vector<std::uint32_t> kept_;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Records of a batch.
+struct batch_size {
+  std::uint32_t count;
+};
+
+/// `size` of `records` records, all sets of them alike.
+class fixed_size_sampling {
+ public:
+  using event_type = fixed_size_gaussian_event;
+  class listing;
+
+  /// Throws std::invalid_argument for a batch of no record, or of more than there are.
+  fixed_size_sampling(batch_size size, public_record_count records) : size_{size.count}, records_{records.count} {
+    if (size.count == 0 || size.count > records.count) {
+      detail::throw_invalid_argument(
+          {"pergrad: fixed_size_sampling: a batch of ", size.count, " of ", records.count, " records"});
+    }
+  }
+
+  /// What one step with this sampling and `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const {
+    // Rounded up: of 32 bits each, quotients below 1 are apart from 1 by more than this adds.
+    const double share = static_cast<double>(size_) / static_cast<double>(records_);
+    return {size_ == records_ ? 1 : share * (1 + 0x1p-52), noise.value()};
+  }
+  /// Throws std::invalid_argument for another number of records than this was made for; it is public.
+  void require_records(std::uint64_t count) const {
+    if (count != records_) {
+      detail::throw_invalid_argument(
+          {"pergrad: fixed_size_sampling: made for ", records_, " records, and got ", count});
+    }
+  }
+
+ private:
+  std::uint32_t size_;
+  std::uint32_t records_;
+};
+
+/// The records of one step.
+class fixed_size_sampling::listing {
+ public:
+  explicit listing(const fixed_size_sampling& sampling) { drawn_.reserve(sampling.size_); }
+
+  [[nodiscard]] std::span<const std::uint32_t> draw(const fixed_size_sampling& sampling, const draw_place& place,
+                                                    std::uint64_t record_count) {
+    sampling.require_records(record_count);
+    drawn_.clear();
+    detail::for_each_number(
+        place.step, 0, record_count, [&](std::uint64_t record) { return record_count - record; },
+        [&](std::uint64_t record, std::uint64_t number) {
+          if (number < sampling.size_ - drawn_.size()) drawn_.push_back(static_cast<std::uint32_t>(record));
+        });
+    return drawn_;
+  }
+
+ private:
+  std::vector<std::uint32_t> drawn_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/samplers/min_separation.hpp - Poisson sampling in which a record that took part waits for some steps
+//
+// A record that did not take part in the b - 1 steps before takes part with probability p. It draws attempts, one a
+// step, independent and each with probability p, and takes part in step t if it attempts and took part in none of the b
+// - 1 steps before. Where b - 1 steps in a row have no attempt, what lies before them does not matter: so the draw
+// looks back no further, and nothing of earlier steps is kept.
+//
+// With independent noise each step costs no more than one of Poisson sampling with probability p. Let an adversary see
+// all steps before t. In the world with the record, it takes part in t with probability q_t = p P(it may | what was
+// seen) <= p, so the step looks like (1 - q_t) N(0) + q_t N(g), where g, too, follows from what was seen; in the world
+// without it, like N(0). With probability q_t / p that is a step of probability p, otherwise N(0): post-processing. So
+// each step is dominated by Poisson's, whatever the steps before it were (adaptive composition).
+
+namespace pergrad::inline v0_1 {
+
+/// b-min-sep sampling: each record that may take part does with the same probability, independently of all others, and
+/// then at the earliest `separation` steps later. Up to 2^24 - 2 steps in one run.
+class min_separation_sampling {
+ public:
+  using event_type = sampled_gaussian_event;
+  static constexpr std::uint64_t marked_together = poisson_sampling::marked_together;
+
+  /// Throws std::invalid_argument for a separation of 0, and where a record would find hardly any gap: (1 - p)^(b - 1)
+  /// below 1 %, for which `cyclic_poisson_sampling` is made.
+  min_separation_sampling(sampling_probability p, round_steps separation) : poisson_{p}, separation_{separation.count} {
+    if (separation.count == 0) {
+      detail::throw_invalid_argument({"pergrad: min_separation_sampling: a separation of 0 steps"});
+    }
+    if (!(std::pow(1 - p.value(), static_cast<double>(separation.count - 1)) >= 0.01)) {
+      detail::throw_invalid_argument({"pergrad: min_separation_sampling: records that take part with probability ",
+                                      p.value(), " would wait nearly always for ", separation.count,
+                                      " steps: use cyclic_poisson_sampling"});
+    }
+  }
+
+  /// Of a record that may take part.
+  [[nodiscard]] sampling_probability probability() const { return poisson_.probability(); }
+  /// What one step with independent noise costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return poisson_.event(noise); }
+  /// Steps from one that a record takes part in to the next, at least.
+  [[nodiscard]] std::uint64_t min_separation() const noexcept { return separation_; }
+  /// How often a record takes part in so many steps, at most.
+  [[nodiscard]] std::uint64_t max_participations(std::uint64_t steps) const noexcept {
+    return steps / separation_ + (steps % separation_ != 0 ? 1 : 0);
+  }
+  /// Throws std::out_of_range beyond 2^24 - 2 steps.
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    if (place.taken >= (std::uint64_t{1} << 24U) - 2) {
+      detail::throw_out_of_range({"pergrad: min_separation_sampling: more than 2^24 - 2 steps in one run"});
+    }
+    mark_attempts(place, first, bits);
+    for (std::size_t word = 0; word < bits.size(); ++word) {
+      for (std::uint64_t rest = bits[word]; rest != 0; rest &= rest - 1) {
+        const auto bit = static_cast<std::uint64_t>(std::countr_zero(rest));
+        if (!takes_part(place, first + 64 * word + bit)) bits[word] &= ~(std::uint64_t{1} << bit);
+      }
+    }
+  }
+
+ private:
+  /// Words of a step's attempts: family 1 + step of the run's stream.
+  [[nodiscard]] static detail::sampling_words words_of(const draw_place& place, std::uint64_t step) noexcept {
+    return {place.run, step + 1};
+  }
+  void mark_attempts(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    constexpr std::uint64_t together = detail::sampling_words::together;
+    if (first % together != 0 || bits.size() % (together / 64) != 0) {
+      detail::throw_invalid_argument({"pergrad: records are marked in whole blocks of ", together});
+    }
+    detail::require_blocks("sampling", 16 * (first / together), 16 * (bits.size() / (together / 64)));
+    const detail::sampling_words words = words_of(place, place.taken);
+    std::uint64_t some[together];
+    for (std::uint64_t at = 0; at < 64 * bits.size(); at += 64) {
+      if (at % together == 0) words.block((first + at) / together, some);
+      std::uint64_t found = 0;
+      for (std::uint64_t i = 0; i < 64; ++i) found |= std::uint64_t{poisson_.is_below(some[at % together + i])} << i;
+      bits[at / 64] = found;
+    }
+  }
+  /// Precondition: the record attempts to in step `place.taken`.
+  [[nodiscard]] bool takes_part(const draw_place& place, std::uint64_t record) const noexcept {
+    const auto attempts = [&](std::uint64_t step) { return poisson_.is_below(words_of(place, step).at(record)); };
+    // Back to the step behind a gap, or the first of the run.
+    std::uint64_t begin = place.taken;
+    for (std::uint64_t without = 0; begin > 0 && without + 1 < separation_; --begin) {
+      without = attempts(begin - 1) ? 0 : without + 1;
+    }
+    std::uint64_t may = begin;  // the first step in which it may take part
+    for (std::uint64_t step = begin; step < place.taken; ++step) {
+      if (step >= may && attempts(step)) may = step + separation_;
+    }
+    return place.taken >= may;
+  }
+
+  poisson_sampling poisson_;
+  std::uint64_t separation_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/samplers/poisson_replace_one.hpp - Poisson sampling, accounted for neighbours that differ by
+// replacing one record
+//
+// Draws are those of `poisson_sampling`, and so is the noise; what differs is what epsilon means. The number of records
+// is public.
+
+namespace pergrad::inline v0_1 {
+
+/// Each record enters each batch with the same probability, independently of all others.
+class replace_one_poisson_sampling {
+ public:
+  using event_type = replace_one_gaussian_event;
+  static constexpr std::uint64_t marked_together = poisson_sampling::marked_together;
+
+  explicit replace_one_poisson_sampling(sampling_probability q) : poisson_{q} {}
+
+  /// As `poisson_sampling` says.
+  [[nodiscard]] sampling_probability probability() const { return poisson_.probability(); }
+  /// What one step with this sampling and `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return {probability().value(), noise.value()}; }
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    poisson_.mark(place, first, bits);
+  }
+
+ private:
+  poisson_sampling poisson_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/samplers/shuffled.hpp - batches of shuffled records, one batch after the other, accounted without
+// amplification
+//
+// Each epoch every record takes part once, in an order that is drawn (Fisher and Yates). That the order is secret may
+// help, but by far less than Poisson accounting says (Chua et al. 2024, arXiv:2403.17673), and no useful bound is known
+// for many epochs; so it is not counted: an epoch costs one Gaussian mechanism, E epochs one with noise sigma /
+// sqrt(E). That holds for any order, so one batch after the other, although each sees what those before it led to: a
+// record that is replaced changes one step's sum by up to 2 D.
+
+#include <numeric>
+
+namespace pergrad::inline v0_1 {
+
+/// Batches of `size` records, the last of an epoch of what is left. Keeps the order, four bytes a record.
+class shuffled_batches {
+ public:
+  using event_type = replace_one_gaussian_event;
+  class listing;
+
+  /// Throws std::invalid_argument for a batch of no record, or of more than there are.
+  shuffled_batches(batch_size size, public_record_count records) : size_{size.count}, records_{records.count} {
+    if (size.count == 0 || size.count > records.count) {
+      detail::throw_invalid_argument(
+          {"pergrad: shuffled_batches: batches of ", size.count, " of ", records.count, " records"});
+    }
+  }
+
+  /// What one epoch with `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return {1, noise.value()}; }
+  /// Steps of an epoch.
+  [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return (records_ + size_ - 1) / size_; }
+  /// Throws std::invalid_argument for another number of records than this was made for; it is public.
+  void require_records(std::uint64_t count) const {
+    if (count != records_) {
+      detail::throw_invalid_argument({"pergrad: shuffled_batches: made for ", records_, " records, and got ", count});
+    }
+  }
+
+ private:
+  std::uint64_t size_;
+  std::uint64_t records_;
+};
+
+/// The order of an epoch, and the records of one of its steps.
+class shuffled_batches::listing {
+ public:
+  explicit listing(const shuffled_batches& sampling) : order_(sampling.records_) {}
+
+  [[nodiscard]] std::span<const std::uint32_t> draw(const shuffled_batches& sampling, const draw_place& place,
+                                                    std::uint64_t record_count) {
+    sampling.require_records(record_count);
+    if (!(place.round == of_)) {
+      std::iota(order_.begin(), order_.end(), 0U);
+      detail::for_each_number(
+          place.round, 0, record_count, [&](std::uint64_t at) { return at + 1; },
+          [&](std::uint64_t at, std::uint64_t number) { std::swap(order_[at], order_[number]); });
+      of_ = place.round;
+    }
+    const std::uint64_t first = place.position * sampling.size_;
+    const auto batch = std::span{order_}.subspan(first, std::min(sampling.size_, record_count - first));
+    std::sort(batch.begin(), batch.end());  // within its batch a record's place means nothing
+    return batch;
+  }
+
+ private:
+  std::vector<std::uint32_t> order_;
+  draw_place::stream of_;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -32802,8 +33775,6 @@ requires(!executor<First>) [[nodiscard]] classifier_result
 //
 //   AUC = P(score of a one > score of a zero) + P(both are equal) / 2        (Hanley & McNeil 1982, Radiology 143(1))
 //   R²  = 1 - sum (t - y)² / sum (t - mean t)²
-
-#include <numeric>
 
 namespace pergrad::inline v0_1 {
 
