@@ -150,10 +150,11 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   /// Those that are left of the run.
   template <class = void>
   void declare_schedules() {
+    if constexpr (has_rounds<typename Options::sampling_type>) return;  // one kind of event
     using event = typename run::event_type;
     std::vector<ledger_entry<event>> steps;
     Options each = options_;
-    for (std::uint64_t step = this->taken_; step < this->most_; ++step) {
+    for (std::uint64_t step = this->place_.taken; step < this->most_; ++step) {
       apply_schedules(each, step);
       const event costs = each.sampling->event(each.noise_of_event());
       if (steps.empty() || !(steps.back().event == costs)) steps.push_back({costs, 0});
@@ -161,14 +162,14 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
     }
     this->declare(std::span<const ledger_entry<event>>{steps});
   }
-  /// Makes the numbers of step `taken_` those of the next step, if there is one.
+  /// Makes the schedules' numbers those of the next step, if there is one.
   void plan_next_step() {
-    if (!options_.schedules.any() || this->taken_ >= this->most_ || planned_ == this->taken_) return;
-    apply_schedules(options_, this->taken_);
+    if (!options_.schedules.any() || this->place_.taken >= this->most_ || planned_ == this->place_.taken) return;
+    apply_schedules(options_, this->place_.taken);
     this->plan(options_, *options_.sampling);
     if (options_.schedules.clip) clip_to(*options_.clip);
     if (options_.schedules.learning_rate) trainer_->set_learning_rate(*options_.learning_rate);
-    planned_ = this->taken_;
+    planned_ = this->place_.taken;
   }
   /// From the next step on.
   void clip_to(l2_clip_norm bound) {
@@ -201,6 +202,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
     if (checked_ && checked_->same_view(records)) return;
+    if (checked_) this->begin_a_round();
     checked_.reset();
     require_fit_for_training<Network, Loss>(records);
     checked_ = records;

@@ -257,6 +257,9 @@ template <class Options>
     begins(all.clip, options.clip.has_value(), "clip");
     begins(all.sampling, options.sampling.has_value(), "sampling");
     begins(all.learning_rate, options.learning_rate.has_value(), "learning_rate");
+    if (has_rounds<typename Options::sampling_type> && all.noise) {
+      refuse_training("a schedule of noise is not for samplers whose events pay several steps");
+    }
     if (all.clip && options.clipping == clipping_kind::per_group) {
       refuse_training("a schedule of clip is not for clipping per group");
     }
