@@ -4973,6 +4973,18 @@ template <class Scalar>
   return norm * one <= room * (1 - 4 * roundoff) ? static_cast<Scalar>(one) : detail::safe_quotient<Scalar>(room, norm);
 }
 
+/// An upper bound of the norm of what `clip_factor` makes of a gradient, in the numbers that are added: by the proof
+/// above, with a weight of at most 1 as well as of at most C / N.
+template <class Scalar>
+[[nodiscard]] inline double clipped_norm_bound(norm_bound known, std::size_t count, double bound, int unit) noexcept {
+  const double norm = norm_upper_bound(known, count);
+  if (!is_finite_norm<Scalar>(norm)) return 0;
+  constexpr auto roundoff = static_cast<double>(limits::epsilon<Scalar>);
+  const double lost = bound - std::ldexp(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)), unit);
+  const double most = norm * (1 + 8 * roundoff) + lost * (1 + 0x1p-40) + bound * 0x1p-40;
+  return most < bound ? most : bound;
+}
+
 /// Automatic clipping's factor bound / (‖g‖ + stability) / 2^unit, which never exceeds the clip factor's bound (Bu et
 /// al. 2022, arXiv:2206.07136).
 template <class Scalar>
@@ -5432,14 +5444,27 @@ inline constexpr std::size_t clipping_groups = count_clipping_groups(group_of_la
 
 // Each rule bounds what one record adds; `weigh` gives its weights in units of 2^unit.
 
-/// w = min(1, C / ‖g‖)
+/// Who may let samples through or not, by an upper bound of the norm of what each would add: of that sample alone, and
+/// on any thread.
+struct sample_gate {
+  void* context;
+  bool (*passes)(void* context, std::size_t sample, double most);
+};
+
+/// w = min(1, C / ‖g‖), and 0 of samples that a gate does not let through
 struct flat_clip {
   static constexpr bool per_layer = false;
   double bound;
+  const sample_gate* gate = nullptr;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
   void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
-    weights[0] = clip_factor<Scalar>(facts.norm, Network::parameter_count, bound, unit);
+    constexpr std::size_t count = Network::parameter_count;
+    weights[0] = clip_factor<Scalar>(facts.norm, count, bound, unit);
+    if (gate != nullptr &&
+        !gate->passes(gate->context, facts.sample, clipped_norm_bound<Scalar>(facts.norm, count, bound, unit))) {
+      weights[0] = 0;
+    }
   }
 };
 
@@ -5504,6 +5529,10 @@ struct group_clip {
 
 }  // namespace detail
 
+namespace detail {
+struct gated_clip;
+}
+
 /// Per-sample gradients, each scaled to a norm of at most its rule's bound. A sample whose gradient is not finite
 /// counts as 0. Made by `clip` and its kin only: a rule of somebody else's could claim any bound.
 template <class Leaf, class Rule>
@@ -5532,6 +5561,7 @@ class clipped_gradients final : public detail::expression_tag {
 
  private:
   // The only ways to clipped gradients.
+  friend struct detail::gated_clip;
   template <class Network, class Loss, detail::algorithms Which>
   friend auto clip(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound);
   template <class Network, class Loss, detail::algorithms Which>
@@ -5560,6 +5590,17 @@ template <class Network, class Loss, detail::algorithms Which>
 [[nodiscard]] auto clip(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound) {
   return clipped_gradients{gradients, detail::flat_clip{bound.value()}};
 }
+
+namespace detail {
+/// `clip` of the samples that a gate lets through; of all without one. The gate must live until the evaluation is over.
+struct gated_clip {
+  template <class Network, class Loss, algorithms Which>
+  [[nodiscard]] static auto of(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
+                               const sample_gate* gate) {
+    return clipped_gradients{gradients, flat_clip{bound.value(), gate}};
+  }
+};
+}  // namespace detail
 
 /// Every layer with parameters clipped on its own: `bounds` has one C_l a layer, in order. Sensitivity sqrt(sum C_l²).
 /// Throws std::invalid_argument for another number of bounds.
@@ -14935,6 +14976,14 @@ struct adaptive_clip {
   static constexpr double range = 0x1p20;
 };
 
+/// Each record pays for what it really adds, and is left out where its own budget, the option `budget`, would be
+/// exceeded (privacy/accounting/individual_filter.hpp): a run may then go on for longer than the ledger's events allow.
+/// Of flat clipping and Poisson sampling; a record that is not drawn pays as if it added C, so that most is won where
+/// all are drawn. All records are added up as integers.
+struct individual_accounting {
+  std::size_t levels = 64;  ///< to which shares of C are rounded up
+};
+
 /// What changes from step to step. A schedule takes the place of the option of the same name.
 struct step_schedules {
   std::uint64_t steps = 0;    ///< of the whole run, which ends then; must be set if there is a schedule
@@ -14957,6 +15006,7 @@ struct training_choices : private_choices {
   adam_options adam{};                           ///< of adam
   option<pergrad::adaptive_clip> adaptive_clip;  ///< of flat clipping; `clip` is the first one
   step_schedules schedules{};
+  option<individual_accounting> individual;  ///< a budget for each record
   double average_decay = 0;      ///< above 0: an exponential moving average of the parameters, see `average`
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
 };
@@ -15050,6 +15100,18 @@ inline void require_training_choices(const training_choices& options, std::size_
     refuse_training("the option adam.noise_floor is for optimizer_kind::adam only");
   }
   require_option(options.learning_rate.has_value(), "learning_rate");
+  if (options.individual) {
+    require_option(options.budget.has_value(), "budget");
+    if (options.clipping != clipping_kind::flat) {
+      refuse_training("the option individual is for clipping_kind::flat only");
+    }
+    if (options.statistic) {
+      refuse_training("the option individual excludes statistic and adaptive_clip: they count who is left out, too");
+    }
+    if (options.plan != run_plan::beforehand) {
+      refuse_training("the option individual is a filter of its own: leave plan as it is");
+    }
+  }
   if (const auto& adapts = options.adaptive_clip) {
     if (options.clipping != clipping_kind::flat) {
       refuse_training("the option adaptive_clip is for clipping_kind::flat only");
@@ -15096,10 +15158,22 @@ template <class Options>
     begins(all.clip, options.clip.has_value(), "clip");
     begins(all.sampling, options.sampling.has_value(), "sampling");
     begins(all.learning_rate, options.learning_rate.has_value(), "learning_rate");
+    if (has_rounds<typename Options::sampling_type> && all.noise) {
+      refuse_training("a schedule of noise is not for samplers whose events pay several steps");
+    }
     if (all.clip && options.clipping == clipping_kind::per_group) {
       refuse_training("a schedule of clip is not for clipping per group");
     }
     apply_schedules(options, 0);
+  }
+  if (options.individual) {
+    if (!std::is_same_v<typename Options::sampling_type, poisson_sampling>) {
+      refuse_training("the option individual is for Poisson sampling only");
+    }
+    if (options.capacity && options.capacity->count != 0) {
+      refuse_training("the option individual adds up integers only: leave capacity, or set it to 0");
+    }
+    options.capacity = record_capacity{0};
   }
   if (options.adaptive_clip) {
     if (options.statistic) refuse_training("the options statistic and adaptive_clip exclude each other");
@@ -15351,10 +15425,11 @@ class private_run {
   friend struct checkpoint_access;
   friend struct statistics_access;
 
-  /// `options` are settled.
-  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling)
+  /// `options` are settled; `budget`: of the ledger.
+  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling,
+                                const std::optional<privacy_budget>& budget)
       : sampling_{sampling},
-        accountant_{options.budget, options.plan},
+        accountant_{budget, options.plan},
         event_{sampling_.event(options.noise_of_event())},
         gradient_noise_{*options.noise},
         drawn_{sampling_, options.max_batch.count} {
@@ -15369,7 +15444,7 @@ class private_run {
     if (!(deviation <= largest)) {
       refuse_training("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
     }
-    if (most_ != without_end) return;  // schedules have a proof of their own
+    if (most_ != without_end && !has_rounds<Sampling>) return;  // schedules have a proof of their own
     accountant_.prepare(event_);
     require_room_for_a_step(accountant_, event_);
   }
@@ -15624,7 +15699,7 @@ class private_loop : private detail::private_run<typename Options::sampling_type
   enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
 
   private_loop(const Options& options, const Executor& executor, const Network& network, Loss loss, Generator generator)
-      : base{options, *options.sampling},
+      : base{options, *options.sampling, options.budget},
         options_{options},
         executor_{&executor},
         network_{&network},
@@ -15751,6 +15826,209 @@ void evaluate_into(const Executor& /*executor*/, released_gradient<Network, IsPr
 // pergrad/train/step_by_verbs.hpp - a trainer's step made of the verbs that a program has too: for executors that need
 // nothing of their own
 
+// pergrad/train/individual_accounting.hpp - a trainer's records pay for what they add, each from a budget of its own
+//
+// The sum has to be one of integers: then a record moves it by what it adds, rounded by itself, and by nothing else,
+// and one that is left out by nothing at all. With C / g + sqrt(d) / 2 steps of the grid as the sum's sensitivity, a
+// record that adds a norm of at most c has the share (c / g + sqrt(d) / 2) / (C / g + sqrt(d) / 2) of it, or none where
+// c < g / 2, as each of its elements is rounded to 0 then (privacy/sensitivity.hpp).
+
+// pergrad/privacy/accounting/individual_filter.hpp - a budget for each record, spent by what it really adds
+//
+// Feldman & Zrnic 2021 (arXiv:2008.11193): at one order a that is fixed beforehand, a record is charged in each step a
+// bound of the step's Renyi divergence between data with and without this record, and is left out of a step whose
+// charge would exceed what is left of B. Then the whole run is (a, B)-RDP for each record, so (epsilon, delta) private
+// (rdp.hpp), however many steps there are and whatever they depend on that was released.
+//
+// A record that is drawn with probability q and adds at most the share f of the sensitivity costs the sampled Gaussian
+// with noise sigma / f, drawn or not. Shares are rounded up to levels k / K, of which the highest is 1. A record that
+// is not drawn has no known share: it is charged the highest level, or all that is left if that is less. That charges
+// hang on whether a record was drawn, which nobody sees, is no gap: see docs/internals/accounting.md for the proof.
+//
+// Divergences are whole numbers of 2^-61 B or so, costs rounded up and B rounded down, so that nothing rounds in a sum.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// The largest B with which (order, B)-RDP proves the budget; throws std::invalid_argument where there is none.
+[[nodiscard]] inline double rdp_budget_of(const privacy_budget& budget, double order) {
+  const double d = budget.delta.value();
+  double found = budget.max_epsilon.value() - std::log1p(-1 / order) + std::log(d * order) / (order - 1);
+  while (found > 0 && epsilon_from_rdp(order, found, budget.delta) > budget.max_epsilon.value()) found *= 1 - 0x1p-50;
+  if (!(found > 0 && found < infinity)) {
+    throw_invalid_argument({"pergrad: individual_filter: no Renyi divergence at order ", order,
+                            " proves the budget epsilon ", budget.max_epsilon.value(), " at delta ", d});
+  }
+  return found;
+}
+
+}  // namespace detail
+
+/// The budget of each record of one data set, by number. What is spent is a private value of its record.
+class individual_filter {
+ public:
+  /// The order is the one that allows the most steps of `first` with a share of 1. Throws std::invalid_argument for a
+  /// budget that no order proves, for an event that is none, and unless there are 1 to 65535 levels.
+  individual_filter(const privacy_budget& budget, const sampled_gaussian_event& first, std::size_t levels = 64)
+      : individual_filter{budget, first, levels,
+                          basic_rdp_accountant<sampled_gaussian_event>::order_for(budget, first)} {}
+  /// With this order, above 1.
+  individual_filter(const privacy_budget& budget, const sampled_gaussian_event& first, std::size_t levels, double order)
+      : order_{order}, rdp_budget_{detail::rdp_budget_of(budget, order)}, costs_(levels + 1) {
+    if (levels == 0 || levels > 65535) {
+      detail::throw_invalid_argument({"pergrad: individual_filter: levels must be in [1, 65535], got ", levels});
+    }
+    shift_ = 61 - std::ilogb(rdp_budget_);
+    budget_ = static_cast<std::uint64_t>(std::floor(std::ldexp(rdp_budget_, shift_)));
+    set_event(first);
+  }
+
+  /// Of the next steps: what a record with a share of 1 costs. Allocates nothing.
+  void set_event(const sampled_gaussian_event& event) {
+    if (event == event_) return;
+    const detail::float_environment proven;
+    const auto levels = static_cast<double>(costs_.size() - 1);
+    for (std::size_t level = 1; level < costs_.size(); ++level) {
+      const double share = static_cast<double>(level) / levels;
+      // The quotient rounds, by far less than the margin of a cost.
+      const double noise = event.noise_multiplier / share;
+      costs_[level] =
+          units_of(renyi_divergence(sampled_gaussian_event{event.sampling_probability, noise}, order_) * (1 + 1e-10));
+    }
+    for (std::size_t level = 2; level < costs_.size(); ++level) {  // a larger share costs no less, rounding or not
+      costs_[level] = std::max(costs_[level], costs_[level - 1]);
+    }
+    event_ = event;
+  }
+
+  /// How many records there are: the first time and, as a data set's records keep their numbers, no other one later.
+  /// Throws std::logic_error for another number.
+  void set_records(std::size_t count) {
+    if (spent_.empty() && count > 0) {
+      spent_.resize(count);
+      is_drawn_.resize((count + 63) / 64);
+    }
+    if (count != spent_.size()) {
+      detail::throw_logic_error({"pergrad: individual accounting follows the records of one data set: it had ",
+                                 spent_.size(), " records, and this one has ", count});
+    }
+  }
+
+  /// The level of a share of the sensitivity: the lowest that is not below. 0 is for records that add nothing at all.
+  [[nodiscard]] std::size_t level_of(double share) const noexcept {
+    const std::size_t levels = costs_.size() - 1;
+    const double level = std::ceil(share * static_cast<double>(levels));
+    if (level <= 0) return 0;
+    return level < static_cast<double>(levels) ? static_cast<std::size_t>(level) : levels;  // a NaN is the highest
+  }
+  /// Whether a record may be used at this level. From any thread while nothing is charged.
+  [[nodiscard]] bool admits(std::size_t record, std::size_t level) const noexcept {
+    return costs_[level] <= budget_ - spent_[record];
+  }
+  /// Charges a record that was drawn, and used at this level unless it was not admitted. Once a step.
+  void charge_drawn(std::size_t record, std::size_t level) noexcept {
+    is_drawn_[record / 64] |= std::uint64_t{1} << (record % 64);
+    if (admits(record, level)) spent_[record] += costs_[level];
+  }
+  /// Charges all others, and ends the step.
+  void charge_others() noexcept {
+    const std::uint64_t most = costs_.back();
+    for (std::size_t first = 0; first < spent_.size(); first += 64) {
+      const std::uint64_t drawn = is_drawn_[first / 64];
+      const std::size_t count = std::min<std::size_t>(64, spent_.size() - first);
+      for (std::size_t i = 0; i < count; ++i) {
+        if ((drawn >> i & 1U) == 0) spent_[first + i] += std::min(most, budget_ - spent_[first + i]);
+      }
+    }
+    std::fill(is_drawn_.begin(), is_drawn_.end(), std::uint64_t{0});
+  }
+
+  [[nodiscard]] double order() const noexcept { return order_; }
+  [[nodiscard]] std::size_t records() const noexcept { return spent_.size(); }
+  /// B.
+  [[nodiscard]] double rdp_budget() const noexcept { return rdp_budget_; }
+  /// What every record keeps to, at any delta.
+  [[nodiscard]] double epsilon(pergrad::delta at) const { return epsilon_from_rdp(order_, rdp_budget_, at); }
+  /// Renyi divergence that a record has spent: a private value. Precondition: there is such a record.
+  [[nodiscard]] double spent(std::size_t record) const noexcept {
+    return std::ldexp(static_cast<double>(spent_[record]), -shift_) * (1 + 0x1p-50);
+  }
+
+ private:
+  friend struct filter_state;
+  [[nodiscard]] std::uint64_t units_of(double divergence) const noexcept {
+    const double units = std::ceil(std::ldexp(divergence, shift_));
+    return units < 0x1p62 ? static_cast<std::uint64_t>(units) : std::uint64_t{1} << 62U;
+  }
+
+  double order_;
+  double rdp_budget_;
+  int shift_ = 0;             ///< a divergence of 1 is 2^shift units
+  std::uint64_t budget_ = 0;  ///< in units, below 2^62
+  sampled_gaussian_event event_{-1, 0};
+  std::vector<std::uint64_t> costs_;     ///< of a step at each level
+  std::vector<std::uint64_t> spent_;     ///< by each record
+  std::vector<std::uint64_t> is_drawn_;  ///< in the step under way, a bit a record
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1::detail {
+
+/// A filter, and the records of a step that it charges.
+class individual_charges {
+ public:
+  individual_charges(const privacy_budget& budget, const sampled_gaussian_event& event, std::size_t levels,
+                     std::size_t max_batch)
+      : filter_{budget, event, levels}, levels_(max_batch), gate_{this, passes} {}
+  individual_charges(const individual_charges&) = delete;
+  individual_charges& operator=(const individual_charges&) = delete;
+  ~individual_charges() = default;
+
+  /// The next step's numbers.
+  void plan(const sampled_gaussian_event& event, const release_grid& grid) {
+    filter_.set_event(event);
+    step_ = std::ldexp(1.0, grid.unit - grid.steps);
+    rounding_ = std::sqrt(static_cast<double>(grid.elements)) / 2 * step_;
+    bound_ = grid.bound;
+  }
+  /// A physical batch. Its gate is for this batch.
+  [[nodiscard]] const sample_gate* begin(std::span<const std::uint32_t> drawn) noexcept {
+    drawn_ = drawn.data();
+    return &gate_;
+  }
+  void charge(std::span<const std::uint32_t> drawn) noexcept {
+    for (std::size_t i = 0; i < drawn.size(); ++i) filter_.charge_drawn(drawn[i], levels_[i]);
+  }
+  void end_of_step() noexcept { filter_.charge_others(); }
+
+  [[nodiscard]] individual_filter& filter() noexcept { return filter_; }
+  [[nodiscard]] const individual_filter& filter() const noexcept { return filter_; }
+
+ private:
+  static bool passes(void* self, std::size_t sample, double most) {
+    auto& it = *static_cast<individual_charges*>(self);
+    const std::size_t level = it.level_of(most);
+    it.levels_[sample] = static_cast<std::uint16_t>(level);
+    return it.filter_.admits(it.drawn_[sample], level);
+  }
+  [[nodiscard]] std::size_t level_of(double most) const noexcept {
+    if (most < step_ / 2 * (1 - 0x1p-40)) return 0;
+    const double share = (most + rounding_) / (bound_ + rounding_);
+    return filter_.level_of(most >= bound_ ? 1 : share * (1 + 0x1p-40));
+  }
+
+  individual_filter filter_;
+  double step_ = 0;      ///< g
+  double rounding_ = 0;  ///< what a record's own rounding adds to its norm
+  double bound_ = 0;     ///< C
+  const std::uint32_t* drawn_ = nullptr;
+  std::vector<std::uint16_t> levels_;  ///< of the samples of a batch
+  sample_gate gate_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
 // pergrad/train/step_notes.hpp - what a trainer notes of the records of its last step: private values, for
 // `unprotected::metrics`
 
@@ -15830,14 +16108,15 @@ struct step_records {
   std::span<const std::uint32_t> (*next_batch)(void* source) = nullptr;  ///< the next physical batch; empty behind them
   layer_randomness randomness;
   step_notes<scalar>* notes = nullptr;
+  individual_charges* charges = nullptr;  ///< of individual accounting
 
   [[nodiscard]] std::span<const std::uint32_t> next() const { return next_batch(source); }
 };
 
-/// f(the sum of these gradients, clipped as the options say).
+/// f(the sum of these gradients, clipped as the options say). `gate`: of flat clipping.
 template <class Network, class Loss, class Function>
 auto with_clipped(const training_choices& options, const per_sample_gradient_leaf<Network, Loss>& gradients,
-                  Function&& f) {
+                  Function&& f, const sample_gate* gate = nullptr) {
   switch (options.clipping) {
     case clipping_kind::per_layer:
       return f(sum(clip_per_layer(gradients, *options.clip)));
@@ -15852,7 +16131,7 @@ auto with_clipped(const training_choices& options, const per_sample_gradient_lea
         return f(sum(clip(gradients, options.group_bounds.front())));  // one group is the whole
       }
     default:
-      return f(sum(clip(gradients, *options.clip)));
+      return f(sum(gated_clip::of(gradients, *options.clip, gate)));
   }
 }
 
@@ -15923,22 +16202,29 @@ class step_by_verbs {
   }
 
   [[gnu::noinline]] void add_chunks(const step_records<Network, Loss>& records) {
+    individual_charges* const charges = records.charges;
     for (auto drawn = records.next(); !drawn.empty(); drawn = records.next()) {
       const batch<Network, Loss> chunk{*records.records, drawn};
       const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness);
-      with_clipped(*options_, gradients_of_chunk, [&](const auto& sum) {
-        step_notes<scalar>& notes = *records.notes;
-        if (!notes.wanted()) {
-          evaluate_into(*executor_, accumulate(total_, sum));
-          return;
-        }
-        const auto gradients = sum.leaf();
-        unprotected::evaluate_into(*executor_, accumulate(total_, sum),
-                                   assign(notes.losses(chunk.size()), pergrad::losses(gradients)),
-                                   assign(notes.norms(chunk.size()), l2_norms(gradients)));
-        notes.note(chunk.size());
-      });
+      const sample_gate* const gate = charges != nullptr ? charges->begin(drawn) : nullptr;
+      with_clipped(
+          *options_, gradients_of_chunk,
+          [&](const auto& sum) {
+            step_notes<scalar>& notes = *records.notes;
+            if (!notes.wanted()) {
+              evaluate_into(*executor_, accumulate(total_, sum));
+              return;
+            }
+            const auto gradients = sum.leaf();
+            unprotected::evaluate_into(*executor_, accumulate(total_, sum),
+                                       assign(notes.losses(chunk.size()), pergrad::losses(gradients)),
+                                       assign(notes.norms(chunk.size()), l2_norms(gradients)));
+            notes.note(chunk.size());
+          },
+          gate);
+      if (charges != nullptr) charges->charge(drawn);
     }
+    if (charges != nullptr) charges->end_of_step();
   }
 
   const Executor* executor_;
@@ -15982,6 +16268,13 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
     options_.learning_rate = rate;
     trainer_->set_learning_rate(rate);
   }
+  /// As that of the ledger. With individual accounting also what each record's budget proves, if that is less; the
+  /// ledger itself says what one would have spent that is always drawn from, adds C, and is never left out.
+  template <class = void>
+  [[nodiscard]] double epsilon(pergrad::delta at) const {
+    const double of_ledger = run::epsilon(at);
+    return charges_ ? std::min(of_ledger, charges_->filter().epsilon(at)) : of_ledger;
+  }
   /// The network with the exponential moving average of the parameters behind each step: of released values. Throws
   /// std::logic_error if the options have no `average_decay`.
   [[nodiscard]] const Network& average() const {
@@ -16009,7 +16302,8 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   struct of_checked_options {};
   [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
                                 bool is_private, of_checked_options /*unused*/)
-      : run{options, *options.sampling},
+      : run{options, *options.sampling,
+            options.individual ? std::nullopt : std::optional<privacy_budget>{options.budget}},
         options_{options},
         first_clip_{options.clip ? options.clip->value() : 0},
         is_private_{is_private},
@@ -16038,6 +16332,16 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
       }
     }
     if (options.schedules.any()) declare_schedules();
+    if (options.individual) {
+      if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event> &&
+                    !executor_trainer::trains_on_a_copy) {
+        charges_ = std::make_unique<individual_charges>(*options.budget, this->event_, options.individual->levels,
+                                                        options.max_batch.count);
+        charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
+      } else {
+        refuse_training("individual accounting is not on devices yet");
+      }
+    }
     if (options.average_decay != 0) average_.emplace(network, options.average_decay);
     notes_ = {options.private_metrics, options.max_batch.count,
               options.clip ? options.clip->value() : this->sensitivity_,
@@ -16076,6 +16380,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   /// Those that are left of the run.
   template <class = void>
   void declare_schedules() {
+    if constexpr (has_rounds<typename Options::sampling_type>) return;  // one kind of event
     using event = typename run::event_type;
     std::vector<ledger_entry<event>> steps;
     Options each = options_;
@@ -16087,13 +16392,16 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
     }
     this->declare(std::span<const ledger_entry<event>>{steps});
   }
-  /// Makes the numbers of step `taken_` those of the next step, if there is one.
+  /// Makes the schedules' numbers those of the next step, if there is one.
   void plan_next_step() {
     if (!options_.schedules.any() || this->place_.taken >= this->most_ || planned_ == this->place_.taken) return;
     apply_schedules(options_, this->place_.taken);
     this->plan(options_, *options_.sampling);
     if (options_.schedules.clip) clip_to(*options_.clip);
     if (options_.schedules.learning_rate) trainer_->set_learning_rate(*options_.learning_rate);
+    if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event>) {
+      if (charges_) charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
+    }
     planned_ = this->place_.taken;
   }
   /// From the next step on.
@@ -16135,8 +16443,8 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   /// The records of a step that is drawn. Refers to the trainer and to `records`.
   [[nodiscard]] step_records<Network, Loss> records_of_step(const dataset<input_value, target>& records,
                                                             const layer_randomness& randomness) {
-    return {&records, this, [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); }, randomness,
-            &notes_};
+    return {&records,   this,    [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); },
+            randomness, &notes_, charges_.get()};
   }
   [[nodiscard]] std::span<const std::uint32_t> next_records() {
     return this->drawn_.next(
@@ -16152,6 +16460,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   std::uint64_t planned_ = 0;  ///< the step of which they are
   bool is_private_ = true;
   std::optional<parameter_average<Network>> average_;
+  std::unique_ptr<individual_charges> charges_;
   step_notes<scalar> notes_{false, 0, 0};
   const Executor* executor_;
   Network* network_;
@@ -16173,6 +16482,9 @@ struct statistics_access;
 namespace unprotected {
 template <class Network, class Loss, class Generator, class Executor, class Options>
 [[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer);
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] std::vector<double> individual_epsilons(
+    const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, delta at);
 }  // namespace unprotected
 
 /// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
@@ -16217,6 +16529,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   void step(const dataset<input_value, target>& records) {
     const detail::float_environment proven;
     this->look_at(records);
+    if (this->charges_) this->charges_->filter().set_records(records.size());
     this->plan_next_step();
     this->notes_.begin();
     const std::uint64_t step = this->spend_and_draw(generator_, records.size());
@@ -16251,7 +16564,10 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor, Options>(const dp_sgd& trainer);
   friend struct detail::checkpoint_access;
   friend struct detail::statistics_access;
+  friend std::vector<double> unprotected::individual_epsilons<Network, Loss, Generator, Executor, Options>(
+      const dp_sgd& trainer, delta at);
   [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
+  [[nodiscard]] const detail::individual_charges* charged() const noexcept { return this->charges_.get(); }
 
   mutable released_gradient<Network, is_private> update_;  ///< of a device: fetched when somebody asks
   Generator generator_;
@@ -16315,6 +16631,22 @@ namespace unprotected {
 template <class Network, class Loss, class Generator, class Executor, class Options>
 [[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer) {
   return trainer.noted();
+}
+
+/// What each record of a trainer with individual accounting has spent, by its number: private values, as is how many of
+/// them are still used. Throws std::logic_error without individual accounting.
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] std::vector<double> individual_epsilons(
+    const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, delta at) {
+  const auto* const charged = trainer.charged();
+  if (charged == nullptr) {
+    pergrad::detail::throw_logic_error({"pergrad: individual_epsilons: the option individual is not set"});
+  }
+  std::vector<double> spent(charged->filter().records());
+  for (std::size_t record = 0; record < spent.size(); ++record) {
+    spent[record] = epsilon_from_rdp(charged->filter().order(), charged->filter().spent(record), at);
+  }
+  return spent;
 }
 
 }  // namespace unprotected

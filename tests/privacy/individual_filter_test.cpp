@@ -90,13 +90,15 @@ BOOST_AUTO_TEST_CASE(the_last_step_may_use_up_all) {
     const auto filter = filter_of(1, each, order, 64, budget);
     const double noise = std::sqrt(order * (1 + 1e-10) * steps / (2 * filter.rdp_budget()));
     double exact = noise;
-    while (pg::renyi_divergence({1, exact}, order) * (1 + 1e-10) * steps > filter.rdp_budget()) {
+    while (pg::renyi_divergence(pg::sampled_gaussian_event{1, exact}, order) * (1 + 1e-10) * steps >
+           filter.rdp_budget()) {
       exact = std::nextafter(exact, 1e9);
     }
     auto fits = filter_of(1, {1, exact}, order, 64, budget);
     BOOST_TEST(uses(fits, 1) == static_cast<std::uint64_t>(steps));
     double less = exact;
-    while (pg::renyi_divergence({1, less}, order) * (1 + 1e-10) * steps <= filter.rdp_budget()) {
+    while (pg::renyi_divergence(pg::sampled_gaussian_event{1, less}, order) * (1 + 1e-10) * steps <=
+           filter.rdp_budget()) {
       less = std::nextafter(less, 0);
     }
     BOOST_TEST(less > exact * (1 - 1e-14));
@@ -117,8 +119,9 @@ BOOST_AUTO_TEST_CASE(costs_rise_with_the_share_and_round_up) {
         BOOST_TEST_REQUIRE(filter.spent(0) >= before);
         before = filter.spent(0);
         if (share > 0) {
-          BOOST_TEST_REQUIRE(before >=
-                             pg::renyi_divergence({each.sampling_probability, each.noise_multiplier / share}, 5));
+          BOOST_TEST_REQUIRE(
+              before >= pg::renyi_divergence(
+                            pg::sampled_gaussian_event{each.sampling_probability, each.noise_multiplier / share}, 5));
         } else {
           BOOST_TEST_REQUIRE(before == 0);
         }

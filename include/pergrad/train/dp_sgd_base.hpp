@@ -56,6 +56,13 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
     options_.learning_rate = rate;
     trainer_->set_learning_rate(rate);
   }
+  /// As that of the ledger. With individual accounting also what each record's budget proves, if that is less; the
+  /// ledger itself says what one would have spent that is always drawn from, adds C, and is never left out.
+  template <class = void>
+  [[nodiscard]] double epsilon(pergrad::delta at) const {
+    const double of_ledger = run::epsilon(at);
+    return charges_ ? std::min(of_ledger, charges_->filter().epsilon(at)) : of_ledger;
+  }
   /// The network with the exponential moving average of the parameters behind each step: of released values. Throws
   /// std::logic_error if the options have no `average_decay`.
   [[nodiscard]] const Network& average() const {
@@ -83,7 +90,8 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   struct of_checked_options {};
   [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
                                 bool is_private, of_checked_options /*unused*/)
-      : run{options, *options.sampling},
+      : run{options, *options.sampling,
+            options.individual ? std::nullopt : std::optional<privacy_budget>{options.budget}},
         options_{options},
         first_clip_{options.clip ? options.clip->value() : 0},
         is_private_{is_private},
@@ -112,6 +120,16 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
       }
     }
     if (options.schedules.any()) declare_schedules();
+    if (options.individual) {
+      if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event> &&
+                    !executor_trainer::trains_on_a_copy) {
+        charges_ = std::make_unique<individual_charges>(*options.budget, this->event_, options.individual->levels,
+                                                        options.max_batch.count);
+        charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
+      } else {
+        refuse_training("individual accounting is not on devices yet");
+      }
+    }
     if (options.average_decay != 0) average_.emplace(network, options.average_decay);
     notes_ = {options.private_metrics, options.max_batch.count,
               options.clip ? options.clip->value() : this->sensitivity_,
@@ -169,6 +187,9 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
     this->plan(options_, *options_.sampling);
     if (options_.schedules.clip) clip_to(*options_.clip);
     if (options_.schedules.learning_rate) trainer_->set_learning_rate(*options_.learning_rate);
+    if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event>) {
+      if (charges_) charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
+    }
     planned_ = this->place_.taken;
   }
   /// From the next step on.
@@ -210,8 +231,8 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   /// The records of a step that is drawn. Refers to the trainer and to `records`.
   [[nodiscard]] step_records<Network, Loss> records_of_step(const dataset<input_value, target>& records,
                                                             const layer_randomness& randomness) {
-    return {&records, this, [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); }, randomness,
-            &notes_};
+    return {&records,   this,    [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); },
+            randomness, &notes_, charges_.get()};
   }
   [[nodiscard]] std::span<const std::uint32_t> next_records() {
     return this->drawn_.next(
@@ -227,6 +248,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   std::uint64_t planned_ = 0;  ///< the step of which they are
   bool is_private_ = true;
   std::optional<parameter_average<Network>> average_;
+  std::unique_ptr<individual_charges> charges_;
   step_notes<scalar> notes_{false, 0, 0};
   const Executor* executor_;
   Network* network_;

@@ -220,10 +220,11 @@ class private_run {
   friend struct checkpoint_access;
   friend struct statistics_access;
 
-  /// `options` are settled.
-  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling)
+  /// `options` are settled; `budget`: of the ledger.
+  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling,
+                                const std::optional<privacy_budget>& budget)
       : sampling_{sampling},
-        accountant_{options.budget, options.plan},
+        accountant_{budget, options.plan},
         event_{sampling_.event(options.noise_of_event())},
         gradient_noise_{*options.noise},
         drawn_{sampling_, options.max_batch.count} {

@@ -76,7 +76,8 @@ class individual_filter {
       const double share = static_cast<double>(level) / levels;
       // The quotient rounds, by far less than the margin of a cost.
       const double noise = event.noise_multiplier / share;
-      costs_[level] = units_of(renyi_divergence({event.sampling_probability, noise}, order_) * (1 + 1e-10));
+      costs_[level] =
+          units_of(renyi_divergence(sampled_gaussian_event{event.sampling_probability, noise}, order_) * (1 + 1e-10));
     }
     for (std::size_t level = 2; level < costs_.size(); ++level) {  // a larger share costs no less, rounding or not
       costs_[level] = std::max(costs_[level], costs_[level - 1]);
