@@ -5,6 +5,8 @@
 // compiled once for both.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -81,6 +83,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor, class OfOptions>
   friend class pergrad::dp_sgd;
   friend struct checkpoint_access;
+  friend struct run_state_access;
 
   [[nodiscard]] static Options checked(const Options& options, bool is_private) {
     const Options first = with_first_step(options);
@@ -180,17 +183,19 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
     }
     this->declare(std::span<const ledger_entry<event>>{steps});
   }
-  /// Makes the schedules' numbers those of the next step, if there is one.
+  /// Makes the schedules' numbers those of the next step, or of the last one.
   void plan_next_step() {
-    if (!options_.schedules.any() || this->place_.taken >= this->most_ || planned_ == this->place_.taken) return;
-    apply_schedules(options_, this->place_.taken);
+    if (!options_.schedules.any()) return;
+    const std::uint64_t step = std::min(this->place_.taken, this->most_ - 1);
+    if (planned_ == step) return;
+    apply_schedules(options_, step);
     this->plan(options_, *options_.sampling);
     if (options_.schedules.clip) clip_to(*options_.clip);
     if (options_.schedules.learning_rate) trainer_->set_learning_rate(*options_.learning_rate);
     if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event>) {
       if (charges_) charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
     }
-    planned_ = this->place_.taken;
+    planned_ = step;
   }
   /// From the next step on.
   void clip_to(l2_clip_norm bound) {

@@ -34,6 +34,8 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
+struct run_state_access;
+
 /// The largest B with which (order, B)-RDP proves the budget; throws std::invalid_argument where there is none.
 [[nodiscard]] inline double rdp_budget_of(const privacy_budget& budget, double order) {
   const double d = budget.delta.value();
@@ -139,7 +141,7 @@ class individual_filter {
   }
 
  private:
-  friend struct filter_state;
+  friend struct detail::run_state_access;
   [[nodiscard]] std::uint64_t units_of(double divergence) const noexcept {
     const double units = std::ceil(std::ldexp(divergence, shift_));
     return units < 0x1p62 ? static_cast<std::uint64_t>(units) : std::uint64_t{1} << 62U;
