@@ -891,6 +891,10 @@ struct learning_rate : detail::checked_number<learning_rate> {
 
 /// Which datasets are neighbours: one with a record more or less, or one with a record exchanged.
 enum class neighbouring { add_or_remove_one, replace_one };
+/// In words.
+[[nodiscard]] constexpr const char* name_of(neighbouring relation) noexcept {
+  return relation == neighbouring::replace_one ? "replacing one record" : "adding or removing one record";
+}
 
 /// What a training run may spend in total.
 struct privacy_budget {
@@ -1732,6 +1736,7 @@ struct layer_randomness;
 namespace detail {
 template <class Scalar>
 class release_gate;
+template <class Sampling>
 class private_run;
 }  // namespace detail
 namespace on_device {
@@ -1744,8 +1749,8 @@ template <class Generator>
 concept random_generator = std::same_as<Generator, os_keyed_generator> || std::same_as<Generator, seeded_generator>;
 
 namespace unaccounted {
-template <random_generator Generator>
-std::vector<std::uint32_t> draw(const poisson_sampling& sampling, Generator& generator, std::uint32_t record_count);
+template <class Sampling, random_generator Generator>
+std::vector<std::uint32_t> draw(const Sampling& sampling, Generator& generator, std::uint32_t record_count);
 }
 
 namespace detail {
@@ -1906,10 +1911,11 @@ class os_keyed_generator {
  private:
   template <class Scalar>
   friend class detail::release_gate;
+  template <class Sampling>
   friend class detail::private_run;
   friend struct layer_randomness;
-  template <random_generator Generator>
-  friend std::vector<std::uint32_t> unaccounted::draw(const poisson_sampling& sampling, Generator& generator,
+  template <class Sampling, random_generator Generator>
+  friend std::vector<std::uint32_t> unaccounted::draw(const Sampling& sampling, Generator& generator,
                                                       std::uint32_t record_count);
 
   /// The words of a step. Refers to the generator. Not for others: who was drawn in a step is a private value.
@@ -1987,9 +1993,17 @@ namespace pergrad::inline v0_1 {
 
 /// What one step of the Poisson-sampled Gaussian mechanism costs, for neighbours that differ by adding or removing one
 /// record: sampling probability q and noise multiplier (noise standard deviation over L2 sensitivity).
+///
+/// An event is numbers (doubles and nothing else, as files hold them), the neighbours for which they count, a name, and
+/// what a release about all records costs. A ledger holds events of one type.
 struct sampled_gaussian_event {
   double sampling_probability;
   double noise_multiplier;
+
+  static constexpr neighbouring relation = neighbouring::add_or_remove_one;
+  static constexpr const char* name = "sampled Gaussian";
+  /// Of a histogram of all records, with noise of this deviation on each count.
+  [[nodiscard]] static sampled_gaussian_event of_counts(pergrad::noise_multiplier noise) { return {1, noise.value()}; }
 
   friend constexpr bool operator==(const sampled_gaussian_event&, const sampled_gaussian_event&) noexcept = default;
 };
@@ -1997,6 +2011,8 @@ struct sampled_gaussian_event {
 /// Each record enters each batch with the same probability, independently of all others.
 class poisson_sampling {
  public:
+  using event_type = sampled_gaussian_event;
+
   explicit poisson_sampling(sampling_probability q) : everybody_{q.value() == 1.0} {
     if (!everybody_) threshold_ = static_cast<std::uint64_t>(std::ldexp(q.value(), 64));  // truncates: rounds down
   }
@@ -2093,8 +2109,8 @@ namespace unaccounted {
 /// The records of [0, record_count) that one step draws, ascending: a step of the generator. They are private values,
 /// as is their number; what is made of them has to be noised, and every draw entered in a ledger. Throws
 /// std::out_of_range beyond 2^35 records.
-template <random_generator Generator>
-[[nodiscard]] std::vector<std::uint32_t> draw(const poisson_sampling& sampling, Generator& generator,
+template <class Sampling, random_generator Generator>
+[[nodiscard]] std::vector<std::uint32_t> draw(const Sampling& sampling, Generator& generator,
                                               std::uint32_t record_count) {
   const auto stream = generator.template stream<pergrad::detail::randomness::sampling>(generator.next_step());
   std::vector<std::uint64_t> bits((std::size_t{record_count} + poisson_sampling::marked_together - 1) /
@@ -9025,9 +9041,9 @@ template <class Network, class Loss, detail::algorithms Which>
 
 namespace pergrad::inline v0_1 {
 
-template <class Network, class Loss, random_generator Generator, executor Executor>
+template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
 class dp_sgd;
-template <class Network, class Loss, random_generator Generator, executor Executor>
+template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
 class private_loop;
 
 /// A public number of records that a total is made for, no less than a tape takes. It limits nothing: records beyond it
@@ -9260,9 +9276,9 @@ struct total_access {
   friend class release_of_sum;
   template <class Network, class Loss, executor Executor>
   friend class step_by_verbs;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
+  template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::dp_sgd;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
+  template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::private_loop;
   friend struct total_probe;
 
@@ -11381,22 +11397,41 @@ inline constexpr double most_trapezoid_points = 200'000;
   return lower + (a - below) * (upper - lower);
 }
 
-inline void require_event(const sampled_gaussian_event& event) {
-  if (!sampling_probability::holds(event.sampling_probability)) {
-    throw_bad_number("sampling_probability of an event", sampling_probability::need, event.sampling_probability);
+/// An event in words.
+struct event_text {
+  char text[200] = {};
+  template <class... Numbers>
+  explicit event_text(const char* format, Numbers... numbers) {
+    std::snprintf(text, sizeof text, format, numbers...);
   }
-  if (!noise_multiplier::holds(event.noise_multiplier)) {
-    throw_bad_number("noise_multiplier of an event", noise_multiplier::need, event.noise_multiplier);
+};
+/// What most events have.
+inline void require_sampled(double probability, double noise) {
+  if (!sampling_probability::holds(probability)) {
+    throw_bad_number("sampling_probability of an event", sampling_probability::need, probability);
+  }
+  if (!noise_multiplier::holds(noise)) {
+    throw_bad_number("noise_multiplier of an event", noise_multiplier::need, noise);
   }
 }
 
 }  // namespace detail
 
+/// An event in words.
+[[nodiscard]] inline detail::event_text description_of(const sampled_gaussian_event& event) {
+  return detail::event_text{"noise multiplier %.6g and sampling probability %.6g", event.noise_multiplier,
+                            event.sampling_probability};
+}
+/// Throws std::invalid_argument on numbers that are no event's.
+inline void require_event(const sampled_gaussian_event& event) {
+  detail::require_sampled(event.sampling_probability, event.noise_multiplier);
+}
+
 /// RDP of one step at a real order > 1. Infinity without noise, 0 without sampling. Relative error about 1e-13; for
 /// noise multipliers so small (below about 0.03) that the quadrature would be long, an upper bound between whole
 /// orders. Throws std::invalid_argument on an order that is not above 1 and on an event that is none.
 [[nodiscard]] inline double renyi_divergence(const sampled_gaussian_event& event, double order) {
-  detail::require_event(event);
+  require_event(event);
   if (!(order > 1 && order < detail::infinity)) detail::throw_bad_number("Renyi order", "finite and above 1", order);
   const double q = event.sampling_probability;
   const double s = event.noise_multiplier;
@@ -11435,21 +11470,26 @@ inline void require_event(const sampled_gaussian_event& event) {
 
 namespace pergrad::inline v0_1 {
 
-/// Accountant by Renyi differential privacy, for neighbours by adding or removing one record.
-class rdp_accountant {
+/// So many steps of one kind.
+template <class Event>
+struct ledger_entry {
+  Event event;
+  std::uint64_t count;
+};
+
+/// Accountant by Renyi differential privacy of one kind of sampler's events, for neighbours of their relation.
+template <class Event>
+class basic_rdp_accountant {
  public:
-  /// So many steps of one kind.
-  struct entry {
-    sampled_gaussian_event event;
-    std::uint64_t count;
-  };
+  using event_type = Event;
+  using entry = ledger_entry<Event>;
 
   /// Computes the event's curve (some milliseconds) and reserves its place, so that later calls with this event are
   /// cheap and allocate nothing. Throws std::invalid_argument on an event that is none.
-  void prepare(const sampled_gaussian_event& event) { static_cast<void>(place_of(event)); }
+  void prepare(const Event& event) { static_cast<void>(place_of(event)); }
 
   /// Enters `count` steps. Throws std::overflow_error when the number of steps does not fit 64 bits.
-  void record(const sampled_gaussian_event& event, std::uint64_t count = 1) {
+  void record(const Event& event, std::uint64_t count = 1) {
     if (count > std::numeric_limits<std::uint64_t>::max() - steps_) {
       throw std::overflow_error("pergrad: rdp_accountant: the number of steps exceeds 64 bits");
     }
@@ -11482,8 +11522,7 @@ class rdp_accountant {
   }
 
   /// Epsilon if `count` more steps of `event` were entered. Does not change the ledger.
-  [[nodiscard]] double epsilon_after(const sampled_gaussian_event& event, std::uint64_t count,
-                                     pergrad::delta at) const {
+  [[nodiscard]] double epsilon_after(const Event& event, std::uint64_t count, pergrad::delta at) const {
     const detail::float_environment proven;
     const entry more{event, count};
     return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total_curve(&more), &more);
@@ -11492,7 +11531,7 @@ class rdp_accountant {
   /// Epsilon by one order alone, if `count` more steps of `event` were entered. An order that was fixed before the
   /// first step makes a filter: events may then be chosen on the way, also from what was released (Feldman and Zrnic
   /// 2021, arXiv:2008.11193). The best order afterwards makes none.
-  [[nodiscard]] double epsilon_at_order(double order, const sampled_gaussian_event& event, std::uint64_t count,
+  [[nodiscard]] double epsilon_at_order(double order, const Event& event, std::uint64_t count,
                                         pergrad::delta at) const {
     const detail::float_environment proven;
     const entry more{event, count};
@@ -11500,7 +11539,7 @@ class rdp_accountant {
   }
 
   /// The order that allows the most steps of `event` alone.
-  [[nodiscard]] static double order_for(const privacy_budget& budget, const sampled_gaussian_event& event) {
+  [[nodiscard]] static double order_for(const privacy_budget& budget, const Event& event) {
     const detail::float_environment proven;
     double best_order = orders().front();
     double most_steps = -1;
@@ -11518,16 +11557,14 @@ class rdp_accountant {
 
   /// Whether `count` more steps of `event` would cost more than the budget. Microseconds for a prepared event, unless
   /// the total is within a fraction of a percent of the budget, where orders are refined (milliseconds).
-  [[nodiscard]] bool would_exceed(const privacy_budget& budget, const sampled_gaussian_event& event,
-                                  std::uint64_t count = 1) const {
+  [[nodiscard]] bool would_exceed(const privacy_budget& budget, const Event& event, std::uint64_t count = 1) const {
     const detail::float_environment proven;
     return order_within(budget, {event, count}) == 0;
   }
 
   /// Enters `count` steps unless they would cost more than the budget; returns whether it did. Remembers the order that
   /// proved it when that was none of the grid, so that a run nearing its budget seldom has to refine orders again.
-  [[nodiscard]] bool record_within(const privacy_budget& budget, const sampled_gaussian_event& event,
-                                   std::uint64_t count = 1) {
+  [[nodiscard]] bool record_within(const privacy_budget& budget, const Event& event, std::uint64_t count = 1) {
     const detail::float_environment proven;
     prepare(event);
     const double order = order_within(budget, {event, count});
@@ -11564,7 +11601,7 @@ class rdp_accountant {
     return all;
   }
 
-  [[nodiscard]] curve curve_of(const sampled_gaussian_event& event) const {
+  [[nodiscard]] curve curve_of(const Event& event) const {
     const detail::float_environment proven;
     curve made{};
     for (std::size_t i = 0; i < order_count; ++i) made[i] = renyi_divergence(event, orders()[i]) * margin;
@@ -11572,13 +11609,13 @@ class rdp_accountant {
     return made;
   }
 
-  [[nodiscard]] std::size_t find(const sampled_gaussian_event& event) const noexcept {
+  [[nodiscard]] std::size_t find(const Event& event) const noexcept {
     std::size_t place = 0;
     while (place < ledger_.size() && ledger_[place].event != event) ++place;
     return place;
   }
 
-  std::size_t place_of(const sampled_gaussian_event& event) {
+  std::size_t place_of(const Event& event) {
     const std::size_t place = find(event);
     if (place == ledger_.size()) {
       const curve made = curve_of(event);
@@ -11631,7 +11668,7 @@ class rdp_accountant {
   /// Total RDP at any order, of the ledger and `more` (which may be null).
   [[nodiscard]] double total_at(double order, const entry* more) const {
     double total = 0;
-    const auto add_steps = [&](double count, const sampled_gaussian_event& event) {
+    const auto add_steps = [&](double count, const Event& event) {
       if (count != 0) total += count * (renyi_divergence(event, order) * margin);
     };
     for (const entry& each : ledger_) add_steps(count_with(each, more), each.event);
@@ -11700,6 +11737,9 @@ class rdp_accountant {
   std::uint64_t steps_ = 0;
   double remembered_ = 0;
 };
+
+/// Of Poisson sampling, for neighbours by adding or removing one record.
+using rdp_accountant = basic_rdp_accountant<sampled_gaussian_event>;
 
 }  // namespace pergrad::inline v0_1
 // pergrad/privacy/pld/composed_pld.hpp - many steps' privacy losses added up, with what that errs by.
@@ -13306,23 +13346,25 @@ class pld_engine {
 
 namespace pergrad::inline v0_1 {
 
-/// Accountant by privacy loss distributions, for neighbours by adding or removing one record. Events have to be chosen
-/// before the first step. Every number is a proven bound; questions throw accounting_refused where there is none: noise
-/// multipliers below about 1/24, more than 2^40 steps, more than 256 kinds of events.
-class pld_accountant {
+/// Accountant by privacy loss distributions of one kind of sampler's events, for neighbours of their relation. Events
+/// have to be chosen before the first step. Every number is a proven bound; questions throw accounting_refused where
+/// there is none: noise multipliers below about 1/24, more than 2^40 steps, more than 256 kinds of events.
+template <class Event>
+class basic_pld_accountant {
  public:
-  using entry = rdp_accountant::entry;
+  using event_type = Event;
+  using entry = ledger_entry<Event>;
 
-  pld_accountant() = default;
+  basic_pld_accountant() = default;
   /// With the steps of another ledger.
-  explicit pld_accountant(std::span<const entry> ledger) {
+  explicit basic_pld_accountant(std::span<const entry> ledger) {
     for (const entry& each : ledger) record(each.event, each.count);
   }
 
   /// Enters `count` steps. Throws std::overflow_error when the number of steps does not fit 64 bits,
   /// std::invalid_argument on an event that is none.
-  void record(const sampled_gaussian_event& event, std::uint64_t count = 1) {
-    detail::require_event(event);
+  void record(const Event& event, std::uint64_t count = 1) {
+    require_event(event);
     if (count > std::numeric_limits<std::uint64_t>::max() - steps_) {
       throw std::overflow_error("pergrad: pld_accountant: the number of steps exceeds 64 bits");
     }
@@ -13398,6 +13440,9 @@ class pld_accountant {
   std::vector<entry> ledger_;
   std::uint64_t steps_ = 0;
 };
+
+/// Of Poisson sampling, for neighbours by adding or removing one record.
+using pld_accountant = basic_pld_accountant<sampled_gaussian_event>;
 
 }  // namespace pergrad::inline v0_1
 // pergrad/privacy/accounting/search.hpp - ends of what keeps to a target, on the safe side.
@@ -13534,15 +13579,15 @@ enum class run_plan {
 namespace detail {
 
 /// What both families prove. `ledger`: its steps and `more`. Throws std::logic_error if they contradict each other.
-template <class = void>
-[[nodiscard]] bracket proven_epsilon(const rdp_accountant& ledger, const rdp_accountant::entry& more,
-                                     pergrad::delta at) {
+template <class Event>
+[[nodiscard]] bracket proven_epsilon(const basic_rdp_accountant<Event>& ledger,
+                                     const std::type_identity_t<ledger_entry<Event>>& more, pergrad::delta at) {
   const float_environment proven;
   const double renyi = ledger.epsilon_after(more.event, more.count, at);
   bracket found{0, infinity};
   try {
-    pld_accountant all{ledger.ledger()};
-    all.record(more.event, more.count);
+    basic_pld_accountant<Event> all{ledger.ledger()};
+    if (more.count != 0) all.record(more.event, more.count);
     found = all.bracket(at);
   } catch (const accounting_refused&) {
     return {0, renyi};
@@ -13555,10 +13600,10 @@ template <class = void>
 }
 
 /// Least upper bound of a test's true positives that either family proves.
-template <class = void>
-[[nodiscard]] double proven_true_positive_rate(const rdp_accountant& ledger, double false_positive_rate) {
+template <class Event>
+[[nodiscard]] double proven_true_positive_rate(const basic_rdp_accountant<Event>& ledger, double false_positive_rate) {
   try {
-    return pld_accountant{ledger.ledger()}.true_positive_rate(false_positive_rate);
+    return basic_pld_accountant<Event>{ledger.ledger()}.true_positive_rate(false_positive_rate);
   } catch (const accounting_refused&) {
     const float_environment proven;
     double least = 1;
@@ -13571,10 +13616,10 @@ template <class = void>
   }
 }
 /// The same of its advantage.
-template <class = void>
-[[nodiscard]] double proven_advantage(const rdp_accountant& ledger) {
+template <class Event>
+[[nodiscard]] double proven_advantage(const basic_rdp_accountant<Event>& ledger) {
   try {
-    return pld_accountant{ledger.ledger()}.advantage();
+    return basic_pld_accountant<Event>{ledger.ledger()}.advantage();
   } catch (const accounting_refused&) {
     return ledger.delta_for(pergrad::epsilon{0});
   }
@@ -13582,12 +13627,12 @@ template <class = void>
 
 /// Most steps of `event` that are proven to keep to the budget, behind those of the ledger; 2^62 stands for any number.
 /// One more (or a millionth more) was tried and found to be too much. The same question has the same answer.
-template <class = void>
-[[nodiscard]] std::uint64_t steps_within(const rdp_accountant& ledger, const sampled_gaussian_event& event,
-                                         const privacy_budget& budget) {
+template <class Event>
+[[nodiscard]] std::uint64_t steps_within(const basic_rdp_accountant<Event>& ledger,
+                                         const std::type_identity_t<Event>& event, const privacy_budget& budget) {
   const float_environment proven;
   constexpr std::uint64_t most = std::uint64_t{1} << 62U;
-  rdp_accountant prepared = ledger;
+  basic_rdp_accountant<Event> prepared = ledger;
   prepared.prepare(event);
   std::uint64_t safe = 0;
   std::uint64_t unsafe = 1;
@@ -13611,14 +13656,18 @@ template <class = void>
 
 }  // namespace detail
 
-/// An accountant with an optional budget: the ledger of a run, and what both families prove of it. Functions that ask
-/// are templates, so that programs which do not train privately do not compile the answer.
-class privacy_accountant {
+/// An accountant with an optional budget: the ledger of a run, and what both families prove of it, for neighbours by
+/// the relation of its events. Functions that ask are templates, so that programs which do not train privately do not
+/// compile the answer.
+template <class Event>
+class basic_privacy_accountant {
  public:
-  using entry = rdp_accountant::entry;
+  using event_type = Event;
+  using entry = ledger_entry<Event>;
+  using accountant_type = basic_rdp_accountant<Event>;
 
-  privacy_accountant() = default;
-  explicit privacy_accountant(std::optional<privacy_budget> budget, run_plan plan = run_plan::beforehand)
+  basic_privacy_accountant() = default;
+  explicit basic_privacy_accountant(std::optional<privacy_budget> budget, run_plan plan = run_plan::beforehand)
       : budget_{budget}, plan_{plan} {
     if (plan == run_plan::on_the_way && !budget) {
       throw std::invalid_argument(
@@ -13629,9 +13678,9 @@ class privacy_accountant {
   /// Finds how many steps of this event the budget allows (a second at most, usually some tenths), so that later calls
   /// with it are cheap and free of allocation. The first event fixes the order of a filter.
   template <class = void>
-  void prepare(const sampled_gaussian_event& event) {
+  void prepare(const Event& event) {
     accountant_.prepare(event);
-    if (plan_ == run_plan::on_the_way && order_ == 0) order_ = rdp_accountant::order_for(*budget_, event);
+    if (plan_ == run_plan::on_the_way && order_ == 0) order_ = accountant_type::order_for(*budget_, event);
     if (!budget_ || is_filter() || find(event) != nullptr) return;
     left_.assign(1, {event, detail::steps_within(accountant_, event, *budget_)});
   }
@@ -13645,7 +13694,7 @@ class privacy_accountant {
       throw std::logic_error(
           "pergrad: privacy_accountant: a schedule is declared for a budget, of a run planned beforehand");
     }
-    rdp_accountant all = accountant_;
+    accountant_type all = accountant_;
     for (const entry& each : schedule) {
       all.record(each.event, each.count);
       accountant_.prepare(each.event);
@@ -13663,13 +13712,13 @@ class privacy_accountant {
 
   /// Whether one more step of this kind keeps to the budget; always true without one.
   template <class = void>
-  [[nodiscard]] bool within(const sampled_gaussian_event& event) const {
+  [[nodiscard]] bool within(const Event& event) const {
     if (!budget_) return true;
     if (is_filter()) {
-      const double order = order_ != 0 ? order_ : rdp_accountant::order_for(*budget_, event);
+      const double order = order_ != 0 ? order_ : accountant_type::order_for(*budget_, event);
       return accountant_.epsilon_at_order(order, event, 1, budget_->delta) <= budget_->max_epsilon.value();
     }
-    if (const entry* const known = const_cast<privacy_accountant*>(this)->find(event)) return known->count > 0;
+    if (const entry* const known = const_cast<basic_privacy_accountant*>(this)->find(event)) return known->count > 0;
     return !accountant_.would_exceed(*budget_, event) ||
            detail::proven_epsilon(accountant_, {event, 1}, budget_->delta).upper <= budget_->max_epsilon.value();
   }
@@ -13677,7 +13726,7 @@ class privacy_accountant {
   /// Enters one step. Throws budget_exhausted, entering nothing, when it would exceed the budget. An event that was
   /// neither prepared nor declared may cost as much as `prepare`.
   template <class = void>
-  void spend(const sampled_gaussian_event& event) {
+  void spend(const Event& event) {
     if (!budget_ || is_filter()) {
       if (is_filter()) prepare(event);
       if (!within(event)) refuse();
@@ -13697,7 +13746,7 @@ class privacy_accountant {
   }
 
   /// Enters steps that were taken already, in an earlier part of the run: also beyond the budget.
-  void record(const sampled_gaussian_event& event, std::uint64_t count) {
+  void record(const Event& event, std::uint64_t count) {
     accountant_.record(event, count);
     left_.clear();
     kept_ = false;
@@ -13710,14 +13759,14 @@ class privacy_accountant {
   void fix_order(double order) noexcept { order_ = order; }
   [[nodiscard]] const std::optional<privacy_budget>& budget() const noexcept { return budget_; }
   /// The ledger, with what Renyi divergences alone say of it.
-  [[nodiscard]] const rdp_accountant& accountant() const noexcept { return accountant_; }
+  [[nodiscard]] const accountant_type& accountant() const noexcept { return accountant_; }
 
   /// Proven bounds of what was spent so far; of a filter [0, what its order says]. Of a run that is planned on the way,
   /// and of one whose end was chosen from what was released, only the budget is a guarantee. Throws std::logic_error if
   /// the two families contradict each other.
   template <class = void>
   [[nodiscard]] pergrad::bracket bracket(pergrad::delta at) const {
-    if (order_ != 0) return {0, accountant_.epsilon_at_order(order_, {0, 1}, 0, at)};
+    if (order_ != 0) return {0, accountant_.epsilon_at_order(order_, Event{}, 0, at)};
     pergrad::bracket found = detail::proven_epsilon(accountant_, {}, at);
     // Part of what was proven to keep to the budget, whatever a bracket's width adds.
     if (kept_ && budget_->delta.value() <= at.value()) {
@@ -13755,7 +13804,7 @@ class privacy_accountant {
 
  private:
   [[nodiscard]] bool is_filter() const noexcept { return order_ != 0 || plan_ == run_plan::on_the_way; }
-  [[nodiscard]] entry* find(const sampled_gaussian_event& event) noexcept {
+  [[nodiscard]] entry* find(const Event& event) noexcept {
     const auto place = std::find_if(left_.begin(), left_.end(), [&](const entry& each) { return each.event == event; });
     return place == left_.end() ? nullptr : &*place;
   }
@@ -13772,8 +13821,11 @@ class privacy_accountant {
   double order_ = 0;
   bool kept_ = false;        ///< all steps are part of what was proven to keep to the budget
   std::vector<entry> left_;  ///< proven, together with the ledger, to keep to the budget
-  rdp_accountant accountant_;
+  accountant_type accountant_;
 };
+
+/// Of Poisson sampling, for neighbours by adding or removing one record.
+using privacy_accountant = basic_privacy_accountant<sampled_gaussian_event>;
 
 }  // namespace pergrad::inline v0_1
 // pergrad/privacy/statistics.hpp - counts of records as released values: a histogram over public bins
@@ -13987,12 +14039,11 @@ struct step_statistic {
   step_value of = step_value::norm;  ///< the gradient's norm before clipping, or the loss
 };
 
-/// What every private run is told: `private_loop`, and `dp_sgd`, which adds to it. Those without a default must be set;
-/// a constructor names the first that is not.
-struct private_options {
+/// What every private run is told, but for its sampler. Those without a default must be set; a constructor names the
+/// first that is not.
+struct private_choices {
   option<l2_clip_norm> clip;             ///< C, the most that one record can add to a sum
   option<noise_multiplier> noise;        ///< sigma; the noise's standard deviation is sigma times sensitivity
-  option<poisson_sampling> sampling;     ///< how records enter a batch, and what that costs
   option<expected_batch_size> divisor;   ///< a public constant, never the drawn size
   pergrad::max_batch max_batch{256};     ///< records a chunk; changes memory and rounding, not privacy
   option<record_capacity> capacity;      ///< records a sum is made for; from the divisor unless it is given
@@ -14006,8 +14057,8 @@ struct private_options {
   }
 };
 
-/// Options of `dp_sgd`.
-struct dp_sgd_options : private_options {
+/// What a trainer is told beside them.
+struct training_choices : private_choices {
   option<pergrad::learning_rate> learning_rate;  ///< of the first step; see `set_learning_rate`
   clipping_kind clipping = clipping_kind::flat;
   std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
@@ -14016,6 +14067,37 @@ struct dp_sgd_options : private_options {
   double weight_decay = 0;       ///< of sgd, decoupled; adam's is adam.weight_decay
   adam_options adam{};           ///< of adam
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
+};
+
+/// Options of a `private_loop` with this sampler.
+template <class Sampling>
+struct loop_options : private_choices {
+  using sampling_type = Sampling;
+  option<Sampling> sampling;  ///< how records enter a batch, and what that costs
+};
+/// Options of a `dp_sgd` with this sampler.
+template <class Sampling = poisson_sampling>
+struct dp_options : training_choices {
+  using sampling_type = Sampling;
+  option<Sampling> sampling;  ///< how records enter a batch, and what that costs
+  /// Those that a loop has, too.
+  operator loop_options<Sampling>() const {  // NOLINT(google-explicit-constructor): one is the other, and more
+    return {static_cast<const private_choices&>(*this), sampling};
+  }
+};
+/// With Poisson sampling.
+using private_options = loop_options<poisson_sampling>;
+using dp_sgd_options = dp_options<poisson_sampling>;
+
+/// Options of a trainer, whatever the sampler.
+template <class Options>
+concept trainer_options = std::derived_from<Options, training_choices> && requires {
+  typename Options::sampling_type;
+};
+/// Options of a loop, whatever the sampler.
+template <class Options>
+concept private_loop_options = std::derived_from<Options, private_choices> && !trainer_options<Options> && requires {
+  typename Options::sampling_type;
 };
 
 /// Private values of one step: for debugging, never for release.
@@ -14038,7 +14120,7 @@ inline void require_option(bool given, const char* name) {
 
 /// Throws std::invalid_argument naming the first option that is missing but for `clip`. What single numbers may be is
 /// said where they are used. A run without noise is for generators that are not private.
-inline const private_options& checked_options(const private_options& options, bool is_private) {
+inline void require_private_choices(const private_choices& options, bool has_a_sampler, bool is_private) {
   require_option(options.noise.has_value(), "noise");
   if (is_private && options.noise->value() == 0) {
     refuse_training("the option noise is 0, which protects nobody: train without privacy with unprotected::step");
@@ -14048,14 +14130,13 @@ inline const private_options& checked_options(const private_options& options, bo
     is_private ? statistic_release::require_noise<os_keyed_generator>(options.statistic->noise, bins)
                : statistic_release::require_noise<seeded_generator>(options.statistic->noise, bins);
   }
-  require_option(options.sampling.has_value(), "sampling");
+  require_option(has_a_sampler, "sampling");
   require_option(options.divisor.has_value(), "divisor");
   if (options.max_batch.count == 0) refuse_training("max_batch must be at least 1");
-  return options;
 }
 /// The same for a trainer, and for options that are not for its kind of clipping; `groups` are the network's clipping
 /// groups.
-inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std::size_t groups) {
+inline void require_training_choices(const training_choices& options, std::size_t groups) {
   if (options.clipping == clipping_kind::per_group) {
     if (options.clip) refuse_training("the option clip is not for clipping per group: group_bounds are its bounds");
     require_option(!options.group_bounds.empty(), "group_bounds");
@@ -14074,7 +14155,6 @@ inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std:
     refuse_training("the option weight_decay is for optimizer_kind::sgd only: adam's is adam.weight_decay");
   }
   require_option(options.learning_rate.has_value(), "learning_rate");
-  return options;
 }
 
 /// Whether network and loss take this record. Shapes and counts of the records fit already.
@@ -14085,16 +14165,15 @@ template <class Network, class Loss, class Records>
 
 /// A loop that runs while the budget lasts would train nothing, and say nothing. What an earlier part of the run spent
 /// is not counted: a budget that is spent is no mistake.
-template <class = void>
-void require_room_for_a_step(const privacy_accountant& accountant, const sampled_gaussian_event& event) {
+template <class Event>
+void require_room_for_a_step(const basic_privacy_accountant<Event>& accountant, const Event& event) {
   if (accountant.within(event)) return;
   const privacy_budget& budget = *accountant.budget();
-  char text[240];
+  char text[400];
   std::snprintf(text, sizeof text,
                 "pergrad: private training: the option budget allows no step: it is epsilon %.6g at delta %.6g, and "
-                "one step with "
-                "noise multiplier %.6g and sampling probability %.6g costs epsilon %.6g",
-                budget.max_epsilon.value(), budget.delta.value(), event.noise_multiplier, event.sampling_probability,
+                "one step with %s costs epsilon %.6g",
+                budget.max_epsilon.value(), budget.delta.value(), description_of(event).text,
                 proven_epsilon(accountant.accountant(), {event, 1}, budget.delta).upper);
   throw std::invalid_argument(text);
 }
@@ -14136,13 +14215,14 @@ namespace detail {
 struct checkpoint_access;
 
 /// The records of one step, in the order of the data set.
+template <class Sampling>
 class drawn_records {
  public:
   using sampling_stream = secret_stream<randomness::sampling>;
   explicit drawn_records(std::size_t max_batch) { records_.reserve(max_batch); }
 
   /// Begins a step on a data set of so many records.
-  void begin(const poisson_sampling& sampling, const sampling_stream& stream, std::uint64_t record_count) noexcept {
+  void begin(const Sampling& sampling, const sampling_stream& stream, std::uint64_t record_count) noexcept {
     sampling_ = &sampling;
     stream_ = stream;
     record_count_ = record_count;
@@ -14185,7 +14265,7 @@ class drawn_records {
     }
   }
   void mark_window(const thread_pool& pool) {
-    constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
+    constexpr std::uint64_t share = 32 * Sampling::marked_together;
     first_ = next_window_;
     const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), record_count_ - first_);
     const std::uint64_t tasks = (count + share - 1) / share;
@@ -14196,7 +14276,7 @@ class drawn_records {
     next_window_ += 64 * bits_.size();
   }
 
-  const poisson_sampling* sampling_ = nullptr;
+  const Sampling* sampling_ = nullptr;
   sampling_stream stream_;
   std::uint64_t record_count_ = 0;
   std::uint64_t next_window_ = 0;           ///< the first record that nobody has looked at
@@ -14212,7 +14292,7 @@ class drawn_records {
 /// size is what it says; fewer where only so few are added up in floating point. Physical batches have nothing to do
 /// with it, as noise is scaled by it.
 template <class Scalar>
-[[nodiscard]] record_capacity capacity_for(const private_options& options) {
+[[nodiscard]] record_capacity capacity_for(const private_choices& options) {
   if (options.capacity) return *options.capacity;
   const float_environment proven;
   constexpr std::size_t granule = 256;
@@ -14225,19 +14305,25 @@ template <class Scalar>
   return {enough};
 }
 /// Options with a capacity, and with physical batches no larger than that; with a capacity of 0 all records are added
-/// up as integers, and of any number. Throws std::invalid_argument as `checked_options` does.
+/// up as integers, and of any number. Throws std::invalid_argument for options that are missing or out of range.
 template <class Scalar, class Options>
 [[nodiscard]] Options settled(Options options, bool is_private) {
-  checked_options(static_cast<const private_options&>(options), is_private);
+  require_private_choices(options, options.sampling.has_value(), is_private);
   const record_capacity capacity = capacity_for<Scalar>(options);
   options.capacity = capacity;
   if (capacity.count > 0) options.max_batch.count = std::min(options.max_batch.count, capacity.count);
   return options;
 }
 
-/// The ledger of a run and the records of a step: all of a private run that does not know its network.
+/// The ledger of a run and the records of a step: all of a private run that does not know its network. The ledger holds
+/// the events of this sampler, and no others.
+template <class Sampling>
 class private_run {
  public:
+  using event_type = typename Sampling::event_type;
+  /// For which neighbours epsilon counts.
+  static constexpr neighbouring relation = event_type::relation;
+
   /// Would one more step keep to the budget? Always true without one. Costs nothing: how many there are was found when
   /// the run was made, or read from a file.
   template <class = void>
@@ -14246,13 +14332,13 @@ class private_run {
   }
   /// Steps taken, each with its noise, and statistics of all records released beside them (statistics.hpp).
   [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
-  /// Privacy spent so far at `delta`, for neighbours that differ by adding or removing one record: a proven upper
-  /// bound, by privacy loss distributions and Renyi divergences. Takes some tens of milliseconds.
+  /// Privacy spent so far at `delta`, for neighbours by `relation`: a proven upper bound, by privacy loss distributions
+  /// and Renyi divergences. Takes some tens of milliseconds.
   template <class = void>
   [[nodiscard]] double epsilon(pergrad::delta delta) const {
     return accountant_.epsilon(delta);
   }
-  [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
+  [[nodiscard]] const basic_privacy_accountant<event_type>& accountant() const noexcept { return accountant_; }
   /// The histogram of the last step's records: released with the step, which counts it. Throws std::logic_error if the
   /// options have no `statistic`, and before the first step.
   [[nodiscard]] const released_histogram& last_statistic() const {
@@ -14265,18 +14351,18 @@ class private_run {
 
  private:
   // Named, and nothing is protected: who derives from this draws nothing.
-  template <class Network, class Loss, executor Executor>
+  template <class Network, class Loss, executor Executor, class Options>
   friend class dp_sgd_base;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
+  template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::dp_sgd;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
+  template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::private_loop;
   friend struct checkpoint_access;
   friend struct statistics_access;
 
   /// `options` are settled.
-  [[gnu::noinline]] explicit private_run(const private_options& options)
-      : sampling_{*options.sampling},
+  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling)
+      : sampling_{sampling},
         accountant_{options.budget, options.plan},
         event_{sampling_.event(options.noise_of_event())},
         gradient_noise_{*options.noise},
@@ -14332,13 +14418,13 @@ class private_run {
     std::optional<released_histogram> released;
   };
 
-  poisson_sampling sampling_;
-  privacy_accountant accountant_;
-  sampled_gaussian_event event_;     ///< of the gradient and the statistic together
+  Sampling sampling_;
+  basic_privacy_accountant<event_type> accountant_;
+  event_type event_;                 ///< of the gradient and the statistic together
   noise_multiplier gradient_noise_;  ///< of the gradient alone
   std::optional<statistic_of_steps> statistic_;
   double sensitivity_ = 0;  ///< of every sum
-  drawn_records drawn_;
+  drawn_records<Sampling> drawn_;
 };
 
 }  // namespace detail
@@ -14346,7 +14432,7 @@ class private_run {
 
 namespace pergrad::inline v0_1 {
 
-template <class Network, class Loss, random_generator Generator, executor Executor>
+template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
 class private_loop;
 namespace detail {
 struct checkpoint_access;
@@ -14389,7 +14475,7 @@ class private_step {
   }
 
  private:
-  template <class, class, random_generator, executor>
+  template <class, class, random_generator, executor, class>
   friend class private_loop;
   template <class Sum, class Net, class Step>
   friend class detail::chunk_of_step;
@@ -14434,10 +14520,11 @@ class private_step {
 };
 
 /// A private training loop of one network. Refers to the executor and the network; a step allocates nothing. Options:
-/// as `private_options` says.
-template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
-class private_loop : private detail::private_run {
-  using base = detail::private_run;
+/// as `loop_options` says.
+template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host,
+          class Options = private_options>
+class private_loop : private detail::private_run<typename Options::sampling_type> {
+  using base = detail::private_run<typename Options::sampling_type>;
 
  public:
   using network_type = Network;
@@ -14452,12 +14539,13 @@ class private_loop : private detail::private_run {
   using base::accountant;
   using base::epsilon;
   using base::last_statistic;
+  using base::relation;
   using base::steps;
   using base::within_budget;
 
   /// Throws std::invalid_argument naming an option that is missing or out of range, or a budget that is less than what
   /// one step costs.
-  private_loop(const Executor& executor, const Network& network, Loss loss, const private_options& chosen,
+  private_loop(const Executor& executor, const Network& network, Loss loss, const Options& chosen,
                Generator generator = Generator{})
       : private_loop{detail::settled<scalar>(chosen, is_private), executor, network, loss, std::move(generator)} {}
   private_loop(const private_loop&) = delete;
@@ -14466,7 +14554,7 @@ class private_loop : private detail::private_run {
     if (under_way_ != nullptr) under_way_->loop_ = nullptr;
   }
 
-  /// Enters a step in the ledger, then draws its records: each with the same probability, independently. Throws
+  /// Enters a step in the ledger, then draws its records. Throws
   /// budget_exhausted if it would exceed the budget, std::invalid_argument for records that do not fit the network or
   /// the loss, std::logic_error while another step is under way; nothing is changed then. As in `dp_sgd::step`, all
   /// records are looked at when the loop sees them first, and one that fits no more when it is drawn is left out.
@@ -14479,10 +14567,10 @@ class private_loop : private detail::private_run {
       detail::require_fit_for_training<Network, Loss>(records);
       records_ = records;
     }
-    const std::uint64_t step = spend_and_draw(generator_, records.size());
+    const std::uint64_t step = this->spend_and_draw(generator_, records.size());
     randomness_ = base::inside_layers(generator_, step);
     total_.clear();
-    detail::total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
+    detail::total_access::state(total_).expect(release_grid::of(this->sensitivity_, Network::parameter_count), 1);
     batch_.reset();
     state_ = batch_state::in_the_sum;
     return step_type{*this};
@@ -14495,9 +14583,8 @@ class private_loop : private detail::private_run {
   friend struct detail::statistics_access;
   enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
 
-  private_loop(const private_options& options, const Executor& executor, const Network& network, Loss loss,
-               Generator generator)
-      : base{options},
+  private_loop(const Options& options, const Executor& executor, const Network& network, Loss loss, Generator generator)
+      : base{options, *options.sampling},
         options_{options},
         executor_{&executor},
         network_{&network},
@@ -14506,7 +14593,7 @@ class private_loop : private detail::private_run {
         total_{executor, *options.capacity},
         generator_{std::move(generator)} {
     detail::require_option(options.clip.has_value(), "clip");
-    take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
+    this->take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
   }
 
   void release_its_statistic() { this->release_statistic(generator_); }
@@ -14514,7 +14601,7 @@ class private_loop : private detail::private_run {
     if (state_ == batch_state::waiting) {
       throw std::logic_error("pergrad: private_step: accumulate(step, sum(clip(step.gradients(), bound))) is missing");
     }
-    const auto drawn = drawn_.next(
+    const auto drawn = this->drawn_.next(
         executor_->pool(),
         [&](std::uint64_t record) { return detail::fits_the_trainer<Network, Loss>(*records_, record); }, [] {});
     if (drawn.empty()) {
@@ -14553,7 +14640,7 @@ class private_loop : private detail::private_run {
     }
   }
 
-  private_options options_;
+  Options options_;
   const Executor* executor_;
   const Network* network_;
   [[no_unique_address]] Loss loss_;
@@ -14569,9 +14656,9 @@ class private_loop : private detail::private_run {
 };
 
 /// Of a network or a loss that is explained to be wrong.
-template <class Network, class Loss, random_generator Generator, executor Executor>
+template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
 requires detail::cannot_be_trained<Network, Loss>
-class private_loop<Network, Loss, Generator, Executor> : public error::stand_in<typename Network::scalar> {
+class private_loop<Network, Loss, Generator, Executor, Options> : public error::stand_in<typename Network::scalar> {
   static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
   static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
 
@@ -14581,9 +14668,12 @@ class private_loop<Network, Loss, Generator, Executor> : public error::stand_in<
   explicit private_loop(const Any&...) noexcept {}
 };
 
-template <executor Executor, class Network, class Loss>
-private_loop(const Executor&, const Network&, Loss, const private_options&)
-    -> private_loop<Network, Loss, os_keyed_generator, Executor>;
+template <executor Executor, class Network, class Loss, private_loop_options Options>
+private_loop(const Executor&, const Network&, Loss, const Options&)
+    -> private_loop<Network, Loss, os_keyed_generator, Executor, Options>;
+template <executor Executor, class Network, class Loss, private_loop_options Options, random_generator Generator>
+private_loop(const Executor&, const Network&, Loss, const Options&, Generator)
+    -> private_loop<Network, Loss, Generator, Executor, Options>;
 
 /// It names its executor first: one error that says so.
 template <class First, class... Rest>
@@ -14705,7 +14795,7 @@ struct step_records {
 
 /// f(the sum of these gradients, clipped as the options say).
 template <class Network, class Loss, class Function>
-auto with_clipped(const dp_sgd_options& options, const per_sample_gradient_leaf<Network, Loss>& gradients,
+auto with_clipped(const training_choices& options, const per_sample_gradient_leaf<Network, Loss>& gradients,
                   Function&& f) {
   switch (options.clipping) {
     case clipping_kind::per_layer:
@@ -14732,7 +14822,7 @@ class step_by_verbs {
   static constexpr bool trains_on_a_copy = false;
 
   step_by_verbs(const Executor& executor, Network& network, Loss loss, tape<Network>& tape,
-                const dp_sgd_options& options, double sensitivity)
+                const training_choices& options, double sensitivity)
       : executor_{&executor},
         network_{&network},
         loss_{loss},
@@ -14777,7 +14867,7 @@ class step_by_verbs {
 
  private:
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
-  [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
+  [[nodiscard]] static any_optimizer make_optimizer(const training_choices& options) {
     if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
     return sgd<Network>{*options.learning_rate, options.momentum, options.weight_decay};
   }
@@ -14805,7 +14895,7 @@ class step_by_verbs {
   Network* network_;
   [[no_unique_address]] Loss loss_;
   tape<Network>* tape_;
-  const dp_sgd_options* options_;
+  const training_choices* options_;
   double sensitivity_;
   bounded_total<Network> total_;  ///< of a step
   any_optimizer optimizer_;
@@ -14817,8 +14907,10 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-template <class Network, class Loss, executor Executor>
-class dp_sgd_base : public private_run {
+template <class Network, class Loss, executor Executor, class Options>
+class dp_sgd_base : public private_run<typename Options::sampling_type> {
+  using run = private_run<typename Options::sampling_type>;
+
  public:
   using scalar = typename Network::scalar;
   using input_value = typename Network::input_value;
@@ -14826,14 +14918,13 @@ class dp_sgd_base : public private_run {
   /// What the executor keeps of a run and does in a step.
   using executor_trainer = typename Executor::template trainer<Network, Loss>;
 
-  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options, bool is_private)
-      : dp_sgd_base{executor, network, loss,
-                    settled<scalar>(checked_options(options, clipping_groups<Network>), is_private)} {}
+  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options, bool is_private)
+      : dp_sgd_base{executor, network, loss, checked(options, is_private)} {}
   dp_sgd_base(const dp_sgd_base&) = delete;
   dp_sgd_base& operator=(const dp_sgd_base&) = delete;
   ~dp_sgd_base() = default;
 
-  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
+  [[nodiscard]] const Options& options() const noexcept { return options_; }
 
   /// Of all steps from now on: for schedules. Costs no privacy as long as it is not computed from records: of the
   /// number of steps, say.
@@ -14850,20 +14941,24 @@ class dp_sgd_base : public private_run {
   }
 
  private:
-  template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor>
+  template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor, class OfOptions>
   friend class pergrad::dp_sgd;
   friend struct checkpoint_access;
 
-  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
-      : private_run{options},
+  [[nodiscard]] static Options checked(const Options& options, bool is_private) {
+    require_training_choices(options, clipping_groups<Network>);
+    return settled<scalar>(options, is_private);
+  }
+  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options)
+      : run{options, *options.sampling},
         options_{options},
         executor_{&executor},
         network_{&network},
         loss_{loss},
         tape_{executor, options.max_batch} {
     const float_environment proven;
-    take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
-         static_cast<double>(std::numeric_limits<scalar>::max()));
+    this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
+               static_cast<double>(std::numeric_limits<scalar>::max()));
     if (options.optimizer == optimizer_kind::adam) {
       require_adam_options(options.adam);
     } else {
@@ -14875,10 +14970,11 @@ class dp_sgd_base : public private_run {
         refuse_training("weight decay is not on devices yet");
       }
     }
-    notes_ = {options.private_metrics, options.max_batch.count, options.clip ? options.clip->value() : sensitivity_,
-              statistic_ ? &statistic_->counted : nullptr,
+    notes_ = {options.private_metrics, options.max_batch.count,
+              options.clip ? options.clip->value() : this->sensitivity_,
+              this->statistic_ ? &this->statistic_->counted : nullptr,
               options.statistic ? options.statistic->of : step_value::norm};
-    trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, sensitivity_);
+    trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, this->sensitivity_);
     if constexpr (executor_trainer::trains_on_a_copy) {
       with_empty_batch([&](const auto& sum) { trainer_->clip_with(sum.clipped().rule()); });
     }
@@ -14907,7 +15003,7 @@ class dp_sgd_base : public private_run {
             &notes_};
   }
   [[nodiscard]] std::span<const std::uint32_t> next_records() {
-    return drawn_.next(
+    return this->drawn_.next(
         executor_->pool(),
         [&](std::uint64_t record) {
           return executor_trainer::trains_on_a_copy || fits_the_trainer<Network, Loss>(*checked_, record);
@@ -14915,7 +15011,7 @@ class dp_sgd_base : public private_run {
         [&] { notes_.leave_out(); });
   }
 
-  dp_sgd_options options_;
+  Options options_;
   step_notes<scalar> notes_{false, 0, 0};
   const Executor* executor_;
   Network* network_;
@@ -14935,15 +15031,16 @@ struct checkpoint_access;
 struct statistics_access;
 }
 namespace unprotected {
-template <class Network, class Loss, class Generator, class Executor>
-[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer);
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer);
 }  // namespace unprotected
 
 /// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
 /// nothing.
-template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
-class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
-  using base = detail::dp_sgd_base<Network, Loss, Executor>;
+template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host,
+          class Options = dp_sgd_options>
+class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
+  using base = detail::dp_sgd_base<Network, Loss, Executor, Options>;
 
  public:
   using typename base::input_value;
@@ -14956,13 +15053,14 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   using base::last_statistic;
   using base::options;
   using base::records_changed;
+  using base::relation;
   using base::set_learning_rate;
   using base::steps;
   using base::within_budget;
 
   /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping, or a
   /// budget that is less than what one step costs.
-  dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& chosen,
+  dp_sgd(const Executor& executor, Network& network, Loss loss, const Options& chosen,
          Generator generator = Generator{})
       : base{executor, network, loss, chosen, is_private},
         update_{detail::total_access::released_without_sums<released_gradient<Network, is_private>>()},
@@ -15005,7 +15103,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   }
 
  private:
-  friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
+  friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor, Options>(const dp_sgd& trainer);
   friend struct detail::checkpoint_access;
   friend struct detail::statistics_access;
   [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
@@ -15015,9 +15113,9 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
 };
 
 /// Of a network or a loss that is explained to be wrong.
-template <class Network, class Loss, random_generator Generator, executor Executor>
+template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
 requires detail::cannot_be_trained<Network, Loss>
-class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typename Network::scalar> {
+class dp_sgd<Network, Loss, Generator, Executor, Options> : public error::stand_in<typename Network::scalar> {
   static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
   static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
 
@@ -15031,14 +15129,15 @@ class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typena
   static constexpr step_metrics nothing_noted{};
 };
 
-template <executor Executor, class Network, class Loss>
-dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator, Executor>;
-template <executor Executor, class Network, class Loss, random_generator Generator>
-dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<Network, Loss, Generator, Executor>;
+template <executor Executor, class Network, class Loss, trainer_options Options>
+dp_sgd(const Executor&, Network&, Loss, const Options&) -> dp_sgd<Network, Loss, os_keyed_generator, Executor, Options>;
+template <executor Executor, class Network, class Loss, trainer_options Options, random_generator Generator>
+dp_sgd(const Executor&, Network&, Loss, const Options&, Generator)
+    -> dp_sgd<Network, Loss, Generator, Executor, Options>;
 
 /// The trainer refers to the network: a temporary one is an error that says so.
-template <executor Executor, class Network, class Loss>
-dp_sgd(const Executor&, const Network&&, Loss, const dp_sgd_options&)
+template <executor Executor, class Network, class Loss, trainer_options Options>
+dp_sgd(const Executor&, const Network&&, Loss, const Options&)
     -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss,
               os_keyed_generator, Executor>;
 namespace detail {
@@ -15049,11 +15148,11 @@ using not_const = std::conditional_t<is_explained<Network>, Network,
 }  // namespace detail
 
 /// It changes the network, names its executor first, and is made of nothing else: one error that says so.
-template <executor Executor, class Network, class Loss>
-dp_sgd(const Executor&, const Network&, Loss, const dp_sgd_options&)
+template <executor Executor, class Network, class Loss, trainer_options Options>
+dp_sgd(const Executor&, const Network&, Loss, const Options&)
     -> dp_sgd<detail::not_const<Network>, Loss, os_keyed_generator, Executor>;
-template <executor Executor, class Network, class Loss, random_generator Generator>
-dp_sgd(const Executor&, const Network&, Loss, const dp_sgd_options&, Generator)
+template <executor Executor, class Network, class Loss, trainer_options Options, random_generator Generator>
+dp_sgd(const Executor&, const Network&, Loss, const Options&, Generator)
     -> dp_sgd<detail::not_const<Network>, Loss, Generator, Executor>;
 template <class First, class... Rest>
 requires(!executor<First>) dp_sgd(const First&, const Rest&...)
@@ -15061,15 +15160,15 @@ requires(!executor<First>) dp_sgd(const First&, const Rest&...)
 template <executor Executor, class... Rest>
 requires(sizeof...(Rest) < 3) dp_sgd(const Executor&, const Rest&...)
 ->dp_sgd<error::wrong_network<error::not_made_of_this<error::function::dp_sgd, Rest...>, float>, void>;
-template <executor Executor, class Network, class Loss, class Number>
-requires std::is_arithmetic_v<Number> dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&, Number)
+template <executor Executor, class Network, class Loss, trainer_options Options, class Number>
+requires std::is_arithmetic_v<Number> dp_sgd(const Executor&, Network&, Loss, const Options&, Number)
 ->dp_sgd<error::wrong_network<error::not_made_of_this<error::function::dp_sgd, Number>, float>, void>;
 
 namespace unprotected {
 
 /// Private values of the trainer's last step; all zero unless its options ask for `private_metrics`.
-template <class Network, class Loss, class Generator, class Executor>
-[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer) {
   return trainer.noted();
 }
 
@@ -16010,8 +16109,9 @@ struct loaded_bytes {
 };
 
 /// The numbers of a run.
+template <class Event>
 struct run_numbers {
-  std::vector<rdp_accountant::entry> ledger;
+  std::vector<ledger_entry<Event>> ledger;
   run_plan plan = run_plan::beforehand;
   double order = 0;
   std::uint64_t optimizer_steps = 0;
@@ -16088,11 +16188,11 @@ loaded_bytes read_npy(const Text& path, std::span<const safetensors::tensor> lis
 /// Reads the five .npy arrays of version 0.1: sizes; parameters, frozen ones last; the optimizer's state; events;
 /// steps.
 template <class Text>
-[[nodiscard]] std::pair<loaded_bytes, run_numbers> read_older_run(const Text& path, std::span<const std::size_t> sizes,
-                                                                  std::size_t width) {
-  std::pair<loaded_bytes, run_numbers> made;
+[[nodiscard]] std::pair<loaded_bytes, run_numbers<sampled_gaussian_event>> read_older_run(
+    const Text& path, std::span<const std::size_t> sizes, std::size_t width) {
+  std::pair<loaded_bytes, run_numbers<sampled_gaussian_event>> made;
   loaded_bytes& loaded = made.first;
-  run_numbers& run = made.second;
+  auto& run = made.second;
   const file stream = open_file(path, "rb");
   if (stream == nullptr) fail_with_file(path, "cannot be opened");
   const auto array = [&](void* values, std::size_t value_size, const Text& header, std::size_t count,
@@ -16593,10 +16693,11 @@ void load_parameters(Network& network, const std::string& path, parameter_order 
 // of its last part. Keys are not written, so the next part draws a new one and no noise is ever used twice. Everything
 // in the file follows from released values and public numbers.
 //
-// The file is a safetensors file. Tensors: `ledger.events`, a sampling probability and a noise multiplier for every
-// kind of step; `ledger.steps`, how many there were; `ledger.order`, that of a Renyi filter, or 0; `optimizer.steps`;
-// `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
-// parameters. Metadata: the optimizer, the run's plan, and a hash of the network's structure.
+// The file is a safetensors file. Tensors: `ledger.events`, the numbers of every kind of step (a sampling probability
+// and a noise multiplier of Poisson sampling); `ledger.steps`, how many there were; `ledger.order`, that of a Renyi
+// filter, or 0; `optimizer.steps`; `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of
+// an optimizer's arrays; and the parameters. Metadata: the optimizer, the run's plan, which events the ledger holds,
+// and a hash of the network's structure.
 
 namespace pergrad::inline v0_1 {
 
@@ -16612,10 +16713,15 @@ struct run_layout {
 [[nodiscard]] inline const char* name_of(run_plan plan) noexcept {
   return plan == run_plan::beforehand ? "beforehand" : "on the way";
 }
+/// An event is doubles and nothing else.
+template <class Event>
+inline constexpr std::size_t numbers_of = sizeof(Event) / sizeof(double);
+template <class Accountant>
+concept has_a_plan = std::is_same_v<Accountant, basic_privacy_accountant<typename Accountant::event_type>>;
 /// The tensors of these numbers, ledger first; `run_values` has their bytes.
 template <class = void>
-[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries) {
-  return {{"ledger.events", "F64", {entries, 2}, 0, 16 * entries},
+[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries, std::size_t numbers) {
+  return {{"ledger.events", "F64", {entries, numbers}, 0, 8 * numbers * entries},
           {"ledger.steps", "U64", {entries}, 0, 8 * entries},
           {"ledger.order", "F64", {}, 0, 8},
           {"optimizer.steps", "U64", {}, 0, 8},
@@ -16623,18 +16729,17 @@ template <class = void>
 }
 
 /// Writes a checkpoint. Parameters and the optimizer's state stay where they lie: memory does not grow with them.
-template <class Text>
+template <class Text, class Event>
 void write_run(const Text& path, const run_layout& layout, std::span<const std::byte* const> arrays,
-               const run_numbers& run) {
-  std::vector<double> events;
+               const run_numbers<Event>& run) {
+  std::vector<Event> events;
   std::vector<std::uint64_t> steps;
-  for (const rdp_accountant::entry& entry : run.ledger) {
+  for (const ledger_entry<Event>& entry : run.ledger) {
     if (entry.count == 0) continue;
-    events.push_back(entry.event.sampling_probability);
-    events.push_back(entry.event.noise_multiplier);
+    events.push_back(entry.event);
     steps.push_back(entry.count);
   }
-  std::vector<safetensors::tensor> tensors = run_tensors(steps.size());
+  std::vector<safetensors::tensor> tensors = run_tensors(steps.size(), numbers_of<Event>);
   std::vector<const std::byte*> values;
   for (const void* each : {static_cast<const void*>(events.data()), static_cast<const void*>(steps.data()),
                            static_cast<const void*>(&run.order), static_cast<const void*>(&run.optimizer_steps),
@@ -16649,20 +16754,24 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
                      {{"pergrad", run_format},
                       {"structure", layout.structure},
                       {"optimizer", layout.optimizer},
-                      {"plan", name_of(run.plan)}},
+                      {"plan", name_of(run.plan)},
+                      {"events", Event::name}},
                      tensors, values);
 }
 
 /// Throws std::runtime_error unless a ledger of this can be.
-template <class Text>
-void require_ledger(const Text& path, const run_numbers& run) {
+template <class Text, class Event>
+void require_ledger(const Text& path, const run_numbers<Event>& run) {
   std::uint64_t steps = 0;
   for (std::size_t i = 0; i < run.ledger.size(); ++i) {
     const auto& [event, count] = run.ledger[i];
-    if (!sampling_probability::holds(event.sampling_probability) || !noise_multiplier::holds(event.noise_multiplier) ||
-        count > std::numeric_limits<std::uint64_t>::max() - steps) {
-      fail_with_file(path, "entry " + std::to_string(i) + " of its ledger is none");
+    bool is_one = count <= std::numeric_limits<std::uint64_t>::max() - steps;
+    try {
+      require_event(event);
+    } catch (const std::invalid_argument&) {
+      is_one = false;
     }
+    if (!is_one) fail_with_file(path, "entry " + std::to_string(i) + " of its ledger is none");
     steps += count;
   }
   const bool is_fixed = run.order > 1 && std::isfinite(run.order);
@@ -16672,8 +16781,9 @@ void require_ledger(const Text& path, const run_numbers& run) {
 }
 
 /// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
-template <class Text>
-[[nodiscard]] std::pair<loaded_bytes, run_numbers> read_run(const Text& path, const run_layout& layout, run_plan plan) {
+template <class Event, class Text>
+[[nodiscard]] std::pair<loaded_bytes, run_numbers<Event>> read_run(const Text& path, const run_layout& layout,
+                                                                   run_plan plan) {
   if (is_npy(path)) {
     fail_with_file(path,
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
@@ -16691,19 +16801,22 @@ template <class Text>
   require("pergrad", run_format, "this version's");
   require("optimizer", layout.optimizer, "this one's");
   require("plan", name_of(plan), "this run's");
+  if (opened.metadata("events") != nullptr || !std::is_same_v<Event, sampled_gaussian_event>) {
+    require("events", Event::name, "this sampler's");
+  }
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
   require_entries(path, entries);
-  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries);
+  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries, numbers_of<Event>);
   wanted.insert(wanted.end(), layout.tensors.begin(), layout.tensors.end());
   const Text differences = safetensors::differences(opened.tensors(), "the file", wanted, "this run", true);
   if (!differences.empty()) opened.fail("does not fit the network and its optimizer: " + differences);
   if (opened.metadata("structure") == nullptr) opened.fail("not a checkpoint of a run: its metadata have no structure");
   require_structure(opened, layout.structure, "");
 
-  std::pair<loaded_bytes, run_numbers> made;
+  std::pair<loaded_bytes, run_numbers<Event>> made;
   loaded_bytes& loaded = made.first;
-  run_numbers& run = made.second;
+  run_numbers<Event>& run = made.second;
   loaded.bytes = opened.read_values();
   const auto begin_of = [&](std::string_view name) {
     const safetensors::tensor* const found = safetensors::find(opened.tensors(), name);
@@ -16717,8 +16830,7 @@ template <class Text>
   run.plan = plan;
   run.ledger.resize(entries);
   for (std::size_t i = 0; i < entries; ++i) {
-    value(run.ledger[i].event.sampling_probability, "ledger.events", 2 * i);
-    value(run.ledger[i].event.noise_multiplier, "ledger.events", 2 * i + 1);
+    value(run.ledger[i].event, "ledger.events", i);
     value(run.ledger[i].count, "ledger.steps", i);
   }
   value(run.order, "ledger.order", 0);
@@ -16764,8 +16876,8 @@ struct checkpoint_access {
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                    std::uint64_t generator_steps, const std::string& path) {
     const std::uint64_t* const steps = optimizer.count();
-    run_numbers run;
-    if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
+    run_numbers<typename Accountant::event_type> run;
+    if constexpr (has_a_plan<Accountant>) {
       run.plan = accountant.plan();
       run.order = accountant.order();
       run.ledger.assign(accountant.accountant().ledger().begin(), accountant.accountant().ledger().end());
@@ -16786,16 +16898,24 @@ struct checkpoint_access {
                              " steps were taken already, and what they spent would be forgotten");
     }
     run_plan plan = run_plan::beforehand;
-    if constexpr (std::is_same_v<Accountant, privacy_accountant>) plan = accountant.plan();
+    if constexpr (has_a_plan<Accountant>) plan = accountant.plan();
     if (older && plan != run_plan::beforehand) {
       fail_with_file(path, "a run of version 0.1 was planned beforehand, and this one is planned on the way");
     }
-    const auto [loaded, run] =
-        older ? read_older<Network>(optimizer, path) : read_run(path, layout<Network>(optimizer), plan);
+    using event = typename Accountant::event_type;
+    std::pair<loaded_bytes, run_numbers<event>> read;
+    if (!older) {
+      read = read_run<event>(path, layout<Network>(optimizer), plan);
+    } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
+      read = read_older<Network>(optimizer, path);
+    } else {
+      fail_with_file(path, "a run of version 0.1 drew its records by Poisson sampling");
+    }
+    const auto& [loaded, run] = read;
     require_ledger(path, run);
     Accountant goes_on = accountant;
-    for (const rdp_accountant::entry& entry : run.ledger) goes_on.record(entry.event, entry.count);
-    if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
+    for (const ledger_entry<event>& entry : run.ledger) goes_on.record(entry.event, entry.count);
+    if constexpr (has_a_plan<Accountant>) {
       if (run.order != 0) goes_on.fix_order(run.order);
     }
     const auto places = arrays<std::byte>(network, optimizer);
@@ -16856,8 +16976,8 @@ struct checkpoint_access {
 /// order of a Renyi filter. No key is written, and nothing that is private. Memory does not grow with the network. The
 /// file appears whole or not at all, and is on the disk when this returns. Throws std::runtime_error that names the
 /// file and says what failed.
-template <class Network, class Loss, class Generator, class Executor>
-void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::save(trainer, path);
 }
 
@@ -16870,28 +16990,32 @@ void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor>& trainer, 
 ///
 /// Throws std::runtime_error that says what is wrong with the file, or that it is of another network, scalar type,
 /// optimizer or plan; std::logic_error if steps were taken; nothing is changed then.
-template <class Network, class Loss, class Generator, class Executor>
-void load_checkpoint(dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void load_checkpoint(dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, false);
 }
 
 /// The same for a `private_loop`, with its own network and the optimizer that takes its steps. A step that has begun is
 /// in the ledger, whether it was released or not. Throws std::logic_error for another network.
-template <class Network, class Optimizer, class Loss, class Generator, class Executor>
+template <class Network, class Optimizer, class Loss, class Generator, class Executor, class Options>
 void save_checkpoint(const Network& network, Optimizer& optimizer,
-                     const private_loop<Network, Loss, Generator, Executor>& loop, const std::string& path) {
+                     const private_loop<Network, Loss, Generator, Executor, Options>& loop, const std::string& path) {
   detail::checkpoint_access::save_loop(network, optimizer, loop, path);
 }
-template <class Network, class Optimizer, class Loss, class Generator, class Executor>
-void load_checkpoint(Network& network, Optimizer& optimizer, private_loop<Network, Loss, Generator, Executor>& loop,
-                     const std::string& path) {
+template <class Network, class Optimizer, class Loss, class Generator, class Executor, class Options>
+void load_checkpoint(Network& network, Optimizer& optimizer,
+                     private_loop<Network, Loss, Generator, Executor, Options>& loop, const std::string& path) {
   detail::checkpoint_access::load_loop(network, optimizer, loop, path);
 }
 
 namespace detail {
 template <class Accountant>
-concept has_a_ledger = std::is_same_v<Accountant, rdp_accountant> || std::is_same_v<Accountant, pld_accountant> ||
-    std::is_same_v<Accountant, privacy_accountant>;
+concept has_a_ledger = requires {
+  typename Accountant::event_type;
+  requires has_a_plan<Accountant> ||
+      std::is_same_v<Accountant, basic_rdp_accountant<typename Accountant::event_type>> ||
+      std::is_same_v<Accountant, basic_pld_accountant<typename Accountant::event_type>>;
+};
 }  // namespace detail
 
 /// The same for a training loop by hand, with a `privacy_accountant`, an `rdp_accountant` or a `pld_accountant`. A
@@ -16913,8 +17037,8 @@ namespace unprotected {
 /// Reads a checkpoint of version 0.1, five .npy arrays, into a trainer as `load_checkpoint` does; `save_checkpoint`
 /// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
 /// damage to its ledger may go unnoticed: the caller vouches for both.
-template <class Network, class Loss, class Generator, class Executor>
-void load_older_checkpoint(dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void load_older_checkpoint(dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, true);
 }
 
@@ -32302,9 +32426,9 @@ template <detail::array Predicted, detail::array Targets>
 //
 //   const double half = pg::release_quantile(trainer, pg::noise_multiplier{20}, lengths, 0.5, edges);
 //
-// A release about all records is one step of the Gaussian mechanism without sampling: the event {1, noise}. It is
-// entered, or refused, before noise is drawn. Statistics of a step's own records are an option of the run and cost no
-// event of their own (`step_statistic`).
+// A release about all records is one step of the Gaussian mechanism without sampling: the event {1, noise}, or what
+// that is for the ledger's neighbours (`of_counts` of its events). It is entered, or refused, before noise is drawn.
+// Statistics of a step's own records are an option of the run and cost no event of their own (`step_statistic`).
 
 namespace pergrad::inline v0_1 {
 
@@ -32313,7 +32437,7 @@ namespace detail {
 /// A trainer or a loop: what has a ledger and a generator of its own.
 struct statistics_access {
   template <class Run>
-  [[nodiscard]] static privacy_accountant& ledger(Run& run) noexcept {
+  [[nodiscard]] static auto& ledger(Run& run) noexcept {
     return run.accountant_;
   }
   template <class Run>
@@ -32326,17 +32450,18 @@ struct statistics_access {
 
 /// How many of all records have their value in which bin, with noise of deviation `noise` on each count. `values`: one
 /// a record, computed from this record alone and from what is public or released; each record stands there once. Enters
-/// {1, noise} in `ledger`. Throws budget_exhausted if that would exceed its budget, std::invalid_argument for noise
-/// that is none or that the grid cannot carry; nothing is entered or drawn then.
-template <random_generator Generator>
-[[nodiscard]] released_histogram release_histogram(privacy_accountant& ledger, Generator& generator,
+/// {1, noise}, or what that is among the ledger's events, in `ledger`. Throws budget_exhausted if that would exceed its
+/// budget, std::invalid_argument for noise that is none or that the grid cannot carry; nothing is entered or drawn
+/// then.
+template <class Event, random_generator Generator>
+[[nodiscard]] released_histogram release_histogram(basic_privacy_accountant<Event>& ledger, Generator& generator,
                                                    noise_multiplier noise, std::span<const double> values,
                                                    const bin_edges& edges) {
   const detail::float_environment proven;
   detail::private_counts counted{edges};
   detail::statistic_release::require_noise<Generator>(noise, edges.bins());
   counted.add(values);
-  ledger.spend(sampled_gaussian_event{1, noise.value()});
+  ledger.spend(Event::of_counts(noise));
   return detail::statistic_release::of(counted, noise, generator);
 }
 /// The same with the ledger and the key of a run, a `dp_sgd` or a `private_loop`, whose `epsilon` then counts it.
@@ -32349,9 +32474,9 @@ template <class Run>
 
 /// How many of all records have their value in [low, high), with noise of deviation `noise`; a NaN is in no range. All
 /// else as `release_histogram`.
-template <random_generator Generator>
-[[nodiscard]] double release_count(privacy_accountant& ledger, Generator& generator, noise_multiplier noise,
-                                   std::span<const double> values, double low, double high) {
+template <class Event, random_generator Generator>
+[[nodiscard]] double release_count(basic_privacy_accountant<Event>& ledger, Generator& generator,
+                                   noise_multiplier noise, std::span<const double> values, double low, double high) {
   std::vector<double> is_in(values.size());
   std::ranges::transform(values, is_in.begin(), [&](double value) { return value >= low && value < high ? 1.0 : 0.0; });
   return release_histogram(ledger, generator, noise, is_in, bin_edges{{0.5}}).counts()[1];
@@ -32365,9 +32490,10 @@ template <class Run>
 
 /// The value below which the share `share` of all records lies, to the width of a bin: `released_histogram::quantile`.
 /// All else as `release_histogram`, which gives any number of quantiles for the price of one.
-template <random_generator Generator>
-[[nodiscard]] double release_quantile(privacy_accountant& ledger, Generator& generator, noise_multiplier noise,
-                                      std::span<const double> values, double share, const bin_edges& edges) {
+template <class Event, random_generator Generator>
+[[nodiscard]] double release_quantile(basic_privacy_accountant<Event>& ledger, Generator& generator,
+                                      noise_multiplier noise, std::span<const double> values, double share,
+                                      const bin_edges& edges) {
   released_histogram::require_share(share);
   return release_histogram(ledger, generator, noise, values, edges).quantile(share);
 }
@@ -38416,7 +38542,7 @@ class network_trainer {
 
   network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
                   network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
-                  const dp_sgd_options& options, double sensitivity)
+                  const training_choices& options, double sensitivity)
       : device_{std::move(device)},
         network_{network},
         memory_{&memory},
@@ -38582,7 +38708,7 @@ class network_trainer {
     if (steps != nullptr) updates_ = *steps;
     return result;
   }
-  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
+  [[nodiscard]] const training_choices& options() const noexcept { return options_; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return memory_->max_batch(); }
   /// Kernels and copies of one physical batch.
   [[nodiscard]] std::size_t node_count() const { return Device::node_count(graph_); }
@@ -38676,7 +38802,7 @@ class network_trainer {
   network_memory<Scalar, Device>* memory_;
   launch_type launch_;
   std::size_t target_count_;
-  dp_sgd_options options_;
+  training_choices options_;
   release_grid grid_;
   release_settings<Scalar> settings_{};
   clip_rule rule_;
@@ -38702,7 +38828,7 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
 
  public:
   trainer(const basic_device_executor<Device>& executor, Network& network, Loss /*loss*/, tape<Network>& tape,
-          const dp_sgd_options& options, double sensitivity)
+          const training_choices& options, double sensitivity)
       : trainer::network_trainer{executor.shared_device(),
                                  {&pergrad::detail::network_access::remote(network), &network,
                                   [](const void* self) { return static_cast<const Network*>(self)->all_parameters(); }},
@@ -38715,7 +38841,7 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
   /// f(the optimizer), of a kind that options choose: for files.
   template <class Function>
   auto with_optimizer(Function&& f) {
-    const dp_sgd_options& options = this->options();
+    const training_choices& options = this->options();
     if (options.optimizer == optimizer_kind::adam) {
       return this->with_twin(adam<Network>{*options.learning_rate, options.adam}, f);
     }

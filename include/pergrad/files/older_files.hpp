@@ -43,8 +43,9 @@ struct loaded_bytes {
 };
 
 /// The numbers of a run.
+template <class Event>
 struct run_numbers {
-  std::vector<rdp_accountant::entry> ledger;
+  std::vector<ledger_entry<Event>> ledger;
   run_plan plan = run_plan::beforehand;
   double order = 0;
   std::uint64_t optimizer_steps = 0;
@@ -121,11 +122,11 @@ loaded_bytes read_npy(const Text& path, std::span<const safetensors::tensor> lis
 /// Reads the five .npy arrays of version 0.1: sizes; parameters, frozen ones last; the optimizer's state; events;
 /// steps.
 template <class Text>
-[[nodiscard]] std::pair<loaded_bytes, run_numbers> read_older_run(const Text& path, std::span<const std::size_t> sizes,
-                                                                  std::size_t width) {
-  std::pair<loaded_bytes, run_numbers> made;
+[[nodiscard]] std::pair<loaded_bytes, run_numbers<sampled_gaussian_event>> read_older_run(
+    const Text& path, std::span<const std::size_t> sizes, std::size_t width) {
+  std::pair<loaded_bytes, run_numbers<sampled_gaussian_event>> made;
   loaded_bytes& loaded = made.first;
-  run_numbers& run = made.second;
+  auto& run = made.second;
   const file stream = open_file(path, "rb");
   if (stream == nullptr) fail_with_file(path, "cannot be opened");
   const auto array = [&](void* values, std::size_t value_size, const Text& header, std::size_t count,

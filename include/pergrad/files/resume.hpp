@@ -5,10 +5,11 @@
 // of its last part. Keys are not written, so the next part draws a new one and no noise is ever used twice. Everything
 // in the file follows from released values and public numbers.
 //
-// The file is a safetensors file. Tensors: `ledger.events`, a sampling probability and a noise multiplier for every
-// kind of step; `ledger.steps`, how many there were; `ledger.order`, that of a Renyi filter, or 0; `optimizer.steps`;
-// `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
-// parameters. Metadata: the optimizer, the run's plan, and a hash of the network's structure.
+// The file is a safetensors file. Tensors: `ledger.events`, the numbers of every kind of step (a sampling probability
+// and a noise multiplier of Poisson sampling); `ledger.steps`, how many there were; `ledger.order`, that of a Renyi
+// filter, or 0; `optimizer.steps`; `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of
+// an optimizer's arrays; and the parameters. Metadata: the optimizer, the run's plan, which events the ledger holds,
+// and a hash of the network's structure.
 #pragma once
 
 #include <algorithm>
@@ -52,10 +53,15 @@ struct run_layout {
 [[nodiscard]] inline const char* name_of(run_plan plan) noexcept {
   return plan == run_plan::beforehand ? "beforehand" : "on the way";
 }
+/// An event is doubles and nothing else.
+template <class Event>
+inline constexpr std::size_t numbers_of = sizeof(Event) / sizeof(double);
+template <class Accountant>
+concept has_a_plan = std::is_same_v<Accountant, basic_privacy_accountant<typename Accountant::event_type>>;
 /// The tensors of these numbers, ledger first; `run_values` has their bytes.
 template <class = void>
-[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries) {
-  return {{"ledger.events", "F64", {entries, 2}, 0, 16 * entries},
+[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries, std::size_t numbers) {
+  return {{"ledger.events", "F64", {entries, numbers}, 0, 8 * numbers * entries},
           {"ledger.steps", "U64", {entries}, 0, 8 * entries},
           {"ledger.order", "F64", {}, 0, 8},
           {"optimizer.steps", "U64", {}, 0, 8},
@@ -63,18 +69,17 @@ template <class = void>
 }
 
 /// Writes a checkpoint. Parameters and the optimizer's state stay where they lie: memory does not grow with them.
-template <class Text>
+template <class Text, class Event>
 void write_run(const Text& path, const run_layout& layout, std::span<const std::byte* const> arrays,
-               const run_numbers& run) {
-  std::vector<double> events;
+               const run_numbers<Event>& run) {
+  std::vector<Event> events;
   std::vector<std::uint64_t> steps;
-  for (const rdp_accountant::entry& entry : run.ledger) {
+  for (const ledger_entry<Event>& entry : run.ledger) {
     if (entry.count == 0) continue;
-    events.push_back(entry.event.sampling_probability);
-    events.push_back(entry.event.noise_multiplier);
+    events.push_back(entry.event);
     steps.push_back(entry.count);
   }
-  std::vector<safetensors::tensor> tensors = run_tensors(steps.size());
+  std::vector<safetensors::tensor> tensors = run_tensors(steps.size(), numbers_of<Event>);
   std::vector<const std::byte*> values;
   for (const void* each : {static_cast<const void*>(events.data()), static_cast<const void*>(steps.data()),
                            static_cast<const void*>(&run.order), static_cast<const void*>(&run.optimizer_steps),
@@ -89,20 +94,24 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
                      {{"pergrad", run_format},
                       {"structure", layout.structure},
                       {"optimizer", layout.optimizer},
-                      {"plan", name_of(run.plan)}},
+                      {"plan", name_of(run.plan)},
+                      {"events", Event::name}},
                      tensors, values);
 }
 
 /// Throws std::runtime_error unless a ledger of this can be.
-template <class Text>
-void require_ledger(const Text& path, const run_numbers& run) {
+template <class Text, class Event>
+void require_ledger(const Text& path, const run_numbers<Event>& run) {
   std::uint64_t steps = 0;
   for (std::size_t i = 0; i < run.ledger.size(); ++i) {
     const auto& [event, count] = run.ledger[i];
-    if (!sampling_probability::holds(event.sampling_probability) || !noise_multiplier::holds(event.noise_multiplier) ||
-        count > std::numeric_limits<std::uint64_t>::max() - steps) {
-      fail_with_file(path, "entry " + std::to_string(i) + " of its ledger is none");
+    bool is_one = count <= std::numeric_limits<std::uint64_t>::max() - steps;
+    try {
+      require_event(event);
+    } catch (const std::invalid_argument&) {
+      is_one = false;
     }
+    if (!is_one) fail_with_file(path, "entry " + std::to_string(i) + " of its ledger is none");
     steps += count;
   }
   const bool is_fixed = run.order > 1 && std::isfinite(run.order);
@@ -112,8 +121,9 @@ void require_ledger(const Text& path, const run_numbers& run) {
 }
 
 /// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
-template <class Text>
-[[nodiscard]] std::pair<loaded_bytes, run_numbers> read_run(const Text& path, const run_layout& layout, run_plan plan) {
+template <class Event, class Text>
+[[nodiscard]] std::pair<loaded_bytes, run_numbers<Event>> read_run(const Text& path, const run_layout& layout,
+                                                                   run_plan plan) {
   if (is_npy(path)) {
     fail_with_file(path,
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
@@ -131,19 +141,22 @@ template <class Text>
   require("pergrad", run_format, "this version's");
   require("optimizer", layout.optimizer, "this one's");
   require("plan", name_of(plan), "this run's");
+  if (opened.metadata("events") != nullptr || !std::is_same_v<Event, sampled_gaussian_event>) {
+    require("events", Event::name, "this sampler's");
+  }
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
   require_entries(path, entries);
-  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries);
+  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries, numbers_of<Event>);
   wanted.insert(wanted.end(), layout.tensors.begin(), layout.tensors.end());
   const Text differences = safetensors::differences(opened.tensors(), "the file", wanted, "this run", true);
   if (!differences.empty()) opened.fail("does not fit the network and its optimizer: " + differences);
   if (opened.metadata("structure") == nullptr) opened.fail("not a checkpoint of a run: its metadata have no structure");
   require_structure(opened, layout.structure, "");
 
-  std::pair<loaded_bytes, run_numbers> made;
+  std::pair<loaded_bytes, run_numbers<Event>> made;
   loaded_bytes& loaded = made.first;
-  run_numbers& run = made.second;
+  run_numbers<Event>& run = made.second;
   loaded.bytes = opened.read_values();
   const auto begin_of = [&](std::string_view name) {
     const safetensors::tensor* const found = safetensors::find(opened.tensors(), name);
@@ -157,8 +170,7 @@ template <class Text>
   run.plan = plan;
   run.ledger.resize(entries);
   for (std::size_t i = 0; i < entries; ++i) {
-    value(run.ledger[i].event.sampling_probability, "ledger.events", 2 * i);
-    value(run.ledger[i].event.noise_multiplier, "ledger.events", 2 * i + 1);
+    value(run.ledger[i].event, "ledger.events", i);
     value(run.ledger[i].count, "ledger.steps", i);
   }
   value(run.order, "ledger.order", 0);
@@ -204,8 +216,8 @@ struct checkpoint_access {
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                    std::uint64_t generator_steps, const std::string& path) {
     const std::uint64_t* const steps = optimizer.count();
-    run_numbers run;
-    if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
+    run_numbers<typename Accountant::event_type> run;
+    if constexpr (has_a_plan<Accountant>) {
       run.plan = accountant.plan();
       run.order = accountant.order();
       run.ledger.assign(accountant.accountant().ledger().begin(), accountant.accountant().ledger().end());
@@ -226,16 +238,24 @@ struct checkpoint_access {
                              " steps were taken already, and what they spent would be forgotten");
     }
     run_plan plan = run_plan::beforehand;
-    if constexpr (std::is_same_v<Accountant, privacy_accountant>) plan = accountant.plan();
+    if constexpr (has_a_plan<Accountant>) plan = accountant.plan();
     if (older && plan != run_plan::beforehand) {
       fail_with_file(path, "a run of version 0.1 was planned beforehand, and this one is planned on the way");
     }
-    const auto [loaded, run] =
-        older ? read_older<Network>(optimizer, path) : read_run(path, layout<Network>(optimizer), plan);
+    using event = typename Accountant::event_type;
+    std::pair<loaded_bytes, run_numbers<event>> read;
+    if (!older) {
+      read = read_run<event>(path, layout<Network>(optimizer), plan);
+    } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
+      read = read_older<Network>(optimizer, path);
+    } else {
+      fail_with_file(path, "a run of version 0.1 drew its records by Poisson sampling");
+    }
+    const auto& [loaded, run] = read;
     require_ledger(path, run);
     Accountant goes_on = accountant;
-    for (const rdp_accountant::entry& entry : run.ledger) goes_on.record(entry.event, entry.count);
-    if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
+    for (const ledger_entry<event>& entry : run.ledger) goes_on.record(entry.event, entry.count);
+    if constexpr (has_a_plan<Accountant>) {
       if (run.order != 0) goes_on.fix_order(run.order);
     }
     const auto places = arrays<std::byte>(network, optimizer);
@@ -296,8 +316,8 @@ struct checkpoint_access {
 /// order of a Renyi filter. No key is written, and nothing that is private. Memory does not grow with the network. The
 /// file appears whole or not at all, and is on the disk when this returns. Throws std::runtime_error that names the
 /// file and says what failed.
-template <class Network, class Loss, class Generator, class Executor>
-void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::save(trainer, path);
 }
 
@@ -310,28 +330,32 @@ void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor>& trainer, 
 ///
 /// Throws std::runtime_error that says what is wrong with the file, or that it is of another network, scalar type,
 /// optimizer or plan; std::logic_error if steps were taken; nothing is changed then.
-template <class Network, class Loss, class Generator, class Executor>
-void load_checkpoint(dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void load_checkpoint(dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, false);
 }
 
 /// The same for a `private_loop`, with its own network and the optimizer that takes its steps. A step that has begun is
 /// in the ledger, whether it was released or not. Throws std::logic_error for another network.
-template <class Network, class Optimizer, class Loss, class Generator, class Executor>
+template <class Network, class Optimizer, class Loss, class Generator, class Executor, class Options>
 void save_checkpoint(const Network& network, Optimizer& optimizer,
-                     const private_loop<Network, Loss, Generator, Executor>& loop, const std::string& path) {
+                     const private_loop<Network, Loss, Generator, Executor, Options>& loop, const std::string& path) {
   detail::checkpoint_access::save_loop(network, optimizer, loop, path);
 }
-template <class Network, class Optimizer, class Loss, class Generator, class Executor>
-void load_checkpoint(Network& network, Optimizer& optimizer, private_loop<Network, Loss, Generator, Executor>& loop,
-                     const std::string& path) {
+template <class Network, class Optimizer, class Loss, class Generator, class Executor, class Options>
+void load_checkpoint(Network& network, Optimizer& optimizer,
+                     private_loop<Network, Loss, Generator, Executor, Options>& loop, const std::string& path) {
   detail::checkpoint_access::load_loop(network, optimizer, loop, path);
 }
 
 namespace detail {
 template <class Accountant>
-concept has_a_ledger = std::is_same_v<Accountant, rdp_accountant> || std::is_same_v<Accountant, pld_accountant> ||
-    std::is_same_v<Accountant, privacy_accountant>;
+concept has_a_ledger = requires {
+  typename Accountant::event_type;
+  requires has_a_plan<Accountant> ||
+      std::is_same_v<Accountant, basic_rdp_accountant<typename Accountant::event_type>> ||
+      std::is_same_v<Accountant, basic_pld_accountant<typename Accountant::event_type>>;
+};
 }  // namespace detail
 
 /// The same for a training loop by hand, with a `privacy_accountant`, an `rdp_accountant` or a `pld_accountant`. A
@@ -353,8 +377,8 @@ namespace unprotected {
 /// Reads a checkpoint of version 0.1, five .npy arrays, into a trainer as `load_checkpoint` does; `save_checkpoint`
 /// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
 /// damage to its ledger may go unnoticed: the caller vouches for both.
-template <class Network, class Loss, class Generator, class Executor>
-void load_older_checkpoint(dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void load_older_checkpoint(dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, true);
 }
 

@@ -30,9 +30,17 @@ namespace pergrad::inline v0_1 {
 
 /// What one step of the Poisson-sampled Gaussian mechanism costs, for neighbours that differ by adding or removing one
 /// record: sampling probability q and noise multiplier (noise standard deviation over L2 sensitivity).
+///
+/// An event is numbers (doubles and nothing else, as files hold them), the neighbours for which they count, a name, and
+/// what a release about all records costs. A ledger holds events of one type.
 struct sampled_gaussian_event {
   double sampling_probability;
   double noise_multiplier;
+
+  static constexpr neighbouring relation = neighbouring::add_or_remove_one;
+  static constexpr const char* name = "sampled Gaussian";
+  /// Of a histogram of all records, with noise of this deviation on each count.
+  [[nodiscard]] static sampled_gaussian_event of_counts(pergrad::noise_multiplier noise) { return {1, noise.value()}; }
 
   friend constexpr bool operator==(const sampled_gaussian_event&, const sampled_gaussian_event&) noexcept = default;
 };
@@ -40,6 +48,8 @@ struct sampled_gaussian_event {
 /// Each record enters each batch with the same probability, independently of all others.
 class poisson_sampling {
  public:
+  using event_type = sampled_gaussian_event;
+
   explicit poisson_sampling(sampling_probability q) : everybody_{q.value() == 1.0} {
     if (!everybody_) threshold_ = static_cast<std::uint64_t>(std::ldexp(q.value(), 64));  // truncates: rounds down
   }
@@ -136,8 +146,8 @@ namespace unaccounted {
 /// The records of [0, record_count) that one step draws, ascending: a step of the generator. They are private values,
 /// as is their number; what is made of them has to be noised, and every draw entered in a ledger. Throws
 /// std::out_of_range beyond 2^35 records.
-template <random_generator Generator>
-[[nodiscard]] std::vector<std::uint32_t> draw(const poisson_sampling& sampling, Generator& generator,
+template <class Sampling, random_generator Generator>
+[[nodiscard]] std::vector<std::uint32_t> draw(const Sampling& sampling, Generator& generator,
                                               std::uint32_t record_count) {
   const auto stream = generator.template stream<pergrad::detail::randomness::sampling>(generator.next_step());
   std::vector<std::uint64_t> bits((std::size_t{record_count} + poisson_sampling::marked_together - 1) /

@@ -82,7 +82,7 @@ void for_each_clipping(const Visit& visit) {
 template <class Visit>
 void for_each_sampler(const Visit& visit) {
   const auto poisson = [](double q) {
-    return [q](private_options& options) { options.sampling = poisson_sampling{sampling_probability{q}}; };
+    return [q](dp_sgd_options& options) { options.sampling = poisson_sampling{sampling_probability{q}}; };
   };
   visit("everybody", poisson(1));
   visit("Poisson, q = 1/2", poisson(0.5));

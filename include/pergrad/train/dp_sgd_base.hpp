@@ -30,8 +30,10 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-template <class Network, class Loss, executor Executor>
-class dp_sgd_base : public private_run {
+template <class Network, class Loss, executor Executor, class Options>
+class dp_sgd_base : public private_run<typename Options::sampling_type> {
+  using run = private_run<typename Options::sampling_type>;
+
  public:
   using scalar = typename Network::scalar;
   using input_value = typename Network::input_value;
@@ -39,14 +41,13 @@ class dp_sgd_base : public private_run {
   /// What the executor keeps of a run and does in a step.
   using executor_trainer = typename Executor::template trainer<Network, Loss>;
 
-  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options, bool is_private)
-      : dp_sgd_base{executor, network, loss,
-                    settled<scalar>(checked_options(options, clipping_groups<Network>), is_private)} {}
+  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options, bool is_private)
+      : dp_sgd_base{executor, network, loss, checked(options, is_private)} {}
   dp_sgd_base(const dp_sgd_base&) = delete;
   dp_sgd_base& operator=(const dp_sgd_base&) = delete;
   ~dp_sgd_base() = default;
 
-  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
+  [[nodiscard]] const Options& options() const noexcept { return options_; }
 
   /// Of all steps from now on: for schedules. Costs no privacy as long as it is not computed from records: of the
   /// number of steps, say.
@@ -63,20 +64,24 @@ class dp_sgd_base : public private_run {
   }
 
  private:
-  template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor>
+  template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor, class OfOptions>
   friend class pergrad::dp_sgd;
   friend struct checkpoint_access;
 
-  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
-      : private_run{options},
+  [[nodiscard]] static Options checked(const Options& options, bool is_private) {
+    require_training_choices(options, clipping_groups<Network>);
+    return settled<scalar>(options, is_private);
+  }
+  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options)
+      : run{options, *options.sampling},
         options_{options},
         executor_{&executor},
         network_{&network},
         loss_{loss},
         tape_{executor, options.max_batch} {
     const float_environment proven;
-    take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
-         static_cast<double>(std::numeric_limits<scalar>::max()));
+    this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
+               static_cast<double>(std::numeric_limits<scalar>::max()));
     if (options.optimizer == optimizer_kind::adam) {
       require_adam_options(options.adam);
     } else {
@@ -88,10 +93,11 @@ class dp_sgd_base : public private_run {
         refuse_training("weight decay is not on devices yet");
       }
     }
-    notes_ = {options.private_metrics, options.max_batch.count, options.clip ? options.clip->value() : sensitivity_,
-              statistic_ ? &statistic_->counted : nullptr,
+    notes_ = {options.private_metrics, options.max_batch.count,
+              options.clip ? options.clip->value() : this->sensitivity_,
+              this->statistic_ ? &this->statistic_->counted : nullptr,
               options.statistic ? options.statistic->of : step_value::norm};
-    trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, sensitivity_);
+    trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, this->sensitivity_);
     if constexpr (executor_trainer::trains_on_a_copy) {
       with_empty_batch([&](const auto& sum) { trainer_->clip_with(sum.clipped().rule()); });
     }
@@ -120,7 +126,7 @@ class dp_sgd_base : public private_run {
             &notes_};
   }
   [[nodiscard]] std::span<const std::uint32_t> next_records() {
-    return drawn_.next(
+    return this->drawn_.next(
         executor_->pool(),
         [&](std::uint64_t record) {
           return executor_trainer::trains_on_a_copy || fits_the_trainer<Network, Loss>(*checked_, record);
@@ -128,7 +134,7 @@ class dp_sgd_base : public private_run {
         [&] { notes_.leave_out(); });
   }
 
-  dp_sgd_options options_;
+  Options options_;
   step_notes<scalar> notes_{false, 0, 0};
   const Executor* executor_;
   Network* network_;

@@ -2,6 +2,7 @@
 // pergrad/train/dp_sgd_options.hpp - what the trainer is told, what it tells about a step, and what it refuses
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -63,12 +64,11 @@ struct step_statistic {
   step_value of = step_value::norm;  ///< the gradient's norm before clipping, or the loss
 };
 
-/// What every private run is told: `private_loop`, and `dp_sgd`, which adds to it. Those without a default must be set;
-/// a constructor names the first that is not.
-struct private_options {
+/// What every private run is told, but for its sampler. Those without a default must be set; a constructor names the
+/// first that is not.
+struct private_choices {
   option<l2_clip_norm> clip;             ///< C, the most that one record can add to a sum
   option<noise_multiplier> noise;        ///< sigma; the noise's standard deviation is sigma times sensitivity
-  option<poisson_sampling> sampling;     ///< how records enter a batch, and what that costs
   option<expected_batch_size> divisor;   ///< a public constant, never the drawn size
   pergrad::max_batch max_batch{256};     ///< records a chunk; changes memory and rounding, not privacy
   option<record_capacity> capacity;      ///< records a sum is made for; from the divisor unless it is given
@@ -82,8 +82,8 @@ struct private_options {
   }
 };
 
-/// Options of `dp_sgd`.
-struct dp_sgd_options : private_options {
+/// What a trainer is told beside them.
+struct training_choices : private_choices {
   option<pergrad::learning_rate> learning_rate;  ///< of the first step; see `set_learning_rate`
   clipping_kind clipping = clipping_kind::flat;
   std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
@@ -92,6 +92,37 @@ struct dp_sgd_options : private_options {
   double weight_decay = 0;       ///< of sgd, decoupled; adam's is adam.weight_decay
   adam_options adam{};           ///< of adam
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
+};
+
+/// Options of a `private_loop` with this sampler.
+template <class Sampling>
+struct loop_options : private_choices {
+  using sampling_type = Sampling;
+  option<Sampling> sampling;  ///< how records enter a batch, and what that costs
+};
+/// Options of a `dp_sgd` with this sampler.
+template <class Sampling = poisson_sampling>
+struct dp_options : training_choices {
+  using sampling_type = Sampling;
+  option<Sampling> sampling;  ///< how records enter a batch, and what that costs
+  /// Those that a loop has, too.
+  operator loop_options<Sampling>() const {  // NOLINT(google-explicit-constructor): one is the other, and more
+    return {static_cast<const private_choices&>(*this), sampling};
+  }
+};
+/// With Poisson sampling.
+using private_options = loop_options<poisson_sampling>;
+using dp_sgd_options = dp_options<poisson_sampling>;
+
+/// Options of a trainer, whatever the sampler.
+template <class Options>
+concept trainer_options = std::derived_from<Options, training_choices> && requires {
+  typename Options::sampling_type;
+};
+/// Options of a loop, whatever the sampler.
+template <class Options>
+concept private_loop_options = std::derived_from<Options, private_choices> && !trainer_options<Options> && requires {
+  typename Options::sampling_type;
 };
 
 /// Private values of one step: for debugging, never for release.
@@ -114,7 +145,7 @@ inline void require_option(bool given, const char* name) {
 
 /// Throws std::invalid_argument naming the first option that is missing but for `clip`. What single numbers may be is
 /// said where they are used. A run without noise is for generators that are not private.
-inline const private_options& checked_options(const private_options& options, bool is_private) {
+inline void require_private_choices(const private_choices& options, bool has_a_sampler, bool is_private) {
   require_option(options.noise.has_value(), "noise");
   if (is_private && options.noise->value() == 0) {
     refuse_training("the option noise is 0, which protects nobody: train without privacy with unprotected::step");
@@ -124,14 +155,13 @@ inline const private_options& checked_options(const private_options& options, bo
     is_private ? statistic_release::require_noise<os_keyed_generator>(options.statistic->noise, bins)
                : statistic_release::require_noise<seeded_generator>(options.statistic->noise, bins);
   }
-  require_option(options.sampling.has_value(), "sampling");
+  require_option(has_a_sampler, "sampling");
   require_option(options.divisor.has_value(), "divisor");
   if (options.max_batch.count == 0) refuse_training("max_batch must be at least 1");
-  return options;
 }
 /// The same for a trainer, and for options that are not for its kind of clipping; `groups` are the network's clipping
 /// groups.
-inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std::size_t groups) {
+inline void require_training_choices(const training_choices& options, std::size_t groups) {
   if (options.clipping == clipping_kind::per_group) {
     if (options.clip) refuse_training("the option clip is not for clipping per group: group_bounds are its bounds");
     require_option(!options.group_bounds.empty(), "group_bounds");
@@ -150,7 +180,6 @@ inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std:
     refuse_training("the option weight_decay is for optimizer_kind::sgd only: adam's is adam.weight_decay");
   }
   require_option(options.learning_rate.has_value(), "learning_rate");
-  return options;
 }
 
 /// Whether network and loss take this record. Shapes and counts of the records fit already.
@@ -161,16 +190,15 @@ template <class Network, class Loss, class Records>
 
 /// A loop that runs while the budget lasts would train nothing, and say nothing. What an earlier part of the run spent
 /// is not counted: a budget that is spent is no mistake.
-template <class = void>
-void require_room_for_a_step(const privacy_accountant& accountant, const sampled_gaussian_event& event) {
+template <class Event>
+void require_room_for_a_step(const basic_privacy_accountant<Event>& accountant, const Event& event) {
   if (accountant.within(event)) return;
   const privacy_budget& budget = *accountant.budget();
-  char text[240];
+  char text[400];
   std::snprintf(text, sizeof text,
                 "pergrad: private training: the option budget allows no step: it is epsilon %.6g at delta %.6g, and "
-                "one step with "
-                "noise multiplier %.6g and sampling probability %.6g costs epsilon %.6g",
-                budget.max_epsilon.value(), budget.delta.value(), event.noise_multiplier, event.sampling_probability,
+                "one step with %s costs epsilon %.6g",
+                budget.max_epsilon.value(), budget.delta.value(), description_of(event).text,
                 proven_epsilon(accountant.accountant(), {event, 1}, budget.delta).upper);
   throw std::invalid_argument(text);
 }

@@ -36,13 +36,14 @@ namespace detail {
 struct checkpoint_access;
 
 /// The records of one step, in the order of the data set.
+template <class Sampling>
 class drawn_records {
  public:
   using sampling_stream = secret_stream<randomness::sampling>;
   explicit drawn_records(std::size_t max_batch) { records_.reserve(max_batch); }
 
   /// Begins a step on a data set of so many records.
-  void begin(const poisson_sampling& sampling, const sampling_stream& stream, std::uint64_t record_count) noexcept {
+  void begin(const Sampling& sampling, const sampling_stream& stream, std::uint64_t record_count) noexcept {
     sampling_ = &sampling;
     stream_ = stream;
     record_count_ = record_count;
@@ -85,7 +86,7 @@ class drawn_records {
     }
   }
   void mark_window(const thread_pool& pool) {
-    constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
+    constexpr std::uint64_t share = 32 * Sampling::marked_together;
     first_ = next_window_;
     const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), record_count_ - first_);
     const std::uint64_t tasks = (count + share - 1) / share;
@@ -96,7 +97,7 @@ class drawn_records {
     next_window_ += 64 * bits_.size();
   }
 
-  const poisson_sampling* sampling_ = nullptr;
+  const Sampling* sampling_ = nullptr;
   sampling_stream stream_;
   std::uint64_t record_count_ = 0;
   std::uint64_t next_window_ = 0;           ///< the first record that nobody has looked at
@@ -112,7 +113,7 @@ class drawn_records {
 /// size is what it says; fewer where only so few are added up in floating point. Physical batches have nothing to do
 /// with it, as noise is scaled by it.
 template <class Scalar>
-[[nodiscard]] record_capacity capacity_for(const private_options& options) {
+[[nodiscard]] record_capacity capacity_for(const private_choices& options) {
   if (options.capacity) return *options.capacity;
   const float_environment proven;
   constexpr std::size_t granule = 256;
@@ -125,19 +126,25 @@ template <class Scalar>
   return {enough};
 }
 /// Options with a capacity, and with physical batches no larger than that; with a capacity of 0 all records are added
-/// up as integers, and of any number. Throws std::invalid_argument as `checked_options` does.
+/// up as integers, and of any number. Throws std::invalid_argument for options that are missing or out of range.
 template <class Scalar, class Options>
 [[nodiscard]] Options settled(Options options, bool is_private) {
-  checked_options(static_cast<const private_options&>(options), is_private);
+  require_private_choices(options, options.sampling.has_value(), is_private);
   const record_capacity capacity = capacity_for<Scalar>(options);
   options.capacity = capacity;
   if (capacity.count > 0) options.max_batch.count = std::min(options.max_batch.count, capacity.count);
   return options;
 }
 
-/// The ledger of a run and the records of a step: all of a private run that does not know its network.
+/// The ledger of a run and the records of a step: all of a private run that does not know its network. The ledger holds
+/// the events of this sampler, and no others.
+template <class Sampling>
 class private_run {
  public:
+  using event_type = typename Sampling::event_type;
+  /// For which neighbours epsilon counts.
+  static constexpr neighbouring relation = event_type::relation;
+
   /// Would one more step keep to the budget? Always true without one. Costs nothing: how many there are was found when
   /// the run was made, or read from a file.
   template <class = void>
@@ -146,13 +153,13 @@ class private_run {
   }
   /// Steps taken, each with its noise, and statistics of all records released beside them (statistics.hpp).
   [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
-  /// Privacy spent so far at `delta`, for neighbours that differ by adding or removing one record: a proven upper
-  /// bound, by privacy loss distributions and Renyi divergences. Takes some tens of milliseconds.
+  /// Privacy spent so far at `delta`, for neighbours by `relation`: a proven upper bound, by privacy loss distributions
+  /// and Renyi divergences. Takes some tens of milliseconds.
   template <class = void>
   [[nodiscard]] double epsilon(pergrad::delta delta) const {
     return accountant_.epsilon(delta);
   }
-  [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
+  [[nodiscard]] const basic_privacy_accountant<event_type>& accountant() const noexcept { return accountant_; }
   /// The histogram of the last step's records: released with the step, which counts it. Throws std::logic_error if the
   /// options have no `statistic`, and before the first step.
   [[nodiscard]] const released_histogram& last_statistic() const {
@@ -165,18 +172,18 @@ class private_run {
 
  private:
   // Named, and nothing is protected: who derives from this draws nothing.
-  template <class Network, class Loss, executor Executor>
+  template <class Network, class Loss, executor Executor, class Options>
   friend class dp_sgd_base;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
+  template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::dp_sgd;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
+  template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::private_loop;
   friend struct checkpoint_access;
   friend struct statistics_access;
 
   /// `options` are settled.
-  [[gnu::noinline]] explicit private_run(const private_options& options)
-      : sampling_{*options.sampling},
+  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling)
+      : sampling_{sampling},
         accountant_{options.budget, options.plan},
         event_{sampling_.event(options.noise_of_event())},
         gradient_noise_{*options.noise},
@@ -232,13 +239,13 @@ class private_run {
     std::optional<released_histogram> released;
   };
 
-  poisson_sampling sampling_;
-  privacy_accountant accountant_;
-  sampled_gaussian_event event_;     ///< of the gradient and the statistic together
+  Sampling sampling_;
+  basic_privacy_accountant<event_type> accountant_;
+  event_type event_;                 ///< of the gradient and the statistic together
   noise_multiplier gradient_noise_;  ///< of the gradient alone
   std::optional<statistic_of_steps> statistic_;
   double sensitivity_ = 0;  ///< of every sum
-  drawn_records drawn_;
+  drawn_records<Sampling> drawn_;
 };
 
 }  // namespace detail

@@ -38,7 +38,7 @@ struct step_records {
 
 /// f(the sum of these gradients, clipped as the options say).
 template <class Network, class Loss, class Function>
-auto with_clipped(const dp_sgd_options& options, const per_sample_gradient_leaf<Network, Loss>& gradients,
+auto with_clipped(const training_choices& options, const per_sample_gradient_leaf<Network, Loss>& gradients,
                   Function&& f) {
   switch (options.clipping) {
     case clipping_kind::per_layer:
@@ -65,7 +65,7 @@ class step_by_verbs {
   static constexpr bool trains_on_a_copy = false;
 
   step_by_verbs(const Executor& executor, Network& network, Loss loss, tape<Network>& tape,
-                const dp_sgd_options& options, double sensitivity)
+                const training_choices& options, double sensitivity)
       : executor_{&executor},
         network_{&network},
         loss_{loss},
@@ -110,7 +110,7 @@ class step_by_verbs {
 
  private:
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
-  [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
+  [[nodiscard]] static any_optimizer make_optimizer(const training_choices& options) {
     if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
     return sgd<Network>{*options.learning_rate, options.momentum, options.weight_decay};
   }
@@ -138,7 +138,7 @@ class step_by_verbs {
   Network* network_;
   [[no_unique_address]] Loss loss_;
   tape<Network>* tape_;
-  const dp_sgd_options* options_;
+  const training_choices* options_;
   double sensitivity_;
   bounded_total<Network> total_;  ///< of a step
   any_optimizer optimizer_;

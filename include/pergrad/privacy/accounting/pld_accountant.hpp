@@ -19,23 +19,25 @@
 
 namespace pergrad::inline v0_1 {
 
-/// Accountant by privacy loss distributions, for neighbours by adding or removing one record. Events have to be chosen
-/// before the first step. Every number is a proven bound; questions throw accounting_refused where there is none: noise
-/// multipliers below about 1/24, more than 2^40 steps, more than 256 kinds of events.
-class pld_accountant {
+/// Accountant by privacy loss distributions of one kind of sampler's events, for neighbours of their relation. Events
+/// have to be chosen before the first step. Every number is a proven bound; questions throw accounting_refused where
+/// there is none: noise multipliers below about 1/24, more than 2^40 steps, more than 256 kinds of events.
+template <class Event>
+class basic_pld_accountant {
  public:
-  using entry = rdp_accountant::entry;
+  using event_type = Event;
+  using entry = ledger_entry<Event>;
 
-  pld_accountant() = default;
+  basic_pld_accountant() = default;
   /// With the steps of another ledger.
-  explicit pld_accountant(std::span<const entry> ledger) {
+  explicit basic_pld_accountant(std::span<const entry> ledger) {
     for (const entry& each : ledger) record(each.event, each.count);
   }
 
   /// Enters `count` steps. Throws std::overflow_error when the number of steps does not fit 64 bits,
   /// std::invalid_argument on an event that is none.
-  void record(const sampled_gaussian_event& event, std::uint64_t count = 1) {
-    detail::require_event(event);
+  void record(const Event& event, std::uint64_t count = 1) {
+    require_event(event);
     if (count > std::numeric_limits<std::uint64_t>::max() - steps_) {
       throw std::overflow_error("pergrad: pld_accountant: the number of steps exceeds 64 bits");
     }
@@ -111,5 +113,8 @@ class pld_accountant {
   std::vector<entry> ledger_;
   std::uint64_t steps_ = 0;
 };
+
+/// Of Poisson sampling, for neighbours by adding or removing one record.
+using pld_accountant = basic_pld_accountant<sampled_gaussian_event>;
 
 }  // namespace pergrad::inline v0_1
