@@ -1738,6 +1738,7 @@ template <class Scalar>
 class release_gate;
 template <class Sampling>
 class private_run;
+class sampling_words;
 }  // namespace detail
 namespace on_device {
 struct stream_upload;
@@ -1772,6 +1773,7 @@ class secret_stream {
   template <class Scalar>
   friend class release_gate;
   friend class pergrad::poisson_sampling;
+  friend class sampling_words;
   friend struct pergrad::layer_randomness;
   friend struct on_device::stream_upload;
 
@@ -2008,6 +2010,16 @@ struct sampled_gaussian_event {
   friend constexpr bool operator==(const sampled_gaussian_event&, const sampled_gaussian_event&) noexcept = default;
 };
 
+/// Where in a run a step is drawn: draws are functions of this and of a record's number.
+struct draw_place {
+  using stream = detail::secret_stream<detail::randomness::sampling>;
+  stream step;                 ///< of this step alone
+  stream round;                ///< of the step that began the round: of all steps that one event pays
+  stream run;                  ///< of all steps that are drawn with one key
+  std::uint64_t position = 0;  ///< of the step in its round
+  std::uint64_t taken = 0;     ///< steps of the run before this one
+};
+
 /// Each record enters each batch with the same probability, independently of all others.
 class poisson_sampling {
  public:
@@ -2042,6 +2054,11 @@ class poisson_sampling {
                  bits.subspan(word).first<words_per_block>());
     }
   }
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    mark(place.step, first, bits);
+  }
+  /// Whether a record with this word is drawn.
+  [[nodiscard]] bool is_below(std::uint64_t word) const noexcept { return everybody_ || word < threshold_; }
   /// Records that `mark` marks together.
   static constexpr std::uint64_t marked_together = 128;
 
@@ -2104,22 +2121,55 @@ class poisson_sampling {
   bool everybody_ = false;
 };
 
+namespace detail {
+
+/// A sampler that lists the records of a step, as others mark them.
+template <class Sampling>
+concept lists_records = requires {
+  typename Sampling::listing;
+};
+/// A sampler whose event pays several steps, a round: `steps_of_an_event()`.
+template <class Sampling>
+concept has_rounds = requires(const Sampling& sampling) {
+  sampling.steps_of_an_event();
+};
+/// The stream of all steps that are drawn with one key: of a step that no generator gives out.
+inline constexpr std::uint64_t step_of_the_run = ~std::uint64_t{0};
+
+}  // namespace detail
+
 namespace unaccounted {
 
-/// The records of [0, record_count) that one step draws, ascending: a step of the generator. They are private values,
-/// as is their number; what is made of them has to be noised, and every draw entered in a ledger. Throws
-/// std::out_of_range beyond 2^35 records.
+/// The records of [0, record_count) that a step at this place draws, ascending.
+template <class Sampling>
+[[nodiscard]] std::vector<std::uint32_t> drawn_at(const draw_place& place, const Sampling& sampling,
+                                                  std::uint32_t record_count) {
+  std::vector<std::uint32_t> drawn;
+  if constexpr (pergrad::detail::lists_records<Sampling>) {
+    typename Sampling::listing list{sampling};
+    const auto records = list.draw(sampling, place, record_count);
+    drawn.assign(records.begin(), records.end());
+  } else {
+    constexpr std::uint64_t together = Sampling::marked_together;
+    std::vector<std::uint64_t> bits((std::size_t{record_count} + together - 1) / together * (together / 64));
+    sampling.mark(place, 0, bits);
+    poisson_sampling::visit_marked(bits, 0, record_count,
+                                   [&](std::uint64_t record) { drawn.push_back(static_cast<std::uint32_t>(record)); });
+  }
+  return drawn;
+}
+
+/// The records of [0, record_count) that one step draws, ascending: a step of the generator, the first one of a run.
+/// They are private values, as is their number; what is made of them has to be noised, and every draw entered in a
+/// ledger. Throws std::out_of_range beyond 2^35 records.
 template <class Sampling, random_generator Generator>
 [[nodiscard]] std::vector<std::uint32_t> draw(const Sampling& sampling, Generator& generator,
                                               std::uint32_t record_count) {
-  const auto stream = generator.template stream<pergrad::detail::randomness::sampling>(generator.next_step());
-  std::vector<std::uint64_t> bits((std::size_t{record_count} + poisson_sampling::marked_together - 1) /
-                                  poisson_sampling::marked_together * (poisson_sampling::marked_together / 64));
-  sampling.mark(stream, 0, bits);
-  std::vector<std::uint32_t> drawn;
-  poisson_sampling::visit_marked(bits, 0, record_count,
-                                 [&](std::uint64_t record) { drawn.push_back(static_cast<std::uint32_t>(record)); });
-  return drawn;
+  using pergrad::detail::randomness;
+  const std::uint64_t step = generator.next_step();
+  const auto stream = generator.template stream<randomness::sampling>(step);
+  const auto run = generator.template stream<randomness::sampling>(pergrad::detail::step_of_the_run);
+  return drawn_at(draw_place{stream, stream, run, 0, 0}, sampling, record_count);
 }
 
 }  // namespace unaccounted
@@ -11266,6 +11316,2192 @@ predictor(const Executor&, const Network&) -> predictor<Network, Executor>;
 // sampling are one Gaussian of 1/s^2 = sum T/s^2. Every attempt proves its bounds, so the least upper and the largest
 // lower one count.
 
+// pergrad/privacy/accounting/step_losses.hpp - which privacy losses the steps of a sampler have.
+//
+// An event type takes part in the PLD accountant by a function losses_of(event), found by its argument, that returns
+// one of these. Noise multipliers s are deviations over the clip bound C, whatever the relation: what one record adds
+// to a sum is at most C, so replacing it changes a sum by up to 2 C.
+//
+// Truncated Poisson. Records are drawn with probability q each, and if more than B were drawn, B of them are kept, all
+// sets alike. Let N be the number of the other n - 1 records that were drawn. Given N < B, the record takes part with
+// probability q, and nothing is truncated. Given N >= B, order the B that would be kept without it: their joint law
+// does not depend on N. The record is drawn and kept with probability q B/(N + 1), and then stands in the place of the
+// last one; in the mean over N >= B with
+//     q' = B/n Pr[Bin(n, q) > B] / p,    p = Pr[Bin(n - 1, q) >= B],
+// as q/(N + 1) Pr[Bin(n - 1, q) = N] = Pr[Bin(n, q) = N + 1] / n. So with probability 1 - p the pair is that of
+// Poisson sampling, otherwise one of (1 - q') N(c + y) + q' N(c + x) against N(c + y), |x - y| <= 2 (adding, removing),
+// or against (1 - q') N(c + y) + q' N(c + x') (replacing; both ways, loss_source.hpp). n counts the larger of two
+// neighbours. From below: gradients of 0 but for the record, which is in with probability (1 - p) q + p q'.
+
+// pergrad/privacy/pld/binomial_tail.hpp - the upper tail of a binomial distribution, with bounds.
+//
+// Pr[Bin(n, q) = k] by Stirling's series, whose error is below its first term that is left out (1/1680 k^-7), and its
+// neighbours by their ratios, all of which are positive: nothing cancels but in the exponent, whose terms are counted.
+
+namespace pergrad::inline v0_1::detail {
+
+struct probability_bounds {
+  double least;
+  double most;
+};
+
+[[nodiscard]] inline long double log_factorial(std::uint64_t n) noexcept {
+  if (n < 32) {
+    long double product = 1;
+    for (std::uint64_t i = 2; i <= n; ++i) product *= static_cast<long double>(i);
+    return std::log(product);
+  }
+  const auto x = static_cast<long double>(n);
+  constexpr long double half_log_two_pi = 0.918938533204672741780329736405617640L;
+  return (x + 0.5L) * std::log(x) - x + half_log_two_pi +
+         (1 - (1 - 2 / (7 * x * x)) / (30 * x * x)) / (12 * x);  // the next term is below 1/1680 x^-7 < 2e-14
+}
+
+/// Pr[Bin(n, q) >= k]. Precondition: 0 <= q <= 1, n < 2^40.
+template <class = void>
+[[nodiscard]] probability_bounds binomial_tail(std::uint64_t n, double q, std::uint64_t k) {
+  if (k == 0) return {1, 1};
+  if (k > n || q == 0) return {0, 0};
+  if (q == 1) return {1, 1};
+  const double mean = static_cast<double>(n) * q;
+  // Far below the mean nearly everything is above, and the sum would be long.
+  if (static_cast<double>(k) < mean - 12 * std::sqrt(mean) - 12) return {0.999999, 1};  // Chernoff: above 1 - e^-72
+  const auto of = [](std::uint64_t x) { return static_cast<long double>(x); };
+  const long double log_q = std::log(static_cast<long double>(q));
+  const long double log_rest = std::log1p(-static_cast<long double>(q));
+  const long double exponent =
+      log_factorial(n) - log_factorial(k) - log_factorial(n - k) + of(k) * log_q + of(n - k) * log_rest;
+  const long double size = 4 * log_factorial(n) - of(k) * log_q - of(n - k) * log_rest + 8;
+  const auto error = static_cast<double>(16 * std::numeric_limits<long double>::epsilon() * size + 1e-13L);
+  // Sum of ratios, up to where they fall and what follows is below the last term times ratio / (1 - ratio).
+  const long double odds = static_cast<long double>(q) / (1 - static_cast<long double>(q));
+  long double term = 1;
+  long double sum = 1;
+  long double rest = 0;
+  double steps = 0;
+  for (std::uint64_t i = k; i < n; ++i, ++steps) {
+    const long double ratio = of(n - i) / of(i + 1) * odds;
+    rest = ratio < 1 ? term * ratio / (1 - ratio) : std::numeric_limits<long double>::max();
+    if (rest < 1e-18L * sum) break;
+    term *= ratio;
+    sum += term;
+    rest = 0;
+  }
+  const auto log_sum = static_cast<double>(exponent + std::log(sum));
+  const double off = error + 1e-15 * (steps + 8) + 1e-12;
+  return {std::max(0.0, std::exp(log_sum) * (1 - 1e-15) * std::exp(-off)),
+          std::min(1.0, std::exp(log_sum + off) * (1 + 1e-12) + 1e-320)};
+}
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/loss_source.hpp - one kind of step as the accountant sees it: grids for bounds, points for
+// estimates; and the kinds that are made of Gaussian pairs.
+//
+// both_ways: a batch of fixed size, drawn without replacement, where one record is replaced by another. Given the
+// others of a batch, and whom the record displaces (y), the sides see (1 - q) N(c + y) + q N(c + x) and the same with
+// x'. As in pld_pair.hpp, with |x - y|, |x - x'| <= 2 and a >= 1, P(S) - a Q(S) is largest for x' = y, |x - y| = 2: at
+// most the hockey stick of `sampled` with m = 2 / sigma, removing; for a < 1 that of adding, by swapping sides. One
+// pair has both: for eps >= 0 it has removing's curve, so removing's atoms above 0, for eps < 0 adding's, so adding's
+// atoms below 0, and at 0 the mass that is left. Balle, Barthe & Gaboardi 2018 (arXiv:1807.01647), theorem 11, and Zhu,
+// Dong & Wang 2022 (arXiv:2106.08567), proposition 30. Neither of the two alone bounds compositions.
+//
+// Parts: a step that is one of several, of which an adversary may know, has the mean of their hockey sticks at most.
+
+// pergrad/privacy/pld/pld.hpp - a privacy loss on a grid, from above or from below.
+//
+//
+// One step with sampling probability q and noise multiplier s, neighbours by adding or removing one record. With
+// m = 1/s, u = x/s and phi the standard Gaussian density, the two sides see (Mironov, Talwar & Zhang 2019,
+// arXiv:1908.10530)
+//     D(u) = (1 - q) phi(u) + q phi(u - m)   and   phi(u),      l(u) = ln D/phi = ln(1 - q + q exp(u m - m^2/2)).
+// remove: P = D, Q = phi, loss l. add: P = phi, Q = D, loss -l. The hockey stick of a pair,
+// delta(eps) = sup_S P(S) - e^eps Q(S) = E_P[(1 - e^(eps - loss))+], is all that composition depends on: a pair whose
+// curve is nowhere below that of another dominates it, also when both are composed, with whatever it may be, also
+// adaptively (Zhu, Dong & Wang 2022, arXiv:2106.08567). A discrete pair is a list of atoms: mass p at loss e has P-mass
+// p and Q-mass p e^-e. The proofs below use that these make a pair dominate: more mass, mass at a larger loss, mass at
+// infinity, and spreading mass to both sides with its P and Q kept; and their inverses make it be dominated, merging
+// mass with its P and Q added up among them, which is post-processing.
+//
+
+namespace pergrad::inline v0_1 {
+
+/// Which way a discrete privacy loss errs: `upper` says too much loss, never too little; `lower` the reverse.
+enum class pld_side { lower, upper };
+inline constexpr pld_side upper = pld_side::upper;
+inline constexpr pld_side lower = pld_side::lower;
+
+/// Privacy loss on an even grid: atom i has P-mass `masses[i]` and Q-mass `masses[i]` e^-loss(i).
+template <pld_side Side>
+struct pld {
+  static constexpr std::int64_t parts = std::int64_t{1} << 24;  ///< of a grid's spacing, in which `first` is counted
+
+  double spacing = 1;      ///< of losses, in nats; at most 8 significant bits
+  std::int64_t first = 0;  ///< loss of the first atom, in spacing / parts
+  double infinite = 0;     ///< P-mass where there is no Q-mass
+  std::vector<double> masses;
+
+  /// Loss of an atom, without rounding.
+  [[nodiscard]] double loss(std::size_t i) const noexcept {
+    return static_cast<double>(first + static_cast<std::int64_t>(i) * parts) * (spacing / static_cast<double>(parts));
+  }
+
+  /// Rounds losses above `most` down to it, which makes a lower side no larger.
+  void cut(double most) requires(Side == pld_side::lower) {
+    while (masses.size() > 1 && loss(masses.size() - 1) > most) {
+      masses[masses.size() - 2] += masses.back() * (1 - 0x1p-50);
+      masses[masses.size() - 2] *= 1 - 0x1p-51;
+      masses.pop_back();
+    }
+  }
+
+  /// Spreads masses above the last point that is no higher than `most` to that point and to infinity, with P and Q
+  /// kept, which makes an upper side no smaller, and hockey sticks below `most` no larger.
+  void cut(double most) requires(Side == pld_side::upper) {
+    std::size_t last = masses.size() - 1;
+    while (last > 0 && loss(last) > most) --last;
+    for (std::size_t i = last + 1; i < masses.size(); ++i) {
+      const double share = std::exp(loss(last) - loss(i));
+      masses[last] += masses[i] * share * (1 + 0x1p-48);
+      infinite += masses[i] * (1 - share + 0x1p-48);
+    }
+    masses[last] *= 1 + static_cast<double>(masses.size() - last) * 0x1p-52;
+    infinite *= 1 + static_cast<double>(masses.size() - last) * 0x1p-52;
+    masses.resize(last + 1);
+  }
+
+  /// The hockey stick at `eps` (also a negative one) of these atoms. Relative rounding below (2 n + 40) 2^-53 for n
+  /// atoms. For single steps and tests: it takes time in proportion to the grid.
+  [[nodiscard]] double delta(double eps) const {
+    double sum = 0;
+    for (std::size_t i = masses.size(); i-- > 0 && loss(i) > eps;) sum += masses[i] * -std::expm1(eps - loss(i));
+    return sum + infinite;
+  }
+};
+
+namespace detail {
+
+/// h rounded up to 8 significant bits.
+[[nodiscard]] inline double coarse_spacing(double h) noexcept {
+  int exponent = 0;
+  const double fraction = std::frexp(h, &exponent);
+  return std::ldexp(std::ceil(fraction * 256), exponent - 8);
+}
+
+/// One step on a grid: both sides of `remove`, the upper one of `add`.
+struct discrete_step {
+  pld<upper> remove;
+  pld<lower> remove_below;
+  pld<upper> add;
+};
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/pld/pld_pair.hpp - what neighbours see of one step, as two mixtures of Gaussians on a line whose loss
+// rises: the loss and its inverse, masses of intervals, and P - e^e Q of an interval without cancellation.
+//
+// sampled: D = (1 - q) phi(u) + q phi(u - m) against phi, as in pld.hpp.
+// replaced: the record is drawn with probability q, and another one stands in its place among the neighbours. With
+// g, g' the two gradients, |g|, |g'| <= 1 (the clip bound), the sides see (1 - q) N(0) + q N(g) and the same with g'.
+// For a >= 1 and any set S with N(g)-mass p, Neyman and Pearson bound the other two masses from below,
+//     N(0)(S) >= Phi(Phi^-1(p) - |g|),    N(g')(S) >= Phi(Phi^-1(p) - |g - g'|),
+// so P(S) - a Q(S) = q p - (1 - q)(a - 1) N(0)(S) - a q N(g')(S) is largest for |g| = 1, |g - g'| = 2, where half-lines
+// attain both: g = -g'. That pair dominates (a < 1 by swapping sides):
+//     P = (1 - q) phi(u) + q phi(u - m),    Q = (1 - q) phi(u) + q phi(u + m),
+//     l(u) = ln (kappa + e^(u m)) / (kappa + e^(-u m)),    kappa = (1 - q)/q e^(m^2/2),
+//     l(u) = e:  sinh(u m - e/2) = kappa sinh(e/2).
+// Both sides are mirror images, so losses of (Q, P) are those of (P, Q).
+
+// pergrad/privacy/pld/fourier.hpp - discrete Fourier transforms in double whose rounding error is bounded.
+//
+// Radix 2, n a power of two. Forward: decimation in frequency, natural order in, bit-reversed order out. Backward:
+// decimation in time with conjugate factors, bit-reversed order in, natural order out, not divided by n.
+//
+// Bound. Let u = 2^-53. Every output is a sum over all inputs; an input's way to it is log2 n butterflies, each of
+// which multiplies it by a root of unity. A sum of complex numbers errs by a factor 1 + e with |e| <= u (each part is
+// rounded by itself), a product by |e| <= sqrt(5) u (Brent, Percival & Zimmermann 2007; fused operations do not make it
+// worse). A tabulated root errs by at most 8 u: its angle, at most pi, by 2 pi u + u, its sine and cosine by an ulp
+// each. So a butterfly errs by a factor 1 + e, |e| <= 12 u, and
+//     |computed - exact| <= ((1 + 12 u)^(log2 n) - 1) sum_j |x_j|        for every output.
+// In the l2 norm, a stage is sqrt(2) times a unitary map; two outputs of a butterfly err by 12 u (|a| + |b|) each at
+// most, together by 24 u sqrt(|a|^2 + |b|^2), which is 12 sqrt(2) u of what the stage makes of them. So
+//     |computed - exact|_2 <= ((1 + 17 u)^(log2 n) - 1) sqrt(n) |x|_2.
+// Products below the smallest normal number add less than n 2^-1070, which callers pay with their own least number.
+
+namespace pergrad::inline v0_1::detail {
+
+inline constexpr double unit_roundoff = 0x1p-53;
+
+struct complex_number {
+  double real = 0;
+  double imaginary = 0;
+};
+
+[[nodiscard]] constexpr complex_number operator*(complex_number a, complex_number b) noexcept {
+  return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
+}
+[[nodiscard]] constexpr complex_number operator+(complex_number a, complex_number b) noexcept {
+  return {a.real + b.real, a.imaginary + b.imaginary};
+}
+[[nodiscard]] constexpr complex_number operator-(complex_number a, complex_number b) noexcept {
+  return {a.real - b.real, a.imaginary - b.imaginary};
+}
+[[nodiscard]] constexpr complex_number conjugate(complex_number a) noexcept { return {a.real, -a.imaginary}; }
+
+/// a^count by squaring. In exact arithmetic but for count - 1 products: errs by a factor 1 + e,
+/// |e| <= (1 + sqrt(5) u)^(count - 1) - 1. Precondition: count >= 1.
+[[nodiscard]] constexpr complex_number power(complex_number a, unsigned long long count) noexcept {
+  complex_number result{1, 0};
+  bool started = false;
+  for (;;) {
+    if ((count & 1U) != 0) {
+      result = started ? result * a : a;
+      started = true;
+    }
+    count >>= 1U;
+    if (count == 0) return result;
+    a = a * a;
+  }
+}
+
+/// Transforms of one length. A template, so that programs that never transform do not compile it.
+template <class = void>
+class fourier_transform {
+ public:
+  /// Precondition: `length` is a power of two, at least 2. Allocates 16 bytes a point.
+  explicit fourier_transform(std::size_t length) : length_{length}, roots_(length) {
+    constexpr double pi = 3.14159265358979323846;
+    for (std::size_t j = 0; j < length / 2; ++j) {
+      const double angle = 2 * pi * (static_cast<double>(j) / static_cast<double>(length));
+      roots_[length / 2 + j] = {std::cos(angle), -std::sin(angle)};
+    }
+    for (std::size_t half = length / 4; half >= 1; half /= 2) {
+      for (std::size_t j = 0; j < half; ++j) roots_[half + j] = roots_[2 * half + 2 * j];
+    }
+  }
+
+  [[nodiscard]] std::size_t length() const noexcept { return length_; }
+
+  /// Bounds |computed - exact| of any output, either way, by this times the sum of the inputs' moduli.
+  [[nodiscard]] double error() const noexcept {
+    double stages = 0;
+    for (std::size_t n = length_; n > 1; n /= 2) ++stages;
+    return 12.01 * unit_roundoff * stages;  // (1 + 12 u)^40 - 1 < 12.01 u 40
+  }
+
+  /// Bounds the l2 norm of computed - exact, either way, by this times sqrt(length) times that of the inputs.
+  [[nodiscard]] double error_of_squares() const noexcept { return error() * (17.0 / 12); }
+
+  void forward(complex_number* x) const { forward(x, length_); }
+  void backward(complex_number* x) const { backward(x, length_); }
+
+  /// Where the coefficient of -k stands, if that of k stands at `place`.
+  [[nodiscard]] static std::size_t mirrored(std::size_t place) noexcept {
+    std::size_t below = place;  // all bits below the highest one
+    for (std::size_t shift = 1; shift < 8 * sizeof place; shift *= 2) below |= below >> shift;
+    return place ^ (below >> 1U);
+  }
+
+ private:
+  static void last_pair(complex_number* x) noexcept {
+    const complex_number a = x[0];
+    const complex_number b = x[1];
+    x[0] = a + b;
+    x[1] = a - b;
+  }
+  void forward(complex_number* x, std::size_t n) const {
+    if (n == 2) return last_pair(x);
+    const std::size_t half = n / 2;
+    const complex_number* root = roots_.data() + half;
+    for (std::size_t j = 0; j < half; ++j) {
+      const complex_number a = x[j];
+      const complex_number b = x[j + half];
+      x[j] = a + b;
+      x[j + half] = (a - b) * root[j];
+    }
+    forward(x, half);
+    forward(x + half, half);
+  }
+  void backward(complex_number* x, std::size_t n) const {
+    if (n == 2) return last_pair(x);
+    const std::size_t half = n / 2;
+    backward(x, half);
+    backward(x + half, half);
+    const complex_number* root = roots_.data() + half;
+    for (std::size_t j = 0; j < half; ++j) {
+      const complex_number a = x[j];
+      const complex_number b = x[j + half] * conjugate(root[j]);
+      x[j] = a + b;
+      x[j + half] = a - b;
+    }
+  }
+
+  std::size_t length_;
+  std::vector<complex_number> roots_;  // exp(-pi i j / half) at half + j
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/gaussian_mass.hpp - masses of intervals under a Gaussian, with what they err by.
+//
+// Narrow: the Taylor series of phi about the middle c, integrated; with v half the width and
+// v, |c| v <= 1/16, what follows its fifth term is below 6e-15 of the sum (Cauchy's estimate of exp(|c| v t + v^2
+// t^2/2), which majorises the series, on |t| = 30). Others: differences of erfc that keep at least a twentieth of the
+// larger one; erfc, exp, log, expm1 and log1p are taken to be right to 8 units of roundoff. `interval` has the sum of
+// all.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Mass of an interval under the standard Gaussian, right to the factor 1 +- error.
+struct interval_mass {
+  double mass;
+  double error;
+};
+
+inline constexpr double sqrt_half = 0.70710678118654752440;
+
+/// Mass between `left` and `right`, which may be infinite; both are within (|end| + 2 m) 8 u of the ends that are
+/// meant, and `width` is within a factor 1 + u of what is meant. |end| <= 38 where finite, or the nearer end is.
+template <class = void>
+[[nodiscard]] interval_mass interval(double left, double right, double width, double m) noexcept {
+  constexpr double u = unit_roundoff;
+  if (!(width > 0) || right == -infinity || left == infinity) return {0, 0};
+  const double middle = left + width / 2;
+  const double c = std::abs(middle);
+  if (width <= 0.125 && c * width <= 0.125) {
+    const double v2 = width * width / 4;
+    const double c2 = c * c;
+    const double he2 = c2 - 1;
+    const double he4 = (c2 - 6) * c2 + 3;
+    const double he6 = ((c2 - 15) * c2 + 45) * c2 - 15;
+    const double he8 = (((c2 - 28) * c2 + 210) * c2 - 420) * c2 + 105;
+    const double series = 1 + v2 * (he2 / 6 + v2 * (he4 / 120 + v2 * (he6 / 5040 + v2 * (he8 / 362880))));
+    constexpr double density = 0.39894228040143267794;
+    return {width * density * std::exp(-c2 / 2) * series, u * (8 * c2 + 9 * c * (c + 2 * m + 1) + 128)};
+  }
+  const auto tail = [](double x) { return std::erfc(x * sqrt_half) / 2; };
+  double mass = 0;
+  double nearer = 0;
+  if (left >= 0) {
+    nearer = left;
+    mass = tail(left) - tail(right);
+  } else if (right <= 0) {
+    nearer = -right;
+    mass = tail(-right) - tail(-left);
+  } else {
+    mass = 1 - tail(-left) - tail(right);
+  }
+  return {mass, 24 * u * (4 * nearer * nearer + 24 + 9 * (nearer + 1) * (nearer + 2 * m))};
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+/// One kind of step, and where its grid ends.
+struct continuous_step {
+  double q;           ///< sampling probability, in (0, 1]
+  double m;           ///< 1 / noise multiplier
+  double m_error;     ///< bounds the relative error of m, in units of roundoff; at most 2^20
+  double deviations;  ///< the grid reaches so many deviations beyond the means of Gaussians
+};
+
+/// Masses of an interval under the Gaussians of a pair; `lowered` is left empty where Q has no part of its own.
+struct pair_masses {
+  interval_mass rest{0, 0};     ///< N(0, 1)
+  interval_mass raised{0, 0};   ///< N(m, 1)
+  interval_mass lowered{0, 0};  ///< N(-m, 1)
+
+  void add(const pair_masses& other) noexcept {
+    add(rest, other.rest);
+    add(raised, other.raised);
+    add(lowered, other.lowered);
+  }
+  /// Bounds what quotients of them err by, relatively.
+  [[nodiscard]] double error() const noexcept { return rest.error + raised.error + lowered.error; }
+
+ private:
+  static void add(interval_mass& to, const interval_mass& part) noexcept {
+    to = {to.mass + part.mass, std::max(to.error, part.error + unit_roundoff)};
+  }
+};
+
+/// What both pairs share. A template, so that programs which do not account do not compile it.
+template <class = void>
+class gaussian_mixture {
+ public:
+  static constexpr double u = unit_roundoff;
+
+  explicit gaussian_mixture(const continuous_step& step) noexcept
+      : q_{step.q}, m_{step.m}, rest_{1 - step.q}, z_{step.deviations}, m_units_{8 + step.m_error} {}
+
+ protected:
+  [[nodiscard]] static double above(const interval_mass& x) noexcept { return x.mass * (1 + x.error); }
+  [[nodiscard]] static double below(const interval_mass& x) noexcept { return x.mass * std::max(0.0, 1 - x.error); }
+  /// Bounds the error of factor x; 1e-320 is for masses below the smallest normal number.
+  [[nodiscard]] static double error_of(double factor, const interval_mass& x) noexcept {
+    return factor * (x.mass * (x.error + 32 * u) + 1e-320);
+  }
+  [[nodiscard]] interval_mass mass(double from, double to, double width, double centre) const noexcept {
+    return interval(from - centre, to - centre, width, std::abs(centre) * (m_units_ / 8));
+  }
+
+  double q_;
+  double m_;
+  double rest_;
+  double z_;
+  double m_units_;
+};
+
+template <class = void>
+class sampled_pair : public gaussian_mixture<> {
+ public:
+  using gaussian_mixture<>::gaussian_mixture;
+  static constexpr bool is_symmetric = false;
+
+  /// An end of a bucket, at loss e.
+  struct point {
+    double at;      ///< u
+    double xi;      ///< bounds |l(at) - e|
+    double k;       ///< e^e - (1 - q)
+    double k_size;  ///< k is right to 16 u of this
+  };
+
+  [[nodiscard]] double loss(double at) const noexcept {
+    const double w = at * m_ - m_ * m_ / 2;
+    if (q_ == 1) return w;
+    return w < 30 ? std::log1p(q_ * std::expm1(w)) : std::log(q_) + w + std::log1p(rest_ / q_ * std::exp(-w));
+  }
+  [[nodiscard]] double lowest() const noexcept { return -z_; }
+  [[nodiscard]] double highest() const noexcept { return m_ + z_; }
+  /// ln of Q's density, without 1 / sqrt(2 pi); for estimates.
+  [[nodiscard]] double log_density(double at) const noexcept { return -at * at / 2; }
+
+  [[nodiscard]] point point_at(double e) const noexcept {
+    point made{};
+    if (e < -0.5) {
+      made.k = std::exp(e) - rest_;
+      made.k_size = std::exp(e) + rest_;
+    } else {
+      made.k = std::expm1(e) + q_;
+      made.k_size = std::abs(std::expm1(e)) + q_;
+    }
+    made.k_size *= 4;
+    if (!(made.k > 0)) {  // no u has so low a loss; ln(1 - q) is within rounding of e, or above
+      made.at = -infinity;
+      made.xi = 16 * u * made.k_size * std::exp(-e);
+      return made;
+    }
+    const double logarithm = std::log(made.k / q_);
+    made.at = logarithm / m_ + m_ / 2;
+    // dl/du = m k e^-e; u errs by the errors of k, of the logarithm and of its own operations.
+    made.xi = 16 * u * std::exp(-e) *
+              (made.k_size + made.k * (std::abs(logarithm) + m_units_ / 8 * (m_ * std::abs(made.at) + m_ * m_)));
+    return made;
+  }
+  [[nodiscard]] pair_masses between(double from, double to, double width) const noexcept {
+    return {mass(from, to, width, 0), mass(from, to, width, m_), {0, 0}};
+  }
+  /// Bounds of P and Q.
+  [[nodiscard]] double most_p(const pair_masses& x) const noexcept {
+    return rest_ * above(x.rest) + q_ * above(x.raised);
+  }
+  [[nodiscard]] double least_p(const pair_masses& x) const noexcept {
+    return rest_ * below(x.rest) + q_ * below(x.raised);
+  }
+  [[nodiscard]] double most_q(const pair_masses& x) const noexcept { return above(x.rest); }
+  /// P - e^e Q, and what it errs by: no more than the rounding of numbers of the size of q, as k is computed as
+  /// expm1(e) + q where that is the better way.
+  [[nodiscard]] double difference(const point& at, const pair_masses& x) const noexcept {
+    return q_ * x.raised.mass - at.k * x.rest.mass;
+  }
+  [[nodiscard]] double difference_error(const point& at, const pair_masses& x) const noexcept {
+    return error_of(q_, x.raised) + error_of(at.k_size, x.rest);
+  }
+};
+
+/// Precondition: q < 1; both are Gaussians of sensitivity 2 otherwise.
+template <class = void>
+class replaced_pair : public gaussian_mixture<> {
+ public:
+  static constexpr bool is_symmetric = true;
+
+  struct point {
+    double at;
+    double xi;
+    double less;   ///< e^e - 1
+    double grown;  ///< e^e
+  };
+
+  explicit replaced_pair(const continuous_step& step) noexcept
+      : gaussian_mixture<>{step}, log_kappa_{std::log(rest_) - std::log(q_) + m_ * m_ / 2} {}
+
+  [[nodiscard]] double loss(double at) const noexcept {
+    const double a = std::abs(at * m_);
+    const double value = a < 30 ? std::log1p(2 * std::sinh(a) * std::exp(-log_sum(-a))) : log_sum(a) - log_sum(-a);
+    return at < 0 ? -value : value;
+  }
+  [[nodiscard]] double lowest() const noexcept { return -m_ - z_; }
+  [[nodiscard]] double highest() const noexcept { return m_ + z_; }
+  [[nodiscard]] double log_density(double at) const noexcept {
+    const double w = -at * m_ - m_ * m_ / 2;
+    return -at * at / 2 + (w < 30 ? std::log1p(q_ * std::expm1(w)) : std::log(q_) + w);
+  }
+
+  [[nodiscard]] point point_at(double e) const noexcept {
+    point made{};
+    made.less = std::expm1(e);
+    made.grown = std::exp(e);
+    const double half = std::abs(e) / 2;
+    // ln of kappa sinh(half); b = asinh of it; all of this is odd in e
+    const double log_x = half > 0 ? log_kappa_ + half + std::log(-std::expm1(-2 * half) / 2) : -infinity;
+    const double x = std::exp(std::min(log_x, 25.0));
+    const double b = log_x > 25 ? log_x + 0.69314718055994530942 : std::log1p(x + x * x / (1 + std::sqrt(1 + x * x)));
+    const double a = std::copysign(half + b, e);
+    made.at = a / m_;
+    // a errs by its sum, and by the relative error of x times at most min(1, x); dl/da is at most 2, and small where
+    // kappa is large.
+    const double size = std::abs(log_kappa_) + m_units_ / 4 * m_ * m_ + std::abs(std::log(rest_)) + half + 8;
+    const double steps = std::abs(a) * (m_units_ / 4 + 4) + std::min(1.0, x) * size;
+    const double slope = 1 / (1 + std::exp(log_kappa_ - a)) + 1 / (1 + std::exp(log_kappa_ + a));
+    made.xi = 32 * u * slope * steps;
+    return made;
+  }
+  [[nodiscard]] pair_masses between(double from, double to, double width) const noexcept {
+    return {mass(from, to, width, 0), mass(from, to, width, m_), mass(from, to, width, -m_)};
+  }
+  [[nodiscard]] double most_p(const pair_masses& x) const noexcept {
+    return rest_ * above(x.rest) + q_ * above(x.raised);
+  }
+  [[nodiscard]] double least_p(const pair_masses& x) const noexcept {
+    return rest_ * below(x.rest) + q_ * below(x.raised);
+  }
+  [[nodiscard]] double most_q(const pair_masses& x) const noexcept {
+    return rest_ * above(x.rest) + q_ * above(x.lowered);
+  }
+  [[nodiscard]] double difference(const point& at, const pair_masses& x) const noexcept {
+    return q_ * (x.raised.mass - at.grown * x.lowered.mass) - rest_ * at.less * x.rest.mass;
+  }
+  [[nodiscard]] double difference_error(const point& at, const pair_masses& x) const noexcept {
+    return error_of(q_, x.raised) + error_of(q_ * at.grown, x.lowered) + error_of(rest_ * std::abs(at.less), x.rest);
+  }
+
+ private:
+  /// ln(kappa + e^a)
+  [[nodiscard]] double log_sum(double a) const noexcept {
+    const double larger = std::max(a, log_kappa_);
+    return larger + std::log1p(std::exp(-std::abs(a - log_kappa_)));
+  }
+
+  double log_kappa_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/pld_step.hpp - the privacy loss of one step on a grid, from above and from below. The notation is
+// that of pld.hpp, and of pld_pair.hpp for pairs other than that of Poisson sampling.
+//
+// Grid. Losses e_i = (first + i 2^24) h 2^-24 with whole `first` and h of 8 significant bits: every e_i is exact in
+// double. Bounds u_i of buckets are doubles near l^-1(e_i) and exact by definition. Let
+//     xi_i bound |l(u_i) - e_i|,    P, Q the mass of bucket [u_i, u_{i+1}] under both sides,
+//     num = P - e^(e_i) Q,          b = num / (1 - e^-h),    a = P - b.
+// Then a at e_i and b at e_{i+1} have the bucket's P and Q. A pair knows how to take the difference num.
+//
+// Upper (connect the dots, Doroshenko et al. 2022, arXiv:2207.04380, from masses). If the bucket's losses are in
+// [e_i, e_{i+1}], a and b spread it. So does any b' >= b with a' >= P - b', as that is more mass at a larger loss. The
+// losses are only in [e_i - xi, e_{i+1} + xi]: clamped to the bucket they change by at most xi, which changes b by at
+// most P xi e^xi / (1 - e^-h), added to b', and all atoms are then moved up by xi, which the fraction
+// f = (1 - e^-xi) / (1 - e^-h) of them going to the next grid point dominates. Mass below e_0 goes to e_0, mass above
+// the last point to infinity.
+//
+// Lower. Every half of a bucket is merged to one atom, at loss c = ln(P/Q), written as a at e_i and b at e_{i+1}. The
+// rounded b is at most b P'/P for the mass P' <= P that is kept, so c is not rounded up either; where rounding hides
+// whether b > 0, the half is left out. Atoms lie off the grid.
+// merged_losses.hpp takes them to grid points. Mass above the last point is rounded down to it, mass below e_0 left
+// out. Where all mass is far closer together than h, most of it has to be at a grid point: `first` is chosen such that
+// least is lost among the lowest losses.
+
+// pergrad/privacy/pld/merged_losses.hpp - the lower side of a step on a grid: atoms between grid points merged at them.
+//
+// At every grid point a part of what is below it is merged with a part of what is above it: of bucket i, atoms that are
+// below a cut go to e_i, the rest to e_{i+1}, a cut atom in two parts. With an atom written as a at e_i and b at
+// e_{i+1}, the merged loss at e_i is at least e_i, to which it is rounded down, if
+//     sum_{bucket i, to e_i} b (1 - e^-h) >= sum_{bucket i - 1, to e_i} a (e^h - 1),   i.e.  sum b >= e^h sum a.
+// Equality loses nothing. Cuts are found from both ends, each with equality where it can be had, and joined in the
+// bucket where least is lost.
+
+namespace pergrad::inline v0_1::detail {
+
+/// A part of a bucket, merged to one atom: a at the bucket's lower point and b at its upper one.
+struct merged_piece {
+  double kept = 0;  ///< a + b, the P-mass
+  double high = 0;  ///< b
+  [[nodiscard]] double low() const noexcept { return kept - high; }
+};
+
+/// Cuts of buckets for merging: what lies below the cut goes to the bucket's lower point. A cut of c in [0, 1] is
+/// that fraction of the first half, one of 1 + c all of it and that fraction of the second.
+template <class = void>
+class merged_losses {
+ public:
+  static constexpr double u = unit_roundoff;
+
+  /// `of`: two pieces for each bucket, the first bucket empty; kept while this lives. `last`: cut of the last bucket.
+  merged_losses(const std::vector<merged_piece>& of, double h, double last)
+      : halves_{of}, rising_(of.size() / 2), falling_(of.size() / 2) {
+    const std::size_t n = rising_.size();
+    const double grown = std::exp(h) * (1 + 1e-12);  // the margin is for the rounding of all that follows
+    const auto slack = [&](std::size_t i, double c, double c_before) {
+      return has(i, c) - lacks(i - 1, c_before) * grown;
+    };
+    rising_[0] = 2;
+    for (std::size_t i = 1; i < n; ++i) {
+      const double needed = lacks(i - 1, rising_[i - 1]) * grown;
+      const double all = has(i, 2);
+      if (needed <= all) {
+        rising_[i] = cut_that_has(i, needed);
+      } else {  // less of the bucket before goes up
+        rising_[i] = 2;
+        rising_[i - 1] = std::max(rising_[i - 1], cut_that_lacks(i - 1, all / grown));
+      }
+    }
+    falling_[n - 1] = last;
+    for (std::size_t i = n - 1; i-- > 0;) falling_[i] = cut_that_lacks(i, has(i + 1, falling_[i + 1]) / grown);
+    double before = has(0, rising_[0]);  // lost by rising, at the lower points of buckets below the last
+    for (std::size_t i = 1; i + 1 < n; ++i) before += slack(i, rising_[i], rising_[i - 1]);
+    double behind = 0;  // lost by falling
+    for (std::size_t i = n; i-- > 1;) {
+      // join in bucket i; `before` holds points 0 ... i - 1, `behind` those from i + 2
+      const double c = std::max(rising_[i], falling_[i]);
+      double total = before + slack(i, c, rising_[i - 1]);
+      if (i + 1 < n) total += slack(i + 1, falling_[i + 1], c) + behind;
+      if (total < lost_) {
+        lost_ = total;
+        join_ = i;
+      }
+      if (i + 1 < n) behind += slack(i + 1, falling_[i + 1], falling_[i]);
+      before -= i > 1 ? slack(i - 1, rising_[i - 1], rising_[i - 2]) : 0.0;
+    }
+  }
+
+  /// What merging loses; for comparison.
+  [[nodiscard]] double lost() const noexcept { return lost_; }
+
+  /// Masses at the buckets' ends; `top`: what is above the last one, rounded down to it.
+  [[nodiscard]] std::vector<double> masses(double top) const {
+    const std::size_t n = rising_.size();
+    std::vector<double> made(n + 1, 0.0);
+    for (std::size_t i = 0; i < n; ++i) {
+      const double c = cut(i);
+      const double first = halves_[2 * i].kept * (1 - 8 * u);
+      const double second = halves_[2 * i + 1].kept * (1 - 8 * u);
+      made[i] += std::min(c, 1.0) * first + std::max(c - 1, 0.0) * second;
+      made[i + 1] += std::max(1 - c, 0.0) * first + std::min(2 - c, 1.0) * second;
+    }
+    made[n] += top;
+    return made;
+  }
+
+ private:
+  [[nodiscard]] double cut(std::size_t i) const noexcept {
+    return i < join_ ? rising_[i] : i > join_ ? falling_[i] : std::max(rising_[i], falling_[i]);
+  }
+  /// What goes down has at the lower point, and what goes up lacks at the upper one, in units of a and b.
+  [[nodiscard]] double has(std::size_t i, double c) const noexcept {
+    return std::min(c, 1.0) * halves_[2 * i].high + std::max(c - 1, 0.0) * halves_[2 * i + 1].high;
+  }
+  [[nodiscard]] double lacks(std::size_t i, double c) const noexcept {
+    return std::max(1 - c, 0.0) * halves_[2 * i].low() + std::min(2 - c, 1.0) * halves_[2 * i + 1].low();
+  }
+  /// The least cut that has `needed`, which is at most has(i, 2), up to rounding upwards.
+  [[nodiscard]] double cut_that_has(std::size_t i, double needed) const noexcept {
+    const double first = halves_[2 * i].high;
+    if (needed <= 0) return 0;
+    const double c = needed <= first ? needed / first : 1 + (needed - first) / halves_[2 * i + 1].high;
+    return std::min(2.0, c + 8 * u);
+  }
+  /// The least cut that lacks at most `most`, up to rounding upwards.
+  [[nodiscard]] double cut_that_lacks(std::size_t i, double most) const noexcept {
+    const double first = halves_[2 * i].low();
+    const double second = halves_[2 * i + 1].low();
+    if (most >= first + second) return 0;
+    const double c = most < second ? 2 - most / second : 1 - (most - second) / first;
+    return std::clamp(c + 8 * u, 0.0, 2.0);
+  }
+
+  const std::vector<merged_piece>& halves_;
+  std::vector<double> rising_;   // by balancing upwards, for buckets below join_
+  std::vector<double> falling_;  // by balancing downwards, for buckets above
+  std::size_t join_ = 0;
+  double lost_ = infinity;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+/// Makes the grids of one step; a template, so that programs which do not account do not compile it.
+template <class Pair = sampled_pair<>>
+class step_discretiser {
+ public:
+  static constexpr double u = unit_roundoff;
+  static constexpr std::size_t most_points = std::size_t{1} << 18;
+  static constexpr double least_mass = 1e-300;  // more than what is below the smallest number in all buckets
+
+  explicit step_discretiser(const continuous_step& step) noexcept : pair_{step}, is_gaussian_{step.q == 1} {}
+
+  [[nodiscard]] const Pair& pair() const noexcept { return pair_; }
+  [[nodiscard]] double lowest_loss() const noexcept { return pair_.loss(pair_.lowest()); }
+  [[nodiscard]] double highest_loss() const noexcept { return pair_.loss(pair_.highest()); }
+
+  /// Losses may be counted from 0, or from where the lower side is best.
+  enum class grid_points { best, at_zero };
+
+  /// Precondition: h > 0 has 8 significant bits, the losses' range is at most most_points h, |losses| < 2^20 h.
+  [[nodiscard]] discrete_step on_grid(double h, grid_points where = grid_points::best) const {
+    const double anchor = where == grid_points::at_zero ? 0 : anchor_of(h);
+    const double unit = h / static_cast<double>(pld<upper>::parts);
+    const auto before = static_cast<std::int64_t>(std::floor((lowest_loss() - anchor) / h)) - 2;
+    const auto behind = static_cast<std::int64_t>(std::ceil((highest_loss() - anchor) / h)) + 1;
+    const auto n = static_cast<std::size_t>(behind - before);  // buckets; one more point
+    discrete_step made;
+    made.remove.spacing = made.remove_below.spacing = made.add.spacing = h;
+    made.remove.first = static_cast<std::int64_t>(std::llround(anchor / unit)) + before * pld<upper>::parts;
+    made.remove_below.first = made.remove.first;
+    made.add.first = -(made.remove.first + static_cast<std::int64_t>(n) * pld<upper>::parts);
+    made.remove.masses.assign(n + 2, 0.0);  // the last one takes what xi moves up
+    made.add.masses.assign(n + 2, 0.0);
+    std::vector<double>& up = made.remove.masses;
+    std::vector<double>& add = made.add.masses;  // add[n - i] is at loss -e_i
+    std::vector<piece> halves(2 * n);            // of buckets, for the lower side
+    const double scale = -std::expm1(-h);
+
+    point here = pair_.point_at(made.remove.loss(0));
+    {
+      const pair_masses beyond = pair_.between(-infinity, here.at, infinity);
+      up[0] += more(pair_.most_p(beyond));
+      made.add.infinite = more(pair_.most_q(beyond)) + least_mass;
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      point next = pair_.point_at(made.remove.loss(i + 1));
+      next.at = std::max(next.at, here.at);
+      const double middle = std::clamp(pair_.point_at(made.remove.loss(i) + h / 2).at, here.at, next.at);
+      pair_masses all;
+      for (const bool second : {false, true}) {
+        const double from = second ? middle : here.at;
+        const double to = second ? next.at : middle;
+        const pair_masses half = pair_.between(from, to, to - from);
+        halves[2 * i + (second ? 1 : 0)] = piece_of(here, half, scale);
+        all.add(half);
+      }
+      const double xi = 1.01 * std::max(here.xi, next.xi);
+      const double shift = std::min(1.0, xi / scale);
+      {  // remove
+        const double mass = more(pair_.most_p(all));
+        const double num = pair_.difference(here, all);
+        const double error = pair_.difference_error(here, all);
+        const double b = std::clamp(more((num + error) / scale) + mass * shift, 0.0, mass);
+        const double a = more(mass - b);
+        up[i] += a * more(1 - shift);
+        up[i + 1] += more(a * shift + b * more(1 - shift));
+        up[i + 2] += more(b * shift);
+      }
+      {  // add: from -e_{i+1} to -e_i
+        const double mass = more(pair_.most_q(all));
+        const double factor = std::exp(-made.remove.loss(i + 1));
+        const double num = -pair_.difference(next, all);
+        const double error = pair_.difference_error(next, all);
+        const double b = std::clamp(more(factor * (num + error) / scale) + mass * shift, 0.0, mass);
+        const double a = more(mass - b);
+        const std::size_t top = n - i;  // -e_i
+        add[top - 1] += a * more(1 - shift);
+        add[top] += more(a * shift + b * more(1 - shift));
+        add[top + 1] += more(b * shift);
+      }
+      here = next;
+    }
+    const pair_masses beyond = pair_.between(here.at, infinity, infinity);
+    made.remove.infinite = more(pair_.most_p(beyond)) + least_mass;
+    add[0] += more(pair_.most_q(beyond));
+    made.remove_below.masses = merged_losses<>{halves, h, 2}.masses(pair_.least_p(beyond) * (1 - 8 * u));
+    // What was added up above came to every place in at most six parts.
+    for (double& each : up) each *= 1 + 16 * u;
+    for (double& each : add) each *= 1 + 16 * u;
+    return made;
+  }
+
+ private:
+  using point = typename Pair::point;
+  using piece = merged_piece;
+
+  [[nodiscard]] piece piece_of(const point& here, const pair_masses& half, double scale) const noexcept {
+    const double num = pair_.difference(here, half);
+    const double error = pair_.difference_error(here, half);
+    const double relative = half.error() + 64 * u;
+    if (!(num > error)) return {0, 0};  // it may lie below e_i, and is left out
+    const double kept = pair_.least_p(half) * std::max(0.0, 1 - relative);
+    return {kept, std::clamp((num - error) / scale * (1 - 2 * relative - 64 * u), 0.0, kept)};
+  }
+
+  [[nodiscard]] static double more(double x) noexcept { return x * (1 + 32 * u); }
+
+  /// Where grid points are best: such that merging loses least among the lowest losses, where densities are steep.
+  [[nodiscard]] double anchor_of(double h) const {
+    if (is_gaussian_) return 0;
+    constexpr std::size_t buckets = 128;
+    constexpr double golden = 0.61803398874989484820;
+    const double lowest = lowest_loss();
+    const double scale = -std::expm1(-h);
+    std::vector<piece> halves(2 * buckets);
+    const auto lost = [&](double part) {
+      point here = pair_.point_at(lowest + (part - 3) * h);
+      for (std::size_t i = 0; i < buckets; ++i) {
+        point next = pair_.point_at(lowest + (part + static_cast<double>(i) - 2) * h);
+        next.at = std::max(next.at, here.at);
+        const double middle =
+            std::clamp(pair_.point_at(lowest + (part + static_cast<double>(i) - 2.5) * h).at, here.at, next.at);
+        for (const bool second : {false, true}) {
+          const double from = second ? middle : here.at;
+          const double to = second ? next.at : middle;
+          halves[2 * i + (second ? 1 : 0)] = piece_of(here, pair_.between(from, to, to - from), scale);
+        }
+        here = next;
+      }
+      return merged_losses<>{halves, h, 1}.lost();
+    };
+    constexpr int tries = 16;
+    double best = 0;
+    double least = infinity;
+    for (int i = 0; i < tries; ++i) {
+      const double part = static_cast<double>(i) / tries;
+      const double here = lost(part);
+      if (here < least) {
+        least = here;
+        best = part;
+      }
+    }
+    double low = best - 1.0 / tries;
+    double high_end = best + 1.0 / tries;
+    for (int i = 0; i < 30 && least > 0; ++i) {
+      const double left = high_end - golden * (high_end - low);
+      const double right = low + golden * (high_end - low);
+      const double at_left = lost(left);
+      const double at_right = lost(right);
+      if (std::min(at_left, at_right) < least) {
+        least = std::min(at_left, at_right);
+        best = at_left < at_right ? left : right;
+      }
+      (at_left < at_right ? high_end : low) = at_left < at_right ? right : left;
+    }
+    return lowest + best * h;
+  }
+
+  Pair pair_;
+  bool is_gaussian_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+/// Points of a loss with ln of their Q-masses: adds up what a source says of itself, for estimates.
+struct loss_points {
+  std::vector<double> losses;
+  std::vector<double> log_masses;
+  void add(double loss, double log_mass) {
+    losses.push_back(loss);
+    log_masses.push_back(log_mass);
+  }
+};
+
+/// One kind of step.
+class loss_source {
+ public:
+  loss_source() = default;
+  loss_source(const loss_source&) = delete;
+  loss_source& operator=(const loss_source&) = delete;
+  virtual ~loss_source() = default;
+
+  /// Of the questions that follow: the mass that grids may leave outside is about `tail`. Says whether that is
+  /// possible.
+  [[nodiscard]] virtual bool reach(double tail) = 0;
+  [[nodiscard]] virtual double lowest_loss() const = 0;
+  [[nodiscard]] virtual double highest_loss() const = 0;
+  /// Precondition: h > 0 has 8 significant bits, the losses' range is at most 2^18 h, |losses| < 2^20 h.
+  [[nodiscard]] virtual discrete_step on_grid(double h) const = 0;
+  virtual void estimate(loss_points& into) const = 0;
+  /// Upper bound.
+  [[nodiscard]] virtual double total_variation() const = 0;
+  /// Whether both directions have the same losses.
+  [[nodiscard]] virtual bool is_symmetric() const = 0;
+  /// Whether the lower side comes as close to the upper one as a grid is fine.
+  [[nodiscard]] virtual bool is_tight() const = 0;
+};
+
+/// Pairs of which steps are made.
+enum class pair_kind { sampled, replaced, both_ways };
+
+/// A step that is this with probability `weight`.
+struct step_part {
+  double weight;
+  pair_kind kind;
+  continuous_step step;
+};
+
+/// A template, so that programs which do not account do not compile it.
+template <class = void>
+class mixture_source final : public loss_source {
+ public:
+  /// The upper side is the mean of `parts`; the lower one is that of `below`, which is `sampled` or `replaced`.
+  mixture_source(std::vector<step_part> parts, step_part below) : parts_{std::move(parts)}, below_{below} {}
+  /// One pair, exactly.
+  explicit mixture_source(step_part only) : parts_{only}, below_{only}, is_exact_{true} {}
+
+  [[nodiscard]] bool reach(double tail) override {
+    const double deviations = std::sqrt(-2 * std::log(tail));
+    bool can = true;
+    const auto set = [&](step_part& part) {
+      part.step.deviations = deviations;
+      can = can && (part.kind == pair_kind::replaced ? 2 : 1) * part.step.m + deviations <= 37;
+    };
+    for (step_part& part : parts_) set(part);
+    set(below_);
+    return can;
+  }
+  [[nodiscard]] double lowest_loss() const override {
+    double lowest = infinity;
+    for (const step_part& part : parts_) {
+      lowest = std::min(lowest, with(part, [&](const auto& one) {
+                          return part.kind == pair_kind::both_ways ? -one.highest_loss() : one.lowest_loss();
+                        }));
+    }
+    return lowest;
+  }
+  [[nodiscard]] double highest_loss() const override {
+    double highest = -infinity;
+    for (const step_part& part : parts_) {
+      highest = std::max(highest, with(part, [](const auto& one) { return one.highest_loss(); }));
+    }
+    return highest;
+  }
+  [[nodiscard]] discrete_step on_grid(double h) const override {
+    if (is_exact_) return with(below_, [&](const auto& one) { return one.on_grid(h); });
+    discrete_step made;
+    made.remove.spacing = made.add.spacing = h;
+    for (const step_part& part : parts_) {
+      with(part, [&](const auto& one) {
+        const discrete_step all = one.on_grid(h, std::decay_t<decltype(one)>::grid_points::at_zero);
+        const bool both = part.kind == pair_kind::both_ways;
+        const pld<upper> joined = both ? both_ways(all) : pld<upper>{};
+        add(made.remove, both ? joined : all.remove, part.weight);
+        add(made.add, both ? joined : all.add, part.weight);
+      });
+    }
+    made.remove_below = with(below_, [&](const auto& one) { return std::move(one.on_grid(h).remove_below); });
+    return made;
+  }
+  void estimate(loss_points& into) const override {
+    for (const step_part& part : parts_) with(part, [&](const auto& one) { estimate(part, one.pair(), into); });
+  }
+  [[nodiscard]] double total_variation() const override {
+    double sum = 0;
+    for (const step_part& part : parts_) {
+      const double apart = part.step.m * (part.kind == pair_kind::replaced ? 2 : 1);
+      sum += part.weight * part.step.q * std::erf(apart * 0.35355339059327376);
+    }
+    return sum * (1 + 1e-9);
+  }
+  [[nodiscard]] bool is_symmetric() const override {
+    return std::all_of(parts_.begin(), parts_.end(),
+                       [](const step_part& part) { return part.kind != pair_kind::sampled; });
+  }
+  [[nodiscard]] bool is_tight() const override { return is_exact_; }
+
+ private:
+  static constexpr double u = unit_roundoff;
+
+  template <class Function>
+  static auto with(const step_part& part, const Function& function) {
+    return part.kind == pair_kind::replaced ? function(step_discretiser<replaced_pair<>>{part.step})
+                                            : function(step_discretiser<>{part.step});
+  }
+
+  template <class Pair>
+  static void estimate(const step_part& part, const Pair& pair, loss_points& into) {
+    const double from = pair.lowest();
+    const double to = pair.highest();
+    const auto points = static_cast<std::size_t>(std::ceil((to - from) * 12)) + 2;
+    const double width = (to - from) / static_cast<double>(points - 1);
+    constexpr double log_sqrt_two_pi = 0.91893853320467274178;
+    const double base = std::log(width * part.weight) - log_sqrt_two_pi;
+    double at_zero = part.weight;
+    for (std::size_t i = 0; i < points; ++i) {
+      const double at = from + static_cast<double>(i) * width;
+      const double loss = pair.loss(at);
+      const double log_mass = base + pair.log_density(at);
+      if (part.kind != pair_kind::both_ways) {
+        into.add(loss, log_mass);
+      } else if (loss > 0) {
+        into.add(loss, log_mass);
+        into.add(-loss, log_mass + loss);
+        at_zero -= std::exp(log_mass + loss) + std::exp(log_mass);
+      }
+    }
+    if (part.kind == pair_kind::both_ways) into.add(0, std::log(std::max(at_zero, 1e-300)));
+  }
+
+  /// sum += weight part. Both have points at multiples of the spacing.
+  static void add(pld<upper>& sum, const pld<upper>& part, double weight) {
+    if (sum.masses.empty()) sum.first = part.first;
+    const std::int64_t apart = (part.first - sum.first) / pld<upper>::parts;
+    if (apart < 0) {
+      sum.masses.insert(sum.masses.begin(), static_cast<std::size_t>(-apart), 0.0);
+      sum.first = part.first;
+    }
+    const auto from = static_cast<std::size_t>(std::max<std::int64_t>(apart, 0));
+    sum.masses.resize(std::max(sum.masses.size(), from + part.masses.size()));
+    for (std::size_t i = 0; i < part.masses.size(); ++i) sum.masses[from + i] += part.masses[i] * weight * (1 + 4 * u);
+    sum.infinite += part.infinite * weight * (1 + 4 * u);
+  }
+
+  /// The pair that has removing's curve above 0 and adding's below. Its hockey stick at eps <= 0 is adding's below 0,
+  /// and what lies at 0 and above: two lines in e^eps, of which this one is the higher if it is at eps = 0 and at
+  /// -infinity. Rounding may leave it short of the first by some 1e-12 of it, which a bit of mass at the first point
+  /// above 0 makes good.
+  [[nodiscard]] static pld<upper> both_ways(const discrete_step& one) {
+    const auto zero_of = [](const pld<upper>& x) { return static_cast<std::size_t>(-x.first / pld<upper>::parts); };
+    const std::size_t in_remove = zero_of(one.remove);
+    const std::size_t in_add = zero_of(one.add);
+    const double rounding = 8 * u * static_cast<double>(one.remove.masses.size() + 64);
+    pld<upper> made;
+    made.spacing = one.remove.spacing;
+    made.first = one.add.first;
+    made.masses.assign(one.add.masses.begin(), one.add.masses.begin() + static_cast<std::ptrdiff_t>(in_add));
+    double needed = one.add.infinite;
+    for (std::size_t i = in_add; i < one.add.masses.size(); ++i) needed += one.add.masses[i];
+    double there = one.remove.infinite;
+    for (std::size_t i = in_remove + 1; i < one.remove.masses.size(); ++i) there += one.remove.masses[i];
+    made.masses.push_back(std::max(0.0, needed * (1 + rounding) - there * (1 - rounding)));
+    made.masses.insert(made.masses.end(), one.remove.masses.begin() + static_cast<std::ptrdiff_t>(in_remove) + 1,
+                       one.remove.masses.end());
+    made.infinite = one.remove.infinite;
+    const double short_of = one.add.delta(0) * (1 + rounding) - one.remove.delta(0) * (1 - rounding);
+    made.masses[in_add + 1] += std::max(0.0, short_of) / -std::expm1(-made.spacing) * (1 + 8 * u);
+    return made;
+  }
+
+  std::vector<step_part> parts_;
+  step_part below_;
+  bool is_exact_ = false;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// Thrown by an accountant that has no proven answer for what it was asked; says why. rdp_accountant may have one.
+class accounting_refused : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+namespace detail {
+
+[[noreturn]] [[gnu::cold, gnu::noinline]] inline void refuse_accounting(std::initializer_list<text_piece> pieces) {
+  throw accounting_refused{error_text{pieces}.text};
+}
+
+/// The losses of one event.
+struct step_losses {
+  struct part {
+    std::unique_ptr<loss_source> source;
+    std::uint64_t count = 1;
+  };
+  double gaussian = 0;      ///< a Gaussian of this sensitivity over its deviation
+  std::vector<part> parts;  ///< and these
+};
+
+/// Throws accounting_refused on too little noise.
+inline void require_noise(double noise, double least) {
+  if (noise >= least) return;
+  refuse_accounting(
+      {"pergrad: pld_accountant: no bound for so little noise: the noise multiplier is below 1/32 (1e-9 without "
+       "sampling); rdp_accountant has one"});
+}
+
+/// A pair of sensitivity `reach` (of clip bounds) at most.
+template <class = void>
+[[nodiscard]] step_losses pair_losses(pair_kind kind, double q, double noise, double reach) {
+  step_losses made;
+  if (q == 0) return made;
+  require_noise(noise / reach, q < 1 ? 1.0 / 32 : 1e-9);
+  const double m = reach / noise;
+  if (q == 1) {
+    made.gaussian = kind == pair_kind::replaced ? 2 * m : m;
+  } else {
+    const step_part one{1, kind, {q, m, 2, 0}};
+    auto source = kind == pair_kind::both_ways
+                      ? std::make_unique<mixture_source<>>(std::vector<step_part>{one},
+                                                           step_part{1, pair_kind::sampled, one.step})
+                      : std::make_unique<mixture_source<>>(one);
+    made.parts.push_back({std::move(source), 1});
+  }
+  return made;
+}
+
+/// Poisson sampling, neighbours by adding or removing one record.
+template <class = void>
+[[nodiscard]] step_losses poisson_losses(double q, double noise) {
+  return pair_losses(pair_kind::sampled, q, noise, 1);
+}
+/// Poisson sampling, neighbours by replacing one record.
+template <class = void>
+[[nodiscard]] step_losses poisson_replace_losses(double q, double noise) {
+  return pair_losses(pair_kind::replaced, q, noise, 1);
+}
+/// Batches of fixed size, q of all records, without replacement; neighbours by replacing one record.
+template <class = void>
+[[nodiscard]] step_losses fixed_size_losses(double q, double noise) {
+  return pair_losses(pair_kind::both_ways, q, noise, 2);
+}
+
+struct truncated_poisson {
+  double q;
+  double noise;
+  std::uint64_t capacity;       ///< of a batch: B
+  std::uint64_t least_records;  ///< of the larger of two neighbours
+  std::uint64_t most_records;   ///< the bound holds for any number between them; at most 64 apart
+  neighbouring relation;
+};
+
+/// Poisson sampling of batches that are cut to a capacity.
+template <class = void>
+[[nodiscard]] step_losses truncated_poisson_losses(const truncated_poisson& of) {
+  step_losses made;
+  if (of.q == 0 || of.capacity == 0 || of.most_records == 0) return made;
+  const bool replaces = of.relation == neighbouring::replace_one;
+  if (of.most_records <= of.capacity) {
+    return pair_losses(replaces ? pair_kind::replaced : pair_kind::sampled, of.q, of.noise, 1);
+  }
+  require_noise(of.noise / 2, 1.0 / 32);
+  const auto capacity = static_cast<double>(of.capacity);
+  double plain = 0;
+  double cut = 0;
+  double kept = 0;  // q'
+  double least_taking_part = of.q;
+  for (std::uint64_t n = std::max<std::uint64_t>(of.least_records, 1); n <= of.most_records; ++n) {
+    const probability_bounds p = binomial_tail(n - 1, of.q, of.capacity);
+    const probability_bounds more = binomial_tail(n, of.q, of.capacity + 1);
+    const double share = capacity / static_cast<double>(n);
+    // q B/(N + 1) is at most q B/(B + 1), also in the mean.
+    const double most_kept = of.q * capacity / (capacity + 1) * (1 + 1e-15);
+    plain = std::max(plain, (1 - p.least) * (1 + 1e-15));
+    cut = std::max(cut, p.most);
+    if (p.most > 0)
+      kept = std::max(kept, p.least > 0 ? std::min(most_kept, share * more.most / p.least * (1 + 1e-14)) : most_kept);
+    least_taking_part = std::min(least_taking_part, ((1 - p.most) * of.q + share * more.least) * (1 - 1e-14));
+  }
+  const double m = 1 / of.noise;
+  // Without sampling, what is replaced is a Gaussian of sensitivity 2.
+  const auto untruncated = [&](double weight, double q) -> step_part {
+    if (!replaces) return {weight, pair_kind::sampled, {q, m, 2, 0}};
+    return {weight, q < 1 ? pair_kind::replaced : pair_kind::sampled, {q, q < 1 ? m : 2 * m, 2, 0}};
+  };
+  std::vector<step_part> parts;
+  if (plain > 0) parts.push_back(untruncated(plain, of.q));
+  if (cut > 0) parts.push_back({cut, replaces ? pair_kind::both_ways : pair_kind::sampled, {kept, 2 * m, 2, 0}});
+  const step_part below = untruncated(1, least_taking_part);
+  made.parts.push_back({std::make_unique<mixture_source<>>(std::move(parts), below), 1});
+  return made;
+}
+
+}  // namespace detail
+
+/// Of Poisson sampling, neighbours by adding or removing one record.
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const sampled_gaussian_event& event) {
+  return detail::poisson_losses(event.sampling_probability, event.noise_multiplier);
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/pld/composed_pld.hpp - many steps' privacy losses added up, with what that errs by.
+//
+// Losses of independent steps add up, so atoms of a composition are convolutions. They are taken of tilted masses: with
+// p_i the masses of one kind of step, e_i its losses and theta >= 0,
+//     w_i = p_i e^(theta e_i) / M,    p^(*T)_k = w^(*T)_k M^T e^(-theta E_k),
+//     delta(E_k) = M^T e^(-theta E_k) sum_{j > k} w^(*T)_j e^(-theta (j - k) h) (1 - e^(-(j - k) h)).
+// M is any number (that which makes w sum to about 1). The tilt puts the bulk of w^(*T) where E is near epsilon, so an
+// error of 1e-15 of its bulk is a relative error of delta, however small delta is.
+//
+// * Rounding before the transform: factors of 1 +- so many u of every w_i, upwards in the upper and downwards in the
+//   lower side. delta grows with every p_i.
+// * Transform (fourier.hpp): a kind's heaviest atom is put at place 0, where its transform is constant and needs no
+//   rounding; what is transformed is the rest. So a coefficient z_k of w errs by at most E, the transform's error for
+//   the sum of the rest, and 3 u. Powers and products of kinds j, T_j times each, err by at most prod (|z| + E)^T (1 +
+//   growth) - prod |z|^T, growth = (1 + 3 u)^(all steps + kinds) - 1. By
+//   Parseval's equation the l2 norm of what all atoms err by is the root of the mean square of these over k, plus the
+//   transform's own error times the root of the mean square of the moduli. Atoms below 0 are set to 0, which takes them
+//   nearer to the truth. The sum over j is a scalar product of atoms and a weight, so by Cauchy and Schwarz it errs by
+//   at most the two norms' product: added to the upper and taken from the lower side.
+// * Wrap-around: atoms outside of a window of N come out inside of it. That makes the upper side larger only; what it
+//   lacks lies above the window, at most tau_high, by Markov's inequality for e^(t E) (Chernoff). The lower side holds
+//   at most tau_high + tau_low too much. An atom w adds at most peak = max_y e^(-theta y) (1 - e^-y) to the sum, and at
+//   most e^(-theta (top - E_k)) from above the window's top.
+// * Mass at infinity: at most the sum over steps, added to delta.
+// * The sum over j is a recurrence from the top, all of whose terms are positive: a factor 1 +- N (4 (theta + 1) h +
+// 32) u.
+// * Exponents: |theta E|, |ln M| T and E's own sums times a few u.
+// Between grid points the hockey stick of a discrete pair is linear in e^eps, hence so are bounds of it.
+
+namespace pergrad::inline v0_1::detail {
+
+/// What bounds pay for. Tests leave one out, and must see that.
+struct all_is_paid {
+  static constexpr bool truncation = true;  ///< mass at infinity
+  static constexpr bool rounding = true;    ///< of the transform
+  static constexpr bool wrap_around = true;
+};
+
+/// Where to transform: the tilt, and a window of losses from `lowest`, of `length` points.
+struct transform_plan {
+  double tilt = 0;
+  double lowest = 0;
+  std::size_t length = 2;
+  double below = 1;  ///< t of the Chernoff bounds below and above the window
+  double above = 1;
+};
+
+/// A composition's atoms, in a window.
+template <pld_side Side, class Pays = all_is_paid>
+class composed_pld {
+ public:
+  static constexpr double u = unit_roundoff;
+
+  double spacing = 1;
+  double tilt = 0;
+  double lowest = 0;        ///< where the window was wanted to begin
+  double origin = 0;        ///< loss of place 0
+  double origin_error = 0;  ///< bounds its error
+  std::int64_t first = 0;   ///< place of the window's first atom
+  double log_scale = 0;     ///< sum T ln M
+  double log_scale_error = 0;
+  double infinite = 0;
+  double outside_below = 0;  ///< bound of tilted mass
+  double outside_above = 0;
+  double chernoff_below = 0;  ///< t of the bounds outside of the window
+  double chernoff_above = 0;
+  double atoms_error = 0;     ///< bounds the l2 norm of what atoms err by
+  std::vector<double> atoms;  ///< tilted; place k is at k mod size
+
+  [[nodiscard]] double loss(std::int64_t place) const noexcept { return origin + static_cast<double>(place) * spacing; }
+  /// Bounds the error of loss(): in nats.
+  [[nodiscard]] double loss_error() const noexcept {
+    const auto last = static_cast<double>(first) + static_cast<double>(atoms.size());
+    return origin_error +
+           4 * u * (std::abs(origin) + std::max(std::abs(static_cast<double>(first)), std::abs(last)) * spacing);
+  }
+
+  /// Calls visit(place, loss, delta) from the top of the window down, until it returns false. delta bounds the hockey
+  /// stick at that place from the pair's own side.
+  template <class Visitor>
+  void descend(const Visitor& visit) const {
+    const double step = std::exp(-tilt * spacing);
+    const double step_more = std::exp(-(tilt + 1) * spacing);
+    const double gain = -std::expm1(-spacing);
+    const double peak = std::exp(tilt * std::log(tilt > 0 ? tilt / (1 + tilt) : 1.0)) / (1 + tilt);
+    const auto n = static_cast<std::int64_t>(atoms.size());
+    const double rounding = static_cast<double>(n) * (4 * (tilt + 1) * spacing + 32) * u;
+    const double top = loss(first + n - 1);
+    const double noise = atoms_error * norm_of_weights(step, gain);
+    double sum = 0;    // sum_j w_j e^(-theta (j - k) h)
+    double stick = 0;  // the same with 1 - e^(-(j - k) h)
+    std::size_t at = place_of(first + n - 1);
+    const double off = loss_error();
+    // Powers are taken anew every 32 places: between them they err by less than 32 (8 + 2 theta h) u < 1e-13.
+    const int apart = tilt * spacing < 1 ? 32 : 1;
+    const double grown = std::exp(tilt * spacing);
+    double scale = 0;  // M^T e^(-theta E_k), to the safe side
+    double above = 1;  // e^(-theta (top - E_k))
+    int until = 0;
+    for (std::int64_t place = first + n - 1; place >= first; --place) {
+      const double e = loss(place);
+      if (until-- == 0) {
+        const double exponent = log_scale - tilt * e;
+        const double errs = log_scale_error + tilt * off + 8 * u * (std::abs(log_scale) + tilt * std::abs(e));
+        scale = std::exp(Side == upper ? exponent + errs + rounding : std::min(exponent - errs, 700.0));
+        above = std::exp(-tilt * (top - e));
+        until = apart - 1;
+      }
+      double delta = 0;
+      double outside = 0;
+      if (Pays::wrap_around && Side == upper) outside = outside_above * std::min(peak, above);
+      if (Pays::wrap_around && Side == lower) outside = (outside_above + outside_below) * peak;
+      outside = (outside + (Pays::rounding ? noise : 0.0)) * (1 + 1e-9);
+      if constexpr (Side == upper) {
+        delta = scale * (stick + outside) * (1 + 1e-12) + infinite + 1e-300;
+        if (!(delta < 1)) delta = 1;
+      } else {
+        const double kept = stick * (1 - rounding) - outside;
+        if (kept > 0) delta = std::min(scale, 1e304) * kept * (1 - 1e-12);
+        if (!(delta > 0)) delta = 0;  // also what is no number
+        delta = std::min(delta, 1.0);
+      }
+      if (!visit(place, e, delta)) return;
+      scale *= grown;
+      above *= step;
+      sum = step * (std::max(atoms[at], 0.0) + sum);
+      stick = step_more * stick + gain * sum;
+      at = at == 0 ? static_cast<std::size_t>(n) - 1 : at - 1;
+    }
+  }
+
+  /// Bound of the hockey stick at eps >= 0.
+  [[nodiscard]] double delta(double eps) const {
+    double result = Side == upper ? 1 : 0;
+    double above = Side == upper ? 1 : 0;
+    bool any = false;
+    const double error = loss_error();
+    descend([&](std::int64_t, double e, double here) {
+      if (Side == upper ? e + error <= eps : e - error <= eps) {
+        // between this point and the one above; the loss is moved to the safe side, as delta falls with it
+        const double moved = Side == upper ? eps - error : eps + error;
+        const double part = std::clamp(std::expm1(std::max(0.0, moved - e)) / std::expm1(spacing), 0.0, 1.0);
+        result = any ? here + (above - here) * part : here;
+        result = Side == upper ? std::min(1.0, result + 4 * u * here) : std::max(0.0, result - 4 * u * here);
+        if (!any && Side == lower) result = 0;  // above the window
+        return false;
+      }
+      any = true;
+      above = here;
+      result = Side == upper ? 1 : here;  // eps below the window: 1, and the largest that is known
+      return true;
+    });
+    return result;
+  }
+
+  /// What the pair's hockey stick allows a test whose false positives are at most alpha.
+  struct test_bounds {
+    double hits;     ///< upper bound of the true positives, if false ones are of the second side: e^eps alpha + delta
+    double misses;   ///< lower bound of the false negatives, if they are of the second side: e^-eps (1 - alpha - delta)
+    double epsilon;  ///< where the first is least
+    double delta;
+  };
+  /// Every eps >= 0 gives valid bounds: the best of those in the window.
+  [[nodiscard]] test_bounds test(double alpha) const requires(Side == upper) {
+    test_bounds best{1, 0, 0, 1};
+    const double off = loss_error();
+    descend([&](std::int64_t, double e, double here) {
+      if (e < 0) return false;
+      const double eps = e + off;  // delta falls with eps, so `here` holds there as well
+      const double hits = (std::exp(eps) * alpha + here) * (1 + 1e-14);
+      if (hits < best.hits) best.hits = hits, best.epsilon = eps, best.delta = here;
+      best.misses = std::max(best.misses, std::exp(-eps) * (1 - alpha - here) * (1 - 1e-14) - 1e-16);
+      return true;
+    });
+    return best;
+  }
+
+  /// Bound of the epsilon at delta, at least 0; infinity if there is none.
+  [[nodiscard]] double epsilon(double target) const {
+    double result = Side == upper ? infinity : 0;
+    double above = 0;
+    bool any = false;
+    const double error = loss_error();
+    descend([&](std::int64_t, double e, double here) {
+      if (here > target) {
+        if (!any) return false;  // nothing is known above the window: infinity or, from below, e
+        const double part = std::clamp((here - target) / (here - above), 0.0, 1.0);
+        const double between = e + std::log1p(part * std::expm1(spacing));
+        const double slack = error + 1e-12 * spacing + 8 * u * std::abs(e);
+        result = Side == upper ? std::max(0.0, between + slack) : std::max(0.0, between - slack);
+        return false;
+      }
+      any = true;
+      above = here;
+      if constexpr (Side == upper) {
+        result = std::max(0.0, e + error);
+        if (e + error <= 0) return false;
+      } else {
+        if (e + error + spacing <= 0) return false;
+      }
+      return true;
+    });
+    return result;
+  }
+
+ private:
+  /// Bounds the l2 norm of e^(-theta j h) (1 - e^(-j h)) over j >= 1; step = e^(-theta h), gain = 1 - e^-h.
+  [[nodiscard]] double norm_of_weights(double step, double gain) const {
+    double squares = 0;
+    double power = 1;
+    double grown = 0;  // 1 - e^(-j h)
+    for (std::size_t j = 0; j < atoms.size() && power > 1e-30; ++j) {
+      power *= step;
+      grown += gain * (1 - grown);
+      squares += power * grown * power * grown;
+    }
+    return std::sqrt(squares + static_cast<double>(atoms.size()) * 1e-60) * (1 + 1e-8);
+  }
+  [[nodiscard]] std::size_t place_of(std::int64_t place) const noexcept {
+    const auto n = static_cast<std::int64_t>(atoms.size());
+    return static_cast<std::size_t>(((place % n) + n) % n);
+  }
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/gaussian_stick.hpp - the hockey stick of one Gaussian, in closed form, with what it errs by.
+//
+// Balle & Wang 2018 (arXiv:1805.06530), theorem 8: with mu = sensitivity / deviation, t = eps/mu - mu/2 and x = t + mu,
+//     delta(eps) = Phi(-t) - e^eps Phi(-x) = Phi(-t) - phi(t) R(x),        R = Mills' ratio, as e^eps phi(x) = phi(t).
+// The second form has no e^eps. t errs by 3 u (eps/mu + mu), which changes either term by a factor of that times
+// |t| + 1 and less than that plus 1, and both terms by their functions' rounding: `error` bounds the sum.
+
+namespace pergrad::inline v0_1::detail {
+
+struct stick_with_error {
+  double value;
+  double error;
+};
+
+/// Precondition: mu > 0 and eps >= 0 are finite.
+[[nodiscard]] inline stick_with_error gaussian_stick(double mu, double eps) noexcept {
+  constexpr double sqrt_half_pi = 1.25331413731550025121;
+  const double t = eps / mu - mu / 2;
+  if (t > 40) return {0, 1e-300};  // Phi(-40) is below
+  const double x = eps / mu + mu / 2;
+  const double tail = std::erfc(t * sqrt_half) / 2;
+  // The asymptotic series of R alternates, so the first term that is left out, 10395 / x^12, bounds the rest.
+  const double x2 = x * x;
+  const double mills = x < 25 ? sqrt_half_pi * std::exp(x2 / 2) * std::erfc(x * sqrt_half)
+                              : (1 - (1 - (3 - (15 - (105 - 945 / x2) / x2) / x2) / x2) / x2) / x;
+  const double rest = std::exp(-t * t / 2) / (2 * sqrt_half_pi) * mills;
+  const double moved = 3 * (eps / mu + mu) * (std::abs(t) + 1);
+  const double by_series = x < 25 ? 16 * (x2 + 4) : 16 + 10395 / (x2 * x2 * x2 * x2 * x2 * x2) / unit_roundoff;
+  return {tail - rest, unit_roundoff * ((tail + rest) * (2 * moved + 16 * (t * t + 4)) + rest * by_series) + 1e-300};
+}
+
+/// Largest epsilon whose hockey stick may be above `delta`, or the smallest one of which that is sure: an upper and a
+/// lower bound of epsilon at delta.
+[[nodiscard]] inline double gaussian_epsilon(double mu, double delta, bool from_above) noexcept {
+  const auto exceeds = [&](double eps) {
+    const stick_with_error stick = gaussian_stick(mu, eps);
+    return from_above ? !(stick.value + stick.error <= delta) : stick.value - stick.error > delta;
+  };
+  if (!exceeds(0)) return 0;
+  // Phi(-t) <= delta there, with room.
+  double low = 0;
+  double high = mu * (mu / 2 + std::sqrt(-2 * std::log(delta)) + 1);
+  if (exceeds(high)) return from_above ? infinity : 0;
+  for (int round = 0; round < 200 && low < high; ++round) {
+    const double middle = low + (high - low) / 2;
+    if (middle == low || middle == high) break;
+    (exceeds(middle) ? low : high) = middle;
+  }
+  return from_above ? high : low;
+}
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/loss_estimate.hpp - estimates of a privacy loss, which choose grids and prove nothing.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Estimates of one kind's cumulants, by quadrature; steers, proves nothing.
+class loss_estimate {
+ public:
+  struct cumulants {
+    double value = 0;  // ln E[e^(t loss)]
+    double first = 0;  // derivatives
+    double second = 0;
+  };
+
+  explicit loss_estimate(const loss_source& source) { source.estimate(points_); }
+
+  /// At t, of the loss of `remove`, no more than `cap` of it, or of the negative one of `add`.
+  [[nodiscard]] cumulants at(double t, bool remove, double cap = infinity) const {
+    const std::size_t n = points_.losses.size();
+    const auto log_weight = [&](std::size_t i) {
+      const double loss = points_.losses[i];
+      return points_.log_masses[i] + (remove ? loss + t * std::min(loss, cap) : -t * loss);
+    };
+    double largest = -largest_double;
+    for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, log_weight(i));
+    double sum = 0;
+    double first = 0;
+    double squares = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      const double weight = std::exp(log_weight(i) - largest);
+      const double loss = std::min(points_.losses[i], cap);
+      sum += weight;
+      first += weight * loss;
+      squares += weight * loss * loss;
+    }
+    first /= sum;
+    return {largest + std::log(sum), remove ? first : -first, std::max(squares / sum - first * first, 1e-300)};
+  }
+
+ private:
+  loss_points points_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/pld_composition.hpp - transforms that add up the losses of many steps; composed_pld.hpp says what
+// for, and what they err by.
+
+namespace pergrad::inline v0_1::detail {
+
+/// So many steps of one kind, on a grid; none and no count: nothing.
+template <pld_side Side>
+struct counted_pld {
+  const pld<Side>* step = nullptr;
+  std::uint64_t count = 0;
+};
+
+/// Composes two lists of steps at the price of one: one is the real, the other the imaginary part.
+template <class Pays = all_is_paid>
+class pld_composer {
+ public:
+  static constexpr double u = unit_roundoff;
+
+  explicit pld_composer(std::size_t length)
+      : transform_{length}, data_(length), product_(length), reach_(length), gap_(length) {}
+
+  [[nodiscard]] std::size_t length() const noexcept { return transform_.length(); }
+
+  /// Composes all kinds; first(i), second(i) are counted_pld, used until the next i is asked for. `plans`: of the two.
+  /// Precondition: at least one kind, all of one spacing; counts are at least 1, their sum at most 2^40. Counts of 0
+  /// for all of the second: there is none.
+  template <pld_side First, pld_side Second, class FirstKind, class SecondKind>
+  void compose(std::size_t kinds, const FirstKind& first_kind, const transform_plan& first_plan,
+               const SecondKind& second_kind, const transform_plan& second_plan, composed_pld<First, Pays>& first_sum,
+               composed_pld<Second, Pays>& second_sum) {
+    const std::size_t n = transform_.length();
+    start(first_plan, first_sum);
+    start(second_plan, second_sum);
+    double steps = 0;
+    bool has_second = false;
+    for (std::size_t kind = 0; kind < kinds; ++kind) {
+      const counted_pld<First> first = first_kind(kind);
+      const counted_pld<Second> second = second_kind(kind);
+      const std::uint64_t count = first.count;
+      const std::uint64_t second_count = second.count;
+      has_second = second_count != 0;
+      std::fill(data_.begin(), data_.end(), complex_number{});
+      const part of_first = add_kind<First, &complex_number::real>(first, first_plan, first_sum);
+      part of_second;
+      if (has_second) of_second = add_kind<Second, &complex_number::imaginary>(second, second_plan, second_sum);
+      transform_.forward(data_.data());
+      const double weight = of_first.others + of_second.others;
+      const double error = (transform_.error() + 2 * u) * weight * (1 + 1e-6) + 3 * u + 1e-290;
+      steps += static_cast<double>(std::max(count, second_count)) + 1;
+      for (std::size_t place = 0; place < n; ++place) {
+        const std::size_t other = transform_.mirrored(place);
+        if (other < place) continue;
+        const complex_number x = data_[place];
+        const complex_number y = conjugate(data_[other]);
+        const complex_number sum = x + y;
+        const complex_number difference = x - y;
+        const complex_number a{sum.real / 2 + of_first.heaviest, sum.imaginary / 2};
+        const complex_number b{difference.imaginary / 2 + of_second.heaviest, -difference.real / 2};
+        if (other == place) {  // both are real there
+          complex_number both;
+          multiply({a.real, 0}, count, error, kind == 0, {product_[place].real, 0}, both, reach_[place], gap_[place]);
+          complex_number second_value;
+          double reach = 0;
+          double gap = 0;
+          const std::size_t at = place == 0 ? 0 : 1;
+          multiply({b.real, 0}, second_count, error, kind == 0, {product_[place].imaginary, 0}, second_value,
+                   kind == 0 ? reach : lone_reach_[at], kind == 0 ? gap : lone_gap_[at]);
+          if (kind == 0) {
+            lone_reach_[at] = reach;
+            lone_gap_[at] = gap;
+          }
+          product_[place] = {both.real, second_value.real};
+        } else {
+          multiply(a, count, error, kind == 0, product_[place], product_[place], reach_[place], gap_[place]);
+          multiply(b, second_count, error, kind == 0, product_[other], product_[other], reach_[other], gap_[other]);
+        }
+      }
+    }
+    finish(steps, has_second, first_sum, second_sum);
+  }
+
+ private:
+  /// Coefficients below e^-345 are taken for 0: 2^20 of them have less than what the sum's bound ends with, 1e-140.
+  static constexpr double least_reach = -345;
+
+  /// Tilted masses of a kind: one atom, and the sum of all others.
+  struct part {
+    double heaviest = 0;
+    double others = 0;
+  };
+
+  template <pld_side Side>
+  static void start(const transform_plan& plan, composed_pld<Side, Pays>& made) {
+    made.tilt = plan.tilt;
+    made.lowest = plan.lowest;
+    made.chernoff_below = plan.below;
+    made.chernoff_above = plan.above;
+    made.origin = made.origin_error = made.log_scale = made.log_scale_error = made.infinite = 0;
+    made.outside_below = made.outside_above = 0;  // exponents, until close()
+  }
+
+  /// Tilts a kind's masses and adds them, all but the heaviest, to a part of data_, from whose place on they are
+  /// counted.
+  template <pld_side Side, double complex_number::*Part>
+  part add_kind(const counted_pld<Side>& kind, const transform_plan& plan, composed_pld<Side, Pays>& made) {
+    const pld<Side>& step = *kind.step;
+    const std::size_t n = transform_.length();
+    const double theta = plan.tilt;
+    double weight = 0;
+    double shift = -largest_double;
+    for (std::size_t i = 0; i < step.masses.size(); ++i) {
+      if (step.masses[i] > 0) shift = std::max(shift, theta * step.loss(i) + std::log(step.masses[i]));
+    }
+    std::vector<double>& tilted = tilted_;
+    tilted.assign(step.masses.size(), 0.0);
+    const double folds =
+        40 + static_cast<double>(step.masses.size()) / static_cast<double>(n);  // additions in one place
+    for (std::size_t i = 0; i < step.masses.size(); ++i) {
+      const double mass = step.masses[i];
+      if (!(mass > 0)) continue;
+      const double exponent = theta * step.loss(i);
+      // A product may overflow where the sum of logarithms does not.
+      const bool direct = std::abs(exponent) + std::abs(shift) < 600 && mass > 1e-30;
+      const double logarithm = direct ? 0 : std::log(mass);
+      const double value = direct ? mass * std::exp(exponent - shift) : std::exp(exponent + logarithm - shift);
+      const double errs = u * (6 * std::abs(exponent) + 6 * std::abs(shift) + 12 * std::abs(logarithm) + folds);
+      tilted[i] = Side == upper ? value * (1 + errs) : value * std::max(0.0, 1 - errs);
+      weight += tilted[i];
+    }
+    // w = tilted / weight: exact up to one rounding, in the safe direction. ln M = shift + ln weight.
+    const auto count = static_cast<double>(kind.count);
+    made.spacing = step.spacing;
+    const auto heaviest = static_cast<std::size_t>(std::max_element(tilted.begin(), tilted.end()) - tilted.begin());
+    made.origin += count * step.loss(heaviest);
+    made.origin_error += 4 * u * (std::abs(count * step.loss(heaviest)) + std::abs(made.origin));
+    if (Side == upper && Pays::truncation) made.infinite += count * step.infinite * (1 + 1e-9);
+    const double log_weight = std::log(weight);
+    made.log_scale += count * (shift + log_weight);
+    made.log_scale_error +=
+        count * (8 * u * (std::abs(shift) + std::abs(log_weight)) + 1e-300) + 16 * u * std::abs(made.log_scale);
+    const double inverse = (Side == upper ? 1 + 4 * u : 1 - 4 * u) / weight;
+    part made_of;
+    std::size_t at = (n - heaviest % n) % n;
+    for (std::size_t i = 0; i < tilted.size(); ++i) {
+      tilted[i] *= inverse;
+      if (i == heaviest) {
+        made_of.heaviest = tilted[i];
+      } else {
+        made_of.others += tilted[i];
+        data_[at].*Part += tilted[i];
+      }
+      at = at + 1 == n ? 0 : at + 1;
+    }
+    made.outside_below += count * log_moment(step, tilted, -plan.below) + 16 * u * std::abs(made.outside_below);
+    made.outside_above += count * log_moment(step, tilted, plan.above) + 16 * u * std::abs(made.outside_above);
+    return made_of;
+  }
+
+  /// Bounds ln sum_i w_i e^(t e_i) from above.
+  template <pld_side Side>
+  [[nodiscard]] static double log_moment(const pld<Side>& step, const std::vector<double>& w, double t) {
+    const auto n = static_cast<std::int64_t>(w.size());
+    const std::int64_t nil = std::clamp(-step.first / pld<Side>::parts, std::int64_t{0}, n - 1);  // about loss 0
+    const std::int64_t end = t > 0 ? n - 1 : 0;  // where powers are largest; they are relative to it if they overflow
+    const std::int64_t from = std::abs(t * step.loss(static_cast<std::size_t>(end))) < 650 ? nil : end;
+    double sum = 1e-300;  // what is below the smallest number
+    double power = 1;
+    const double up = std::exp(t * step.spacing);
+    for (std::int64_t i = from; i < n; ++i, power *= up) {
+      const double mass = w[static_cast<std::size_t>(i)];
+      if (mass > 0) sum += mass * power;
+    }
+    const double down = std::exp(-t * step.spacing);
+    power = down;
+    for (std::int64_t i = from; i-- > 0; power *= down) {
+      const double mass = w[static_cast<std::size_t>(i)];
+      if (mass > 0) sum += mass * power;
+    }
+    // A power errs by a factor 1 + (4 |t| h + 12) u for each of its steps.
+    const double errs = u * (static_cast<double>(n) * (4 * std::abs(t) * step.spacing + 16) + 64);
+    const double start = t * step.loss(static_cast<std::size_t>(from));
+    return start + std::log(sum) + errs + 4 * u * std::abs(start);
+  }
+
+  /// into = before value^count, with the logarithm of what its modulus can be in exact arithmetic, and that of how much
+  /// smaller the computed one is.
+  static void multiply(complex_number value, std::uint64_t count, double error, bool first, complex_number before,
+                       complex_number& into, double& reach, double& gap) {
+    if (first) reach = gap = 0;
+    if (count == 0) reach = -760;
+    if (reach < least_reach) {  // nothing is left
+      into = {0, 0};
+      return;
+    }
+    const double modulus = std::sqrt(value.real * value.real + value.imaginary * value.imaginary);
+    const auto times = static_cast<double>(count);
+    const double largest = modulus + error;
+    if (times * (largest - 1) < least_reach) {  // ln x <= x - 1
+      reach = -760;
+      gap = infinity;
+      into = {0, 0};
+      return;
+    }
+    reach += times * (std::log(largest) + 8 * u);
+    gap += modulus > 0 ? times * (error / modulus * (1 + 8 * u) + 8 * u) : infinity;
+    const complex_number result = power(value, count);
+    into = first ? result : before * result;
+  }
+
+  template <pld_side First, pld_side Second>
+  void finish(double steps, bool has_second, composed_pld<First, Pays>& first, composed_pld<Second, Pays>& second) {
+    const std::size_t n = transform_.length();
+    const double growth = std::expm1(3 * u * steps * 1.0001);
+    double errors = 0;
+    double moduli = 0;
+    const auto count_errors = [&](double reach, double gap, double times) {
+      if (reach < least_reach) return;
+      const double largest = std::exp(reach) * (1 + 1e-9) * (1 + growth);
+      const double errs = largest * (std::min(1.0, gap * (1 + 1e-9)) + growth + 8 * u);  // 1 - e^-gap <= gap
+      errors += times * errs * errs;
+      moduli += times * largest * largest;
+    };
+    for (std::size_t place = 0; place < n; ++place) {
+      const std::size_t other = transform_.mirrored(place);
+      if (other < place) continue;
+      if (other == place) {
+        count_errors(reach_[place], gap_[place], 1);
+        count_errors(lone_reach_[place == 0 ? 0 : 1], lone_gap_[place == 0 ? 0 : 1], 1);
+        data_[place] = product_[place];
+        continue;
+      }
+      count_errors(reach_[place], gap_[place], 2);
+      count_errors(reach_[other], gap_[other], 2);
+      const complex_number a = product_[place];
+      const complex_number b = product_[other];
+      data_[place] = {a.real - b.imaginary, a.imaginary + b.real};
+      data_[other] = {a.real + b.imaginary, -a.imaginary + b.real};
+    }
+    transform_.backward(data_.data());
+    const auto length = static_cast<double>(n);
+    // Both parts together, which bounds either; |a + i b|^2 is at most twice the sum of squares.
+    const double rounded = (1 + length * 4 * u + 1e-9) * std::sqrt(2 / length);
+    first.atoms_error = second.atoms_error =
+        rounded *
+            (std::sqrt(errors) + (transform_.error_of_squares() + 2 * u) * (std::sqrt(moduli) + std::sqrt(errors))) +
+        1e-140;
+    first.atoms.resize(n);
+    for (std::size_t i = 0; i < n; ++i) first.atoms[i] = data_[i].real / length;
+    close(first);
+    if (!has_second) return;
+    second.atoms.resize(n);
+    for (std::size_t i = 0; i < n; ++i) second.atoms[i] = data_[i].imaginary / length;
+    close(second);
+  }
+
+  template <pld_side Side>
+  void close(composed_pld<Side, Pays>& made) const {
+    made.first = static_cast<std::int64_t>(std::floor((made.lowest - made.origin) / made.spacing));
+    const auto n = static_cast<double>(transform_.length());
+    const double error = made.loss_error();
+    const double lowest = made.loss(made.first) + error;
+    const double highest = made.loss(made.first) + n * made.spacing - error;
+    made.outside_below = bounded(made.outside_below + made.chernoff_below * lowest, made.chernoff_below * lowest);
+    made.outside_above = bounded(made.outside_above - made.chernoff_above * highest, made.chernoff_above * highest);
+  }
+  [[nodiscard]] static double bounded(double exponent, double term) {
+    const double tau = std::exp(exponent + 16 * u * (std::abs(term) + std::abs(exponent - term)));
+    return tau < 1 ? tau : 1;  // also what is no number
+  }
+
+  fourier_transform<> transform_;
+  std::vector<complex_number> data_;
+  std::vector<complex_number> product_;
+  std::vector<double> reach_;
+  std::vector<double> gap_;
+  std::vector<double> tilted_;
+  double lone_reach_[2] = {};
+  double lone_gap_[2] = {};
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// Two proven bounds of one number.
+struct bracket {
+  double lower;
+  double upper;
+};
+
+namespace detail {
+
+/// Brackets of one ledger. A template, so that programs that never ask do not compile it.
+template <class = void>
+class pld_engine {
+ public:
+  static constexpr std::size_t most_kinds = 256;
+  static constexpr std::size_t most_points = step_discretiser<>::most_points;  ///< of a step
+  static constexpr std::size_t longest = 2 * most_points;                      ///< of a composition
+  static constexpr double most_steps = 0x1p40;
+  static constexpr double relative_width = 1e-3;
+  static constexpr double absolute_width = 1e-4;
+  static constexpr double spread = 4.8;  // h^2 / 8 of a step's variance for each wanted width, and some more
+
+  /// Of entries with an `event` that has losses_of(event), and a `count`.
+  template <class Ledger>
+  explicit pld_engine(const Ledger& ledger) {
+    long double squares = 0;
+    std::size_t whole = 0;
+    for (const auto& each : ledger) {
+      if (each.count == 0) continue;
+      step_losses losses = losses_of(each.event);
+      if (losses.gaussian == 0 && losses.parts.empty()) continue;
+      const auto count = static_cast<double>(each.count);
+      if (losses.gaussian > 0) {
+        steps_ += count;
+        squares += static_cast<long double>(each.count) * losses.gaussian * losses.gaussian;
+        ++whole;
+      }
+      for (step_losses::part& part : losses.parts) {
+        if (part.count > std::numeric_limits<std::uint64_t>::max() / each.count) steps_ = infinity;
+        steps_ += count * static_cast<double>(part.count);
+        kinds_.push_back({std::move(part.source), part.count * each.count});
+      }
+    }
+    if (whole > 0) {
+      gaussian_ = std::sqrt(static_cast<double>(squares));
+      gaussian_error_ = static_cast<double>(whole + 8);
+      const step_part one{1, pair_kind::sampled, {1, gaussian_, gaussian_error_, 0}};
+      kinds_.push_back({std::make_unique<mixture_source<>>(one), 1});
+    }
+    if (kinds_.size() > most_kinds) {
+      refuse_accounting({"pergrad: pld_accountant: the ledger has ", kinds_.size(), " kinds of steps, more than ",
+                         most_kinds, "; rdp_accountant takes any number"});
+    }
+    if (steps_ > most_steps) {
+      refuse_accounting({"pergrad: pld_accountant: more than 2^40 steps; rounding would not be bounded"});
+    }
+  }
+
+  /// Bounds of epsilon at delta.
+  [[nodiscard]] bracket epsilon(double delta) {
+    if (total_variation() <= delta) return {0, 0};
+    if (is_one_gaussian()) {
+      return {gaussian_epsilon(gaussian_mu(-1), delta, false), gaussian_epsilon(gaussian_mu(1), delta, true)};
+    }
+    reach(delta);
+    const double tilt = saddle_tilt(delta);
+    bracket result{0, infinity};
+    refine(tilt, [&](const attempt& made) -> verdict {
+      result.upper = std::min(result.upper, std::max(made.remove.epsilon(delta), made.add.epsilon(delta)));
+      result.lower = std::max(result.lower, made.remove_below.epsilon(delta));
+      const double wanted = std::max(relative_width * result.lower, absolute_width);
+      return {(result.upper - result.lower) / wanted,
+              result.upper / std::max(relative_width * result.upper, absolute_width), result.upper, delta};
+    });
+    check(result);
+    return result;
+  }
+
+  /// Bounds of delta at epsilon >= 0.
+  [[nodiscard]] bracket delta(double epsilon) {
+    if (kinds_.empty() || epsilon == infinity) return {0, 0};
+    if (is_one_gaussian()) {
+      const stick_with_error below = gaussian_stick(gaussian_mu(-1), epsilon);
+      const stick_with_error above = gaussian_stick(gaussian_mu(1), epsilon);
+      return {std::clamp(below.value - below.error, 0.0, 1.0), std::clamp(above.value + above.error, 0.0, 1.0)};
+    }
+    constexpr double least = 1e-100;
+    double delta = least;
+    double tilt = 1;
+    for (int round = 0; round < 3; ++round) {  // the grid's end depends on delta
+      reach(delta);
+      tilt = tilt_for(epsilon);
+      const loss_estimate::cumulants sum = total(tilt, true);
+      if (!(tilt < 1e17)) break;  // no loss is so large
+      tilt = std::max(tilt, 0.1 / std::sqrt(sum.second));
+      delta = std::clamp(std::exp(sum.value - tilt * epsilon) * 1e-4, least, 1.0);
+    }
+    bracket result{0, std::min(1.0, total_variation())};
+    if (!(tilt < 1e17)) {
+      pld_engine& same = *this;  // nvcc drops a `this->`
+      if (same.epsilon(least).upper <= epsilon) return {0, least};
+      return result;
+    }
+    refine(tilt, [&](const attempt& made) -> verdict {
+      result.upper = std::min(result.upper, std::max(made.remove.delta(epsilon), made.add.delta(epsilon)));
+      result.lower = std::max(result.lower, made.remove_below.delta(epsilon));
+      const double wanted = std::max(relative_width * epsilon, absolute_width) * std::max(1.0, tilt);
+      return {std::log(result.upper / result.lower) / wanted, std::log(result.upper) / wanted, epsilon, result.upper};
+    });
+    return result;
+  }
+
+  /// Upper bound of the true positives of any test, whichever of two neighbours is the hypothesis, whose false
+  /// positives are at most alpha: the least that hockey sticks at eps >= 0 allow both ways.
+  [[nodiscard]] double true_positive_rate(double alpha) {
+    if (kinds_.empty() || alpha >= 1) return std::min(1.0, alpha);
+    constexpr double least = 1e-100;
+    double bound = std::min(1.0, alpha + total_variation());
+    reach(std::max(least, 1e-3 * alpha));
+    double before = 2;
+    refine(saddle_tilt(std::max(alpha, least)), [&](const attempt& made) -> verdict {
+      const auto remove = made.remove.test(alpha);
+      const auto add = made.add.test(alpha);
+      const double record_added = std::min(remove.hits, 1 - add.misses + 1e-16);
+      const double record_removed = std::min(add.hits, 1 - remove.misses + 1e-16);
+      bound = std::min(bound, std::max(record_added, record_removed));
+      const double gained = (before - bound) / bound;
+      before = bound;
+      return {std::min(gained / 1e-4, 8.0), infinity, remove.epsilon,
+              remove.delta};  // until a finer grid gains no more
+    });
+    return bound;
+  }
+
+  /// Bytes that the last question took at most, of vectors.
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  struct kind {
+    std::unique_ptr<loss_source> source;
+    std::uint64_t count;
+  };
+  struct attempt {
+    composed_pld<upper> remove;
+    composed_pld<lower> remove_below;
+    composed_pld<upper> add;
+  };
+  struct verdict {
+    double missing;  ///< the bracket's width, over what is wanted
+    double height;   ///< where its upper end is, in the same unit
+    double epsilon;  ///< where it is, about
+    double delta;
+  };
+  struct window {
+    double lowest = 0;
+    double highest = 0;
+    double below = 1;
+    double above = 1;
+  };
+
+  /// All steps without sampling: in closed form.
+  [[nodiscard]] bool is_one_gaussian() const noexcept { return kinds_.size() == 1 && gaussian_ > 0; }
+  [[nodiscard]] double gaussian_mu(double side) const noexcept {
+    return gaussian_ * (1 + side * (gaussian_error_ + 4) * unit_roundoff);
+  }
+
+  /// Total variation adds up, and bounds delta at every epsilon >= 0.
+  [[nodiscard]] double total_variation() const {
+    double sum = 0;
+    for (const kind& each : kinds_) {
+      sum += static_cast<double>(each.count) * each.source->total_variation();
+    }
+    return sum * (1 + 1e-9);
+  }
+
+  /// Grids end where what lies outside in all steps is below 1e-7 delta.
+  void reach(double delta) {
+    estimates_.clear();
+    for (const kind& each : kinds_) {
+      if (!each.source->reach(std::min(1e-7 * delta / steps_, 0.5))) {
+        refuse_accounting(
+            {"pergrad: pld_accountant: no bound: with so little noise and so small a delta, Gaussian tails beyond 37 "
+             "deviations matter; rdp_accountant has one"});
+      }
+      estimates_.emplace_back(*each.source);
+    }
+  }
+
+  [[nodiscard]] loss_estimate::cumulants total(double t, bool remove, double cap = infinity) const {
+    loss_estimate::cumulants sum;
+    for (std::size_t i = 0; i < kinds_.size(); ++i) {
+      const loss_estimate::cumulants each = estimates_[i].at(t, remove, cap);
+      const auto count = static_cast<double>(kinds_[i].count);
+      sum.value += count * each.value;
+      sum.first += count * each.first;
+      sum.second += count * each.second;
+    }
+    return sum;
+  }
+
+  /// A window that leaves e^-outside of the tilted loss outside; t of its bounds is at most `largest`.
+  [[nodiscard]] window window_of(double tilt, bool remove, double outside, double largest,
+                                 double cap = infinity) const {
+    const loss_estimate::cumulants here = total(tilt, remove, cap);
+    window made{-infinity, infinity, 1, 1};
+    double t = std::min(largest, 40 / std::sqrt(here.second));
+    for (int round = 0; round < 32; ++round, t /= 1.5) {
+      const double highest = (total(tilt + t, remove, cap).value - here.value + outside) / t;
+      const double lowest = (here.value - total(tilt - t, remove, cap).value - outside) / t;
+      if (highest < made.highest) made.highest = highest, made.above = t;
+      if (lowest > made.lowest) made.lowest = lowest, made.below = t;
+    }
+    const double margin = 0.01 * (made.highest - made.lowest);
+    made.lowest -= margin;
+    made.highest += margin;
+    return made;
+  }
+
+  /// The tilt of the saddle point whose estimate of delta is this: that falls with the tilt.
+  [[nodiscard]] double saddle_tilt(double delta) const {
+    double low = std::log(1e-9);
+    double high = std::log(1e18);
+    for (int round = 0; round < 70; ++round) {
+      const double middle = (low + high) / 2;
+      const double tilt = std::exp(middle);
+      const loss_estimate::cumulants sum = total(tilt, true);
+      const double tail =
+          tilt * sum.first - sum.value + std::log1p(6.3 * sum.second * tilt * tilt * (1 + tilt) * (1 + tilt)) / 2;
+      (sum.first < 0 || tail < -std::log(delta) ? low : high) = middle;
+    }
+    return std::exp(high);
+  }
+
+  /// The tilt whose mean loss is `epsilon`: delta is then the largest part of what is tilted.
+  [[nodiscard]] double tilt_for(double epsilon) const {
+    double low = std::log(1e-9);
+    double high = std::log(1e18);
+    for (int round = 0; round < 60; ++round) {
+      const double middle = (low + high) / 2;
+      (total(std::exp(middle), true).first < epsilon ? low : high) = middle;
+    }
+    return std::exp(high);
+  }
+
+  /// Tries finer and finer grids until `judge` says that what is missing is at most 1.
+  template <class Judge>
+  void refine(double tilt, const Judge& judge) {
+    double steps = 0;
+    for (const kind& each : kinds_) steps += static_cast<double>(each.count);
+    const double width = std::max(relative_width * std::max(0.0, total(tilt, true).first), absolute_width);
+    double wish = std::sqrt(spread * width / (tilt * steps));  // of h
+    double outside = 14;
+    double answer = std::max(0.0, total(tilt, true).first);  // about
+    const bool is_tight =
+        std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_tight(); });
+    double h_before = 0;
+    double height_before = 0;
+    for (int round = 0; round < 6; ++round) {
+      // What lies so far above the answer does not matter to it: losses are cut there.
+      const double cap = answer + (outside + 6) / tilt;
+      const window remove = window_of(tilt, true, outside, infinity, cap);
+      const double range = remove.highest - remove.lowest;
+      if (!(range > 0 && range < infinity)) {
+        refuse_accounting({"pergrad: pld_accountant: no estimate of the loss to start from"});
+      }
+      std::size_t length = 1024;
+      while (length < longest && range > wish * static_cast<double>(length - 8)) length *= 2;
+      double h = range / static_cast<double>(length - 8);
+      for (const kind& each : kinds_) {
+        const double losses = each.source->highest_loss() - each.source->lowest_loss();
+        h = std::max(h, losses / static_cast<double>(most_points - 16));
+      }
+      h = coarse_spacing(h);
+      while (length > 1024 && range < h * (static_cast<double>(length) / 2 - 8)) length /= 2;
+      attempt made;
+      try_spacing(h, length, tilt, cap, remove, window_of(tilt, false, outside, 2 / h), made);
+      verdict seen = judge(made);
+      // Where the lower end is not of the same losses, the upper one is near its limit once a finer grid gains little:
+      // what is above the limit falls with h^2.
+      const double ratio = h_before * h_before / (h * h);
+      if (!is_tight && ratio > 1.5)
+        seen.missing = std::min(seen.missing, 2 * (height_before - seen.height) / (ratio - 1));
+      h_before = h;
+      height_before = seen.height;
+      if (seen.missing <= 1) return;
+      // A better tilt for where the answer is, and a window that leaves out little of what makes it up.
+      const bool last = length >= longest || h > 1.5 * wish;
+      double better = outside;
+      if (seen.epsilon < infinity && seen.delta > 0) {
+        const double new_tilt = tilt_for(seen.epsilon);
+        const loss_estimate::cumulants there = total(new_tilt, true);
+        if (new_tilt < 1e17) {
+          tilt = std::max(new_tilt, 0.1 / std::sqrt(there.second));
+          answer = seen.epsilon;
+          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - total(tilt, true).value;
+          better = std::clamp(12 - std::log1p(tilt) - log_part, 12.0, 80.0);
+        }
+      } else {
+        better = outside + 14;
+      }
+      if (last && better < outside + 1) return;
+      const bool cut_short = better > outside + 1;
+      outside = better;
+      const double finer = seen.missing < 1e6 ? std::sqrt(seen.missing * 1.4) : 1e3;
+      wish = h / std::clamp(finer, 1.0, cut_short ? 1.5 : 8.0);
+    }
+  }
+
+  void try_spacing(double h, std::size_t length, double tilt, double cap, const window& remove, const window& add,
+                   attempt& made) {
+    // A grid is made again for each pass where there are several: one at a time is what memory has room for.
+    discrete_step grid;
+    std::size_t of = kinds_.size();
+    std::size_t largest = 0;
+    const auto grid_of = [&](std::size_t i) -> const discrete_step& {
+      if (of != i) grid = discrete_step{};
+      if (of != i) {
+        grid = kinds_[i].source->on_grid(h);
+        grid.remove.cut(cap);
+        grid.remove_below.cut(cap);
+      }
+      of = i;
+      largest = std::max({largest, grid.remove.masses.size(), grid.add.masses.size()});
+      return grid;
+    };
+    static_cast<void>(grid_of(0));
+    pld_composer<> composer{length};
+    const transform_plan plan{tilt, remove.lowest, length, remove.below, remove.above};
+    composer.compose(
+        kinds_.size(),
+        [&](std::size_t i) {
+          return counted_pld<upper>{&grid_of(i).remove, kinds_[i].count};
+        },
+        plan,
+        [&](std::size_t i) {
+          return counted_pld<lower>{&grid_of(i).remove_below, kinds_[i].count};
+        },
+        plan, made.remove, made.remove_below);
+    if (std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_symmetric(); })) {
+      made.add = made.remove;
+    } else {
+      compose_add(h, tilt, add, grid_of, composer, made.add);
+    }
+    const std::size_t points = largest * sizeof(double);
+    const std::size_t transforms = length * (4 * sizeof(complex_number) + 3 * sizeof(double));
+    bytes_ = std::max({bytes_, 9 * points, transforms + (kinds_.size() > 1 ? 10 : 4) * points});
+  }
+
+  template <class Grids>
+  void compose_add(double h, double tilt, const window& add, const Grids& grid_of, pld_composer<>& composer,
+                   composed_pld<upper>& made) const {
+    const std::size_t length = composer.length();
+    transform_plan add_plan{tilt, add.lowest, length, add.below, add.above};
+    add_plan.lowest = std::max(add.lowest, add.highest - h * static_cast<double>(length - 8));
+    composed_pld<lower> none;
+    composer.compose(
+        kinds_.size(),
+        [&](std::size_t i) {
+          return counted_pld<upper>{&grid_of(i).add, kinds_[i].count};
+        },
+        add_plan, [](std::size_t) { return counted_pld<lower>{}; }, add_plan, made, none);
+  }
+
+  static void check(const bracket& result) {
+    if (result.upper < infinity && result.lower <= result.upper) return;
+    refuse_accounting({"pergrad: pld_accountant: no grid within memory bounds epsilon; rdp_accountant may do"});
+  }
+
+  std::vector<kind> kinds_;
+  std::vector<loss_estimate> estimates_;
+  double steps_ = 0;
+  double gaussian_ = 0;  // what all Gaussians without sampling are: their sensitivity over the deviation
+  double gaussian_error_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1
 // pergrad/privacy/accounting/rdp_accountant.hpp - a ledger of sampled Gaussian steps and the (epsilon, delta) that it
 // proves.
 //
@@ -11742,1607 +13978,6 @@ class basic_rdp_accountant {
 using rdp_accountant = basic_rdp_accountant<sampled_gaussian_event>;
 
 }  // namespace pergrad::inline v0_1
-// pergrad/privacy/pld/composed_pld.hpp - many steps' privacy losses added up, with what that errs by.
-//
-// Losses of independent steps add up, so atoms of a composition are convolutions. They are taken of tilted masses: with
-// p_i the masses of one kind of step, e_i its losses and theta >= 0,
-//     w_i = p_i e^(theta e_i) / M,    p^(*T)_k = w^(*T)_k M^T e^(-theta E_k),
-//     delta(E_k) = M^T e^(-theta E_k) sum_{j > k} w^(*T)_j e^(-theta (j - k) h) (1 - e^(-(j - k) h)).
-// M is any number (that which makes w sum to about 1). The tilt puts the bulk of w^(*T) where E is near epsilon, so an
-// error of 1e-15 of its bulk is a relative error of delta, however small delta is.
-//
-// * Rounding before the transform: factors of 1 +- so many u of every w_i, upwards in the upper and downwards in the
-//   lower side. delta grows with every p_i.
-// * Transform (fourier.hpp): a kind's heaviest atom is put at place 0, where its transform is constant and needs no
-//   rounding; what is transformed is the rest. So a coefficient z_k of w errs by at most E, the transform's error for
-//   the sum of the rest, and 3 u. Powers and products of kinds j, T_j times each, err by at most prod (|z| + E)^T (1 +
-//   growth) - prod |z|^T, growth = (1 + 3 u)^(all steps + kinds) - 1. By
-//   Parseval's equation the l2 norm of what all atoms err by is the root of the mean square of these over k, plus the
-//   transform's own error times the root of the mean square of the moduli. Atoms below 0 are set to 0, which takes them
-//   nearer to the truth. The sum over j is a scalar product of atoms and a weight, so by Cauchy and Schwarz it errs by
-//   at most the two norms' product: added to the upper and taken from the lower side.
-// * Wrap-around: atoms outside of a window of N come out inside of it. That makes the upper side larger only; what it
-//   lacks lies above the window, at most tau_high, by Markov's inequality for e^(t E) (Chernoff). The lower side holds
-//   at most tau_high + tau_low too much. An atom w adds at most peak = max_y e^(-theta y) (1 - e^-y) to the sum, and at
-//   most e^(-theta (top - E_k)) from above the window's top.
-// * Mass at infinity: at most the sum over steps, added to delta.
-// * The sum over j is a recurrence from the top, all of whose terms are positive: a factor 1 +- N (4 (theta + 1) h +
-// 32) u.
-// * Exponents: |theta E|, |ln M| T and E's own sums times a few u.
-// Between grid points the hockey stick of a discrete pair is linear in e^eps, hence so are bounds of it.
-
-// pergrad/privacy/pld/fourier.hpp - discrete Fourier transforms in double whose rounding error is bounded.
-//
-// Radix 2, n a power of two. Forward: decimation in frequency, natural order in, bit-reversed order out. Backward:
-// decimation in time with conjugate factors, bit-reversed order in, natural order out, not divided by n.
-//
-// Bound. Let u = 2^-53. Every output is a sum over all inputs; an input's way to it is log2 n butterflies, each of
-// which multiplies it by a root of unity. A sum of complex numbers errs by a factor 1 + e with |e| <= u (each part is
-// rounded by itself), a product by |e| <= sqrt(5) u (Brent, Percival & Zimmermann 2007; fused operations do not make it
-// worse). A tabulated root errs by at most 8 u: its angle, at most pi, by 2 pi u + u, its sine and cosine by an ulp
-// each. So a butterfly errs by a factor 1 + e, |e| <= 12 u, and
-//     |computed - exact| <= ((1 + 12 u)^(log2 n) - 1) sum_j |x_j|        for every output.
-// In the l2 norm, a stage is sqrt(2) times a unitary map; two outputs of a butterfly err by 12 u (|a| + |b|) each at
-// most, together by 24 u sqrt(|a|^2 + |b|^2), which is 12 sqrt(2) u of what the stage makes of them. So
-//     |computed - exact|_2 <= ((1 + 17 u)^(log2 n) - 1) sqrt(n) |x|_2.
-// Products below the smallest normal number add less than n 2^-1070, which callers pay with their own least number.
-
-namespace pergrad::inline v0_1::detail {
-
-inline constexpr double unit_roundoff = 0x1p-53;
-
-struct complex_number {
-  double real = 0;
-  double imaginary = 0;
-};
-
-[[nodiscard]] constexpr complex_number operator*(complex_number a, complex_number b) noexcept {
-  return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
-}
-[[nodiscard]] constexpr complex_number operator+(complex_number a, complex_number b) noexcept {
-  return {a.real + b.real, a.imaginary + b.imaginary};
-}
-[[nodiscard]] constexpr complex_number operator-(complex_number a, complex_number b) noexcept {
-  return {a.real - b.real, a.imaginary - b.imaginary};
-}
-[[nodiscard]] constexpr complex_number conjugate(complex_number a) noexcept { return {a.real, -a.imaginary}; }
-
-/// a^count by squaring. In exact arithmetic but for count - 1 products: errs by a factor 1 + e,
-/// |e| <= (1 + sqrt(5) u)^(count - 1) - 1. Precondition: count >= 1.
-[[nodiscard]] constexpr complex_number power(complex_number a, unsigned long long count) noexcept {
-  complex_number result{1, 0};
-  bool started = false;
-  for (;;) {
-    if ((count & 1U) != 0) {
-      result = started ? result * a : a;
-      started = true;
-    }
-    count >>= 1U;
-    if (count == 0) return result;
-    a = a * a;
-  }
-}
-
-/// Transforms of one length. A template, so that programs that never transform do not compile it.
-template <class = void>
-class fourier_transform {
- public:
-  /// Precondition: `length` is a power of two, at least 2. Allocates 16 bytes a point.
-  explicit fourier_transform(std::size_t length) : length_{length}, roots_(length) {
-    constexpr double pi = 3.14159265358979323846;
-    for (std::size_t j = 0; j < length / 2; ++j) {
-      const double angle = 2 * pi * (static_cast<double>(j) / static_cast<double>(length));
-      roots_[length / 2 + j] = {std::cos(angle), -std::sin(angle)};
-    }
-    for (std::size_t half = length / 4; half >= 1; half /= 2) {
-      for (std::size_t j = 0; j < half; ++j) roots_[half + j] = roots_[2 * half + 2 * j];
-    }
-  }
-
-  [[nodiscard]] std::size_t length() const noexcept { return length_; }
-
-  /// Bounds |computed - exact| of any output, either way, by this times the sum of the inputs' moduli.
-  [[nodiscard]] double error() const noexcept {
-    double stages = 0;
-    for (std::size_t n = length_; n > 1; n /= 2) ++stages;
-    return 12.01 * unit_roundoff * stages;  // (1 + 12 u)^40 - 1 < 12.01 u 40
-  }
-
-  /// Bounds the l2 norm of computed - exact, either way, by this times sqrt(length) times that of the inputs.
-  [[nodiscard]] double error_of_squares() const noexcept { return error() * (17.0 / 12); }
-
-  void forward(complex_number* x) const { forward(x, length_); }
-  void backward(complex_number* x) const { backward(x, length_); }
-
-  /// Where the coefficient of -k stands, if that of k stands at `place`.
-  [[nodiscard]] static std::size_t mirrored(std::size_t place) noexcept {
-    std::size_t below = place;  // all bits below the highest one
-    for (std::size_t shift = 1; shift < 8 * sizeof place; shift *= 2) below |= below >> shift;
-    return place ^ (below >> 1U);
-  }
-
- private:
-  static void last_pair(complex_number* x) noexcept {
-    const complex_number a = x[0];
-    const complex_number b = x[1];
-    x[0] = a + b;
-    x[1] = a - b;
-  }
-  void forward(complex_number* x, std::size_t n) const {
-    if (n == 2) return last_pair(x);
-    const std::size_t half = n / 2;
-    const complex_number* root = roots_.data() + half;
-    for (std::size_t j = 0; j < half; ++j) {
-      const complex_number a = x[j];
-      const complex_number b = x[j + half];
-      x[j] = a + b;
-      x[j + half] = (a - b) * root[j];
-    }
-    forward(x, half);
-    forward(x + half, half);
-  }
-  void backward(complex_number* x, std::size_t n) const {
-    if (n == 2) return last_pair(x);
-    const std::size_t half = n / 2;
-    backward(x, half);
-    backward(x + half, half);
-    const complex_number* root = roots_.data() + half;
-    for (std::size_t j = 0; j < half; ++j) {
-      const complex_number a = x[j];
-      const complex_number b = x[j + half] * conjugate(root[j]);
-      x[j] = a + b;
-      x[j + half] = a - b;
-    }
-  }
-
-  std::size_t length_;
-  std::vector<complex_number> roots_;  // exp(-pi i j / half) at half + j
-};
-
-}  // namespace pergrad::inline v0_1::detail
-// pergrad/privacy/pld/pld.hpp - a privacy loss on a grid, from above or from below.
-//
-//
-// One step with sampling probability q and noise multiplier s, neighbours by adding or removing one record. With
-// m = 1/s, u = x/s and phi the standard Gaussian density, the two sides see (Mironov, Talwar & Zhang 2019,
-// arXiv:1908.10530)
-//     D(u) = (1 - q) phi(u) + q phi(u - m)   and   phi(u),      l(u) = ln D/phi = ln(1 - q + q exp(u m - m^2/2)).
-// remove: P = D, Q = phi, loss l. add: P = phi, Q = D, loss -l. The hockey stick of a pair,
-// delta(eps) = sup_S P(S) - e^eps Q(S) = E_P[(1 - e^(eps - loss))+], is all that composition depends on: a pair whose
-// curve is nowhere below that of another dominates it, also when both are composed, with whatever it may be, also
-// adaptively (Zhu, Dong & Wang 2022, arXiv:2106.08567). A discrete pair is a list of atoms: mass p at loss e has P-mass
-// p and Q-mass p e^-e. The proofs below use that these make a pair dominate: more mass, mass at a larger loss, mass at
-// infinity, and spreading mass to both sides with its P and Q kept; and their inverses make it be dominated, merging
-// mass with its P and Q added up among them, which is post-processing.
-//
-
-namespace pergrad::inline v0_1 {
-
-/// Which way a discrete privacy loss errs: `upper` says too much loss, never too little; `lower` the reverse.
-enum class pld_side { lower, upper };
-inline constexpr pld_side upper = pld_side::upper;
-inline constexpr pld_side lower = pld_side::lower;
-
-/// Privacy loss on an even grid: atom i has P-mass `masses[i]` and Q-mass `masses[i]` e^-loss(i).
-template <pld_side Side>
-struct pld {
-  static constexpr std::int64_t parts = std::int64_t{1} << 24;  ///< of a grid's spacing, in which `first` is counted
-
-  double spacing = 1;      ///< of losses, in nats; at most 8 significant bits
-  std::int64_t first = 0;  ///< loss of the first atom, in spacing / parts
-  double infinite = 0;     ///< P-mass where there is no Q-mass
-  std::vector<double> masses;
-
-  /// Loss of an atom, without rounding.
-  [[nodiscard]] double loss(std::size_t i) const noexcept {
-    return static_cast<double>(first + static_cast<std::int64_t>(i) * parts) * (spacing / static_cast<double>(parts));
-  }
-
-  /// Rounds losses above `most` down to it, which makes a lower side no larger.
-  void cut(double most) requires(Side == pld_side::lower) {
-    while (masses.size() > 1 && loss(masses.size() - 1) > most) {
-      masses[masses.size() - 2] += masses.back() * (1 - 0x1p-50);
-      masses[masses.size() - 2] *= 1 - 0x1p-51;
-      masses.pop_back();
-    }
-  }
-
-  /// Spreads masses above the last point that is no higher than `most` to that point and to infinity, with P and Q
-  /// kept, which makes an upper side no smaller, and hockey sticks below `most` no larger.
-  void cut(double most) requires(Side == pld_side::upper) {
-    std::size_t last = masses.size() - 1;
-    while (last > 0 && loss(last) > most) --last;
-    for (std::size_t i = last + 1; i < masses.size(); ++i) {
-      const double share = std::exp(loss(last) - loss(i));
-      masses[last] += masses[i] * share * (1 + 0x1p-48);
-      infinite += masses[i] * (1 - share + 0x1p-48);
-    }
-    masses[last] *= 1 + static_cast<double>(masses.size() - last) * 0x1p-52;
-    infinite *= 1 + static_cast<double>(masses.size() - last) * 0x1p-52;
-    masses.resize(last + 1);
-  }
-
-  /// The hockey stick at `eps` (also a negative one) of these atoms. Relative rounding below (2 n + 40) 2^-53 for n
-  /// atoms. For single steps and tests: it takes time in proportion to the grid.
-  [[nodiscard]] double delta(double eps) const {
-    double sum = 0;
-    for (std::size_t i = masses.size(); i-- > 0 && loss(i) > eps;) sum += masses[i] * -std::expm1(eps - loss(i));
-    return sum + infinite;
-  }
-};
-
-namespace detail {
-
-/// h rounded up to 8 significant bits.
-[[nodiscard]] inline double coarse_spacing(double h) noexcept {
-  int exponent = 0;
-  const double fraction = std::frexp(h, &exponent);
-  return std::ldexp(std::ceil(fraction * 256), exponent - 8);
-}
-
-/// One step on a grid: both sides of `remove`, the upper one of `add`.
-struct discrete_step {
-  pld<upper> remove;
-  pld<lower> remove_below;
-  pld<upper> add;
-};
-
-}  // namespace detail
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1::detail {
-
-/// What bounds pay for. Tests leave one out, and must see that.
-struct all_is_paid {
-  static constexpr bool truncation = true;  ///< mass at infinity
-  static constexpr bool rounding = true;    ///< of the transform
-  static constexpr bool wrap_around = true;
-};
-
-/// Where to transform: the tilt, and a window of losses from `lowest`, of `length` points.
-struct transform_plan {
-  double tilt = 0;
-  double lowest = 0;
-  std::size_t length = 2;
-  double below = 1;  ///< t of the Chernoff bounds below and above the window
-  double above = 1;
-};
-
-/// A composition's atoms, in a window.
-template <pld_side Side, class Pays = all_is_paid>
-class composed_pld {
- public:
-  static constexpr double u = unit_roundoff;
-
-  double spacing = 1;
-  double tilt = 0;
-  double lowest = 0;        ///< where the window was wanted to begin
-  double origin = 0;        ///< loss of place 0
-  double origin_error = 0;  ///< bounds its error
-  std::int64_t first = 0;   ///< place of the window's first atom
-  double log_scale = 0;     ///< sum T ln M
-  double log_scale_error = 0;
-  double infinite = 0;
-  double outside_below = 0;  ///< bound of tilted mass
-  double outside_above = 0;
-  double chernoff_below = 0;  ///< t of the bounds outside of the window
-  double chernoff_above = 0;
-  double atoms_error = 0;     ///< bounds the l2 norm of what atoms err by
-  std::vector<double> atoms;  ///< tilted; place k is at k mod size
-
-  [[nodiscard]] double loss(std::int64_t place) const noexcept { return origin + static_cast<double>(place) * spacing; }
-  /// Bounds the error of loss(): in nats.
-  [[nodiscard]] double loss_error() const noexcept {
-    const auto last = static_cast<double>(first) + static_cast<double>(atoms.size());
-    return origin_error +
-           4 * u * (std::abs(origin) + std::max(std::abs(static_cast<double>(first)), std::abs(last)) * spacing);
-  }
-
-  /// Calls visit(place, loss, delta) from the top of the window down, until it returns false. delta bounds the hockey
-  /// stick at that place from the pair's own side.
-  template <class Visitor>
-  void descend(const Visitor& visit) const {
-    const double step = std::exp(-tilt * spacing);
-    const double step_more = std::exp(-(tilt + 1) * spacing);
-    const double gain = -std::expm1(-spacing);
-    const double peak = std::exp(tilt * std::log(tilt > 0 ? tilt / (1 + tilt) : 1.0)) / (1 + tilt);
-    const auto n = static_cast<std::int64_t>(atoms.size());
-    const double rounding = static_cast<double>(n) * (4 * (tilt + 1) * spacing + 32) * u;
-    const double top = loss(first + n - 1);
-    const double noise = atoms_error * norm_of_weights(step, gain);
-    double sum = 0;    // sum_j w_j e^(-theta (j - k) h)
-    double stick = 0;  // the same with 1 - e^(-(j - k) h)
-    std::size_t at = place_of(first + n - 1);
-    const double off = loss_error();
-    // Powers are taken anew every 32 places: between them they err by less than 32 (8 + 2 theta h) u < 1e-13.
-    const int apart = tilt * spacing < 1 ? 32 : 1;
-    const double grown = std::exp(tilt * spacing);
-    double scale = 0;  // M^T e^(-theta E_k), to the safe side
-    double above = 1;  // e^(-theta (top - E_k))
-    int until = 0;
-    for (std::int64_t place = first + n - 1; place >= first; --place) {
-      const double e = loss(place);
-      if (until-- == 0) {
-        const double exponent = log_scale - tilt * e;
-        const double errs = log_scale_error + tilt * off + 8 * u * (std::abs(log_scale) + tilt * std::abs(e));
-        scale = std::exp(Side == upper ? exponent + errs + rounding : std::min(exponent - errs, 700.0));
-        above = std::exp(-tilt * (top - e));
-        until = apart - 1;
-      }
-      double delta = 0;
-      double outside = 0;
-      if (Pays::wrap_around && Side == upper) outside = outside_above * std::min(peak, above);
-      if (Pays::wrap_around && Side == lower) outside = (outside_above + outside_below) * peak;
-      outside = (outside + (Pays::rounding ? noise : 0.0)) * (1 + 1e-9);
-      if constexpr (Side == upper) {
-        delta = scale * (stick + outside) * (1 + 1e-12) + infinite + 1e-300;
-        if (!(delta < 1)) delta = 1;
-      } else {
-        const double kept = stick * (1 - rounding) - outside;
-        if (kept > 0) delta = std::min(scale, 1e304) * kept * (1 - 1e-12);
-        if (!(delta > 0)) delta = 0;  // also what is no number
-        delta = std::min(delta, 1.0);
-      }
-      if (!visit(place, e, delta)) return;
-      scale *= grown;
-      above *= step;
-      sum = step * (std::max(atoms[at], 0.0) + sum);
-      stick = step_more * stick + gain * sum;
-      at = at == 0 ? static_cast<std::size_t>(n) - 1 : at - 1;
-    }
-  }
-
-  /// Bound of the hockey stick at eps >= 0.
-  [[nodiscard]] double delta(double eps) const {
-    double result = Side == upper ? 1 : 0;
-    double above = Side == upper ? 1 : 0;
-    bool any = false;
-    const double error = loss_error();
-    descend([&](std::int64_t, double e, double here) {
-      if (Side == upper ? e + error <= eps : e - error <= eps) {
-        // between this point and the one above; the loss is moved to the safe side, as delta falls with it
-        const double moved = Side == upper ? eps - error : eps + error;
-        const double part = std::clamp(std::expm1(std::max(0.0, moved - e)) / std::expm1(spacing), 0.0, 1.0);
-        result = any ? here + (above - here) * part : here;
-        result = Side == upper ? std::min(1.0, result + 4 * u * here) : std::max(0.0, result - 4 * u * here);
-        if (!any && Side == lower) result = 0;  // above the window
-        return false;
-      }
-      any = true;
-      above = here;
-      result = Side == upper ? 1 : here;  // eps below the window: 1, and the largest that is known
-      return true;
-    });
-    return result;
-  }
-
-  /// What the pair's hockey stick allows a test whose false positives are at most alpha.
-  struct test_bounds {
-    double hits;     ///< upper bound of the true positives, if false ones are of the second side: e^eps alpha + delta
-    double misses;   ///< lower bound of the false negatives, if they are of the second side: e^-eps (1 - alpha - delta)
-    double epsilon;  ///< where the first is least
-    double delta;
-  };
-  /// Every eps >= 0 gives valid bounds: the best of those in the window.
-  [[nodiscard]] test_bounds test(double alpha) const requires(Side == upper) {
-    test_bounds best{1, 0, 0, 1};
-    const double off = loss_error();
-    descend([&](std::int64_t, double e, double here) {
-      if (e < 0) return false;
-      const double eps = e + off;  // delta falls with eps, so `here` holds there as well
-      const double hits = (std::exp(eps) * alpha + here) * (1 + 1e-14);
-      if (hits < best.hits) best.hits = hits, best.epsilon = eps, best.delta = here;
-      best.misses = std::max(best.misses, std::exp(-eps) * (1 - alpha - here) * (1 - 1e-14) - 1e-16);
-      return true;
-    });
-    return best;
-  }
-
-  /// Bound of the epsilon at delta, at least 0; infinity if there is none.
-  [[nodiscard]] double epsilon(double target) const {
-    double result = Side == upper ? infinity : 0;
-    double above = 0;
-    bool any = false;
-    const double error = loss_error();
-    descend([&](std::int64_t, double e, double here) {
-      if (here > target) {
-        if (!any) return false;  // nothing is known above the window: infinity or, from below, e
-        const double part = std::clamp((here - target) / (here - above), 0.0, 1.0);
-        const double between = e + std::log1p(part * std::expm1(spacing));
-        const double slack = error + 1e-12 * spacing + 8 * u * std::abs(e);
-        result = Side == upper ? std::max(0.0, between + slack) : std::max(0.0, between - slack);
-        return false;
-      }
-      any = true;
-      above = here;
-      if constexpr (Side == upper) {
-        result = std::max(0.0, e + error);
-        if (e + error <= 0) return false;
-      } else {
-        if (e + error + spacing <= 0) return false;
-      }
-      return true;
-    });
-    return result;
-  }
-
- private:
-  /// Bounds the l2 norm of e^(-theta j h) (1 - e^(-j h)) over j >= 1; step = e^(-theta h), gain = 1 - e^-h.
-  [[nodiscard]] double norm_of_weights(double step, double gain) const {
-    double squares = 0;
-    double power = 1;
-    double grown = 0;  // 1 - e^(-j h)
-    for (std::size_t j = 0; j < atoms.size() && power > 1e-30; ++j) {
-      power *= step;
-      grown += gain * (1 - grown);
-      squares += power * grown * power * grown;
-    }
-    return std::sqrt(squares + static_cast<double>(atoms.size()) * 1e-60) * (1 + 1e-8);
-  }
-  [[nodiscard]] std::size_t place_of(std::int64_t place) const noexcept {
-    const auto n = static_cast<std::int64_t>(atoms.size());
-    return static_cast<std::size_t>(((place % n) + n) % n);
-  }
-};
-
-}  // namespace pergrad::inline v0_1::detail
-// pergrad/privacy/pld/gaussian_stick.hpp - the hockey stick of one Gaussian, in closed form, with what it errs by.
-//
-// Balle & Wang 2018 (arXiv:1805.06530), theorem 8: with mu = sensitivity / deviation, t = eps/mu - mu/2 and x = t + mu,
-//     delta(eps) = Phi(-t) - e^eps Phi(-x) = Phi(-t) - phi(t) R(x),        R = Mills' ratio, as e^eps phi(x) = phi(t).
-// The second form has no e^eps. t errs by 3 u (eps/mu + mu), which changes either term by a factor of that times
-// |t| + 1 and less than that plus 1, and both terms by their functions' rounding: `error` bounds the sum.
-
-namespace pergrad::inline v0_1::detail {
-
-struct stick_with_error {
-  double value;
-  double error;
-};
-
-/// Precondition: mu > 0 and eps >= 0 are finite.
-[[nodiscard]] inline stick_with_error gaussian_stick(double mu, double eps) noexcept {
-  constexpr double sqrt_half = 0.70710678118654752440;
-  constexpr double sqrt_half_pi = 1.25331413731550025121;
-  const double t = eps / mu - mu / 2;
-  if (t > 40) return {0, 1e-300};  // Phi(-40) is below
-  const double x = eps / mu + mu / 2;
-  const double tail = std::erfc(t * sqrt_half) / 2;
-  // The asymptotic series of R alternates, so the first term that is left out, 10395 / x^12, bounds the rest.
-  const double x2 = x * x;
-  const double mills = x < 25 ? sqrt_half_pi * std::exp(x2 / 2) * std::erfc(x * sqrt_half)
-                              : (1 - (1 - (3 - (15 - (105 - 945 / x2) / x2) / x2) / x2) / x2) / x;
-  const double rest = std::exp(-t * t / 2) / (2 * sqrt_half_pi) * mills;
-  const double moved = 3 * (eps / mu + mu) * (std::abs(t) + 1);
-  const double by_series = x < 25 ? 16 * (x2 + 4) : 16 + 10395 / (x2 * x2 * x2 * x2 * x2 * x2) / unit_roundoff;
-  return {tail - rest, unit_roundoff * ((tail + rest) * (2 * moved + 16 * (t * t + 4)) + rest * by_series) + 1e-300};
-}
-
-/// Largest epsilon whose hockey stick may be above `delta`, or the smallest one of which that is sure: an upper and a
-/// lower bound of epsilon at delta.
-[[nodiscard]] inline double gaussian_epsilon(double mu, double delta, bool from_above) noexcept {
-  const auto exceeds = [&](double eps) {
-    const stick_with_error stick = gaussian_stick(mu, eps);
-    return from_above ? !(stick.value + stick.error <= delta) : stick.value - stick.error > delta;
-  };
-  if (!exceeds(0)) return 0;
-  // Phi(-t) <= delta there, with room.
-  double low = 0;
-  double high = mu * (mu / 2 + std::sqrt(-2 * std::log(delta)) + 1);
-  if (exceeds(high)) return from_above ? infinity : 0;
-  for (int round = 0; round < 200 && low < high; ++round) {
-    const double middle = low + (high - low) / 2;
-    if (middle == low || middle == high) break;
-    (exceeds(middle) ? low : high) = middle;
-  }
-  return from_above ? high : low;
-}
-
-}  // namespace pergrad::inline v0_1::detail
-// pergrad/privacy/pld/loss_estimate.hpp - estimates of a privacy loss, which choose grids and prove nothing.
-
-// pergrad/privacy/pld/pld_step.hpp - the privacy loss of one Poisson-sampled Gaussian step on a grid, from above and
-// from below. The notation is that of pld.hpp.
-//
-// Grid. Losses e_i = (first + i 2^24) h 2^-24 with whole `first` and h of 8 significant bits: every e_i is exact in
-// double. Bounds u_i of buckets are doubles near l^-1(e_i) and exact by definition. Let
-//     xi_i bound |l(u_i) - e_i|,    M0, M1 the mass of bucket [u_i, u_{i+1}] under N(0, 1) and N(m, 1),
-//     k_i = e^(e_i) - (1 - q),      num = q M1 - k_i M0,     b = num / (1 - e^-h),      a = P - b.
-// Then a at e_i and b at e_{i+1} have the bucket's P and Q, and the difference num loses no more than the rounding of
-// numbers of the size of q, as k_i is computed as expm1(e_i) + q where that is the better way.
-//
-// Upper (connect the dots, Doroshenko et al. 2022, arXiv:2207.04380, from masses). If the bucket's losses are in
-// [e_i, e_{i+1}], a and b spread it. So does any b' >= b with a' >= P - b', as that is more mass at a larger loss. The
-// losses are only in [e_i - xi, e_{i+1} + xi]: clamped to the bucket they change by at most xi, which changes b by at
-// most P xi e^xi / (1 - e^-h), added to b', and all atoms are then moved up by xi, which the fraction
-// f = (1 - e^-xi) / (1 - e^-h) of them going to the next grid point dominates. Mass below e_0 goes to e_0, mass above
-// the last point to infinity.
-//
-// Lower. Every half of a bucket is merged to one atom, at loss c = ln(P/Q), written as a at e_i and b at e_{i+1}. The
-// rounded b is at most b P'/P for the mass P' <= P that is kept, so c is not rounded up either; where rounding hides
-// whether b > 0, the half is left out. Atoms lie off the grid.
-// At every grid point a part of what is below it is merged with a part of what is above it: of bucket i, atoms that are
-// below a cut go to e_i, the rest to e_{i+1}, a cut atom in two parts. The merged loss at e_i is at least e_i, to which
-// it is rounded down, if
-//     sum_{bucket i, to e_i} b (1 - e^-h) >= sum_{bucket i - 1, to e_i} a (e^h - 1),   i.e.  sum b >= e^h sum a.
-// Equality loses nothing. Cuts are found from both ends, each with equality where it can be had, and joined in the
-// bucket where least is lost. Mass above the last point is rounded down to it, mass below e_0 left out. Where all mass
-// is far closer together than h, most of it has to be at a grid point: `first` is chosen such that least is lost among
-// the lowest losses.
-
-// pergrad/privacy/pld/gaussian_mass.hpp - masses of intervals under a Gaussian, with what they err by.
-//
-// Narrow: the Taylor series of phi about the middle c, integrated; with v half the width and
-// v, |c| v <= 1/16, what follows its fifth term is below 6e-15 of the sum (Cauchy's estimate of exp(|c| v t + v^2
-// t^2/2), which majorises the series, on |t| = 30). Others: differences of erfc that keep at least a twentieth of the
-// larger one; erfc, exp, log, expm1 and log1p are taken to be right to 8 units of roundoff. `interval` has the sum of
-// all.
-
-namespace pergrad::inline v0_1::detail {
-
-/// Mass of an interval under the standard Gaussian, right to the factor 1 +- error.
-struct interval_mass {
-  double mass;
-  double error;
-};
-
-inline constexpr double sqrt_half = 0.70710678118654752440;
-
-/// Mass between `left` and `right`, which may be infinite; both are within (|end| + 2 m) 8 u of the ends that are
-/// meant, and `width` is within a factor 1 + u of what is meant. |end| <= 38 where finite, or the nearer end is.
-template <class = void>
-[[nodiscard]] interval_mass interval(double left, double right, double width, double m) noexcept {
-  constexpr double u = unit_roundoff;
-  if (!(width > 0) || right == -infinity || left == infinity) return {0, 0};
-  const double middle = left + width / 2;
-  const double c = std::abs(middle);
-  if (width <= 0.125 && c * width <= 0.125) {
-    const double v2 = width * width / 4;
-    const double c2 = c * c;
-    const double he2 = c2 - 1;
-    const double he4 = (c2 - 6) * c2 + 3;
-    const double he6 = ((c2 - 15) * c2 + 45) * c2 - 15;
-    const double he8 = (((c2 - 28) * c2 + 210) * c2 - 420) * c2 + 105;
-    const double series = 1 + v2 * (he2 / 6 + v2 * (he4 / 120 + v2 * (he6 / 5040 + v2 * (he8 / 362880))));
-    constexpr double density = 0.39894228040143267794;
-    return {width * density * std::exp(-c2 / 2) * series, u * (8 * c2 + 9 * c * (c + 2 * m + 1) + 128)};
-  }
-  const auto tail = [](double x) { return std::erfc(x * sqrt_half) / 2; };
-  double mass = 0;
-  double nearer = 0;
-  if (left >= 0) {
-    nearer = left;
-    mass = tail(left) - tail(right);
-  } else if (right <= 0) {
-    nearer = -right;
-    mass = tail(-right) - tail(-left);
-  } else {
-    mass = 1 - tail(-left) - tail(right);
-  }
-  return {mass, 24 * u * (4 * nearer * nearer + 24 + 9 * (nearer + 1) * (nearer + 2 * m))};
-}
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1::detail {
-
-/// One kind of step, and where its grid ends.
-struct continuous_step {
-  double q;           ///< sampling probability, in (0, 1]
-  double m;           ///< 1 / noise multiplier
-  double m_error;     ///< bounds the relative error of m, in units of roundoff; at most 2^20
-  double deviations;  ///< the grid reaches from u = -deviations to m + deviations
-};
-
-/// Makes the grids of one step; a template, so that programs which do not account do not compile it.
-template <class = void>
-class step_discretiser {
- public:
-  static constexpr double u = unit_roundoff;
-  static constexpr std::size_t most_points = std::size_t{1} << 18;
-  static constexpr double least_mass = 1e-300;  // more than what is below the smallest number in all buckets
-
-  explicit step_discretiser(const continuous_step& step) noexcept
-      : q_{step.q}, m_{step.m}, rest_{1 - step.q}, z_{step.deviations}, m_units_{8 + step.m_error} {}
-
-  /// Loss at u, for estimates.
-  [[nodiscard]] double loss(double at) const noexcept {
-    const double w = at * m_ - m_ * m_ / 2;
-    if (q_ == 1) return w;
-    return w < 30 ? std::log1p(q_ * std::expm1(w)) : std::log(q_) + w + std::log1p(rest_ / q_ * std::exp(-w));
-  }
-  [[nodiscard]] double lowest_loss() const noexcept { return loss(-z_); }
-  [[nodiscard]] double highest_loss() const noexcept { return loss(m_ + z_); }
-
-  /// Points that a grid of spacing h would have.
-  [[nodiscard]] double points(double h) const noexcept { return (highest_loss() - lowest_loss()) / h + 6; }
-
-  /// Precondition: h > 0 has 8 significant bits, points(h) <= most_points, |losses| < 2^20 h.
-  [[nodiscard]] discrete_step on_grid(double h) const {
-    const double anchor = anchor_of(h);
-    const double unit = h / static_cast<double>(pld<upper>::parts);
-    const auto before = static_cast<std::int64_t>(std::floor((lowest_loss() - anchor) / h)) - 2;
-    const auto behind = static_cast<std::int64_t>(std::ceil((highest_loss() - anchor) / h)) + 1;
-    const auto n = static_cast<std::size_t>(behind - before);  // buckets; one more point
-    discrete_step made;
-    made.remove.spacing = made.remove_below.spacing = made.add.spacing = h;
-    made.remove.first = static_cast<std::int64_t>(std::llround(anchor / unit)) + before * pld<upper>::parts;
-    made.remove_below.first = made.remove.first;
-    made.add.first = -(made.remove.first + static_cast<std::int64_t>(n) * pld<upper>::parts);
-    made.remove.masses.assign(n + 2, 0.0);  // the last one takes what xi moves up
-    made.add.masses.assign(n + 2, 0.0);
-    std::vector<double>& up = made.remove.masses;
-    std::vector<double>& add = made.add.masses;  // add[n - i] is at loss -e_i
-    std::vector<piece> halves(2 * n);            // of buckets, for the lower side
-    const double scale = -std::expm1(-h);
-
-    point here = point_at(made.remove.loss(0));
-    {
-      const interval_mass m0 = mass_below(here.at, 0);
-      const interval_mass m1 = mass_below(here.at, m_);
-      up[0] += more(rest_ * above(m0) + q_ * above(m1));
-      made.add.infinite = more(above(m0)) + least_mass;
-    }
-    for (std::size_t i = 0; i < n; ++i) {
-      point next = point_at(made.remove.loss(i + 1));
-      next.at = std::max(next.at, here.at);
-      const double middle = std::clamp(point_at(made.remove.loss(i) + h / 2).at, here.at, next.at);
-      interval_mass m0{0, 0};
-      interval_mass m1{0, 0};
-      for (const bool second : {false, true}) {
-        const double from = second ? middle : here.at;
-        const double to = second ? next.at : middle;
-        const interval_mass half0 = interval(from, to, to - from, 0.0);
-        const interval_mass half1 = interval(from - m_, to - m_, to - from, m_ * (m_units_ / 8));
-        halves[2 * i + (second ? 1 : 0)] = piece_of(here, half0, half1, scale);
-        m0 = {m0.mass + half0.mass, std::max(m0.error, half0.error + u)};
-        m1 = {m1.mass + half1.mass, std::max(m1.error, half1.error + u)};
-      }
-      const double xi = 1.01 * std::max(here.xi, next.xi);
-      const double shift = std::min(1.0, xi / scale);
-      {  // remove
-        const double mass = more(rest_ * above(m0) + q_ * above(m1));
-        const double num = q_ * m1.mass - here.k * m0.mass;
-        const double error = error_of(here, m0, m1);
-        const double b = std::clamp(more((num + error) / scale) + mass * shift, 0.0, mass);
-        const double a = more(mass - b);
-        up[i] += a * more(1 - shift);
-        up[i + 1] += more(a * shift + b * more(1 - shift));
-        up[i + 2] += more(b * shift);
-      }
-      {  // add: from -e_{i+1} to -e_i
-        const double mass = more(above(m0));
-        const double factor = std::exp(-made.remove.loss(i + 1));
-        const double num = next.k * m0.mass - q_ * m1.mass;
-        const double error = error_of(next, m0, m1);
-        const double b = std::clamp(more(factor * (num + error) / scale) + mass * shift, 0.0, mass);
-        const double a = more(mass - b);
-        const std::size_t top = n - i;  // -e_i
-        add[top - 1] += a * more(1 - shift);
-        add[top] += more(a * shift + b * more(1 - shift));
-        add[top + 1] += more(b * shift);
-      }
-      here = next;
-    }
-    const interval_mass m0 = mass_above(here.at, 0);
-    const interval_mass m1 = mass_above(here.at, m_);
-    made.remove.infinite = more(rest_ * above(m0) + q_ * above(m1)) + least_mass;
-    add[0] += more(above(m0));
-    const double top = (rest_ * m0.mass * std::max(0.0, 1 - m0.error) + q_ * m1.mass * std::max(0.0, 1 - m1.error));
-    made.remove_below.masses = merged(halves, top * (1 - 8 * u), h);
-    // What was added up above came to every place in at most six parts.
-    for (double& each : up) each *= 1 + 16 * u;
-    for (double& each : add) each *= 1 + 16 * u;
-    return made;
-  }
-
- private:
-  struct point {
-    double at;      // u
-    double k;       // e^e - (1 - q)
-    double k_size;  // k is right to 16 u of this
-    double xi;      // bounds |l(at) - e|
-  };
-
-  /// Bounds the error of q M1 - k M0; 1e-320 is for masses below the smallest normal number.
-  [[nodiscard]] double error_of(const point& at, const interval_mass& m0, const interval_mass& m1) const noexcept {
-    return q_ * (m1.mass * (m1.error + 32 * u) + 1e-320) + at.k_size * (m0.mass * (m0.error + 32 * u) + 1e-320);
-  }
-
-  /// Half of a bucket, merged, as a is at the bucket's lower point and b at its upper one.
-  struct piece {
-    double kept;  // P'
-    double high;  // b
-    [[nodiscard]] double low() const noexcept { return kept - high; }
-  };
-  [[nodiscard]] piece piece_of(const point& here, const interval_mass& m0, const interval_mass& m1,
-                               double scale) const noexcept {
-    const double num = q_ * m1.mass - here.k * m0.mass;
-    const double error = error_of(here, m0, m1);
-    const double relative = m0.error + m1.error + 64 * u;
-    if (!(num > error)) return {0, 0};  // it may lie below e_i, and is left out
-    const double kept = (rest_ * m0.mass + q_ * m1.mass) * std::max(0.0, 1 - relative);
-    return {kept, std::clamp((num - error) / scale * (1 - 2 * relative - 64 * u), 0.0, kept)};
-  }
-
-  [[nodiscard]] static double more(double x) noexcept { return x * (1 + 32 * u); }
-  [[nodiscard]] static double above(const interval_mass& x) noexcept { return x.mass * (1 + x.error); }
-
-  [[nodiscard]] interval_mass mass_below(double at, double centre) const noexcept {
-    return interval(-infinity, at - centre, infinity, centre * (m_units_ / 8));
-  }
-  [[nodiscard]] interval_mass mass_above(double at, double centre) const noexcept {
-    return interval(at - centre, infinity, infinity, centre * (m_units_ / 8));
-  }
-
-  [[nodiscard]] point point_at(double e) const noexcept {
-    point made{};
-    if (e < -0.5) {
-      made.k = std::exp(e) - rest_;
-      made.k_size = std::exp(e) + rest_;
-    } else {
-      made.k = std::expm1(e) + q_;
-      made.k_size = std::abs(std::expm1(e)) + q_;
-    }
-    made.k_size *= 4;
-    if (!(made.k > 0)) {  // no u has so low a loss; ln(1 - q) is within rounding of e, or above
-      made.at = -infinity;
-      made.xi = 16 * u * made.k_size * std::exp(-e);
-      return made;
-    }
-    const double logarithm = std::log(made.k / q_);
-    made.at = logarithm / m_ + m_ / 2;
-    // dl/du = m k e^-e; u errs by the errors of k, of the logarithm and of its own operations.
-    made.xi = 16 * u * std::exp(-e) *
-              (made.k_size + made.k * (std::abs(logarithm) + m_units_ / 8 * (m_ * std::abs(made.at) + m_ * m_)));
-    return made;
-  }
-
-  /// Where grid points are best: such that merging loses least among the lowest losses, where densities are steep.
-  [[nodiscard]] double anchor_of(double h) const {
-    if (q_ == 1) return 0;
-    constexpr std::size_t buckets = 128;
-    constexpr double golden = 0.61803398874989484820;
-    const double lowest = lowest_loss();
-    const double scale = -std::expm1(-h);
-    std::vector<piece> halves(2 * buckets);
-    const auto lost = [&](double part) {
-      point here = point_at(lowest + (part - 3) * h);
-      for (std::size_t i = 0; i < buckets; ++i) {
-        point next = point_at(lowest + (part + static_cast<double>(i) - 2) * h);
-        next.at = std::max(next.at, here.at);
-        const double middle =
-            std::clamp(point_at(lowest + (part + static_cast<double>(i) - 2.5) * h).at, here.at, next.at);
-        for (const bool second : {false, true}) {
-          const double from = second ? middle : here.at;
-          const double to = second ? next.at : middle;
-          halves[2 * i + (second ? 1 : 0)] =
-              piece_of(here, interval(from, to, to - from, 0.0), interval(from - m_, to - m_, to - from, 0.0), scale);
-        }
-        here = next;
-      }
-      return merging{halves, h, 1}.lost;
-    };
-    constexpr int tries = 16;
-    double best = 0;
-    double least = infinity;
-    for (int i = 0; i < tries; ++i) {
-      const double part = static_cast<double>(i) / tries;
-      const double here = lost(part);
-      if (here < least) {
-        least = here;
-        best = part;
-      }
-    }
-    double low = best - 1.0 / tries;
-    double high_end = best + 1.0 / tries;
-    for (int i = 0; i < 30 && least > 0; ++i) {
-      const double left = high_end - golden * (high_end - low);
-      const double right = low + golden * (high_end - low);
-      const double at_left = lost(left);
-      const double at_right = lost(right);
-      if (std::min(at_left, at_right) < least) {
-        least = std::min(at_left, at_right);
-        best = at_left < at_right ? left : right;
-      }
-      (at_left < at_right ? high_end : low) = at_left < at_right ? right : left;
-    }
-    return lowest + best * h;
-  }
-
-  /// Cuts of buckets for merging: what lies below the cut goes to the bucket's lower point. A cut of c in [0, 1] is
-  /// that fraction of the first half, one of 1 + c all of it and that fraction of the second.
-  struct merging {
-    const std::vector<piece>& halves;
-    std::vector<double> rising;   // by balancing upwards, for buckets below `join`
-    std::vector<double> falling;  // by balancing downwards, for buckets above
-    std::size_t join = 0;
-    double lost = infinity;
-
-    [[nodiscard]] double cut(std::size_t i) const noexcept {
-      return i < join ? rising[i] : i > join ? falling[i] : std::max(rising[i], falling[i]);
-    }
-    /// What goes down has at the lower point, and what goes up lacks at the upper one, in units of a and b.
-    [[nodiscard]] double has(std::size_t i, double c) const noexcept {
-      return std::min(c, 1.0) * halves[2 * i].high + std::max(c - 1, 0.0) * halves[2 * i + 1].high;
-    }
-    [[nodiscard]] double lacks(std::size_t i, double c) const noexcept {
-      return std::max(1 - c, 0.0) * halves[2 * i].low() + std::min(2 - c, 1.0) * halves[2 * i + 1].low();
-    }
-    /// The least cut that has `needed`, which is at most has(i, 2), up to rounding upwards.
-    [[nodiscard]] double cut_that_has(std::size_t i, double needed) const noexcept {
-      const double first = halves[2 * i].high;
-      if (needed <= 0) return 0;
-      const double c = needed <= first ? needed / first : 1 + (needed - first) / halves[2 * i + 1].high;
-      return std::min(2.0, c + 8 * u);
-    }
-    /// The least cut that lacks at most `most`, up to rounding upwards.
-    [[nodiscard]] double cut_that_lacks(std::size_t i, double most) const noexcept {
-      const double first = halves[2 * i].low();
-      const double second = halves[2 * i + 1].low();
-      if (most >= first + second) return 0;
-      const double c = most < second ? 2 - most / second : 1 - (most - second) / first;
-      return std::clamp(c + 8 * u, 0.0, 2.0);
-    }
-
-    /// `of`: two pieces for each bucket, the first bucket empty.
-    merging(const std::vector<piece>& of, double h, double last)
-        : halves{of}, rising(of.size() / 2), falling(of.size() / 2) {
-      const std::size_t n = rising.size();
-      const double grown = std::exp(h) * (1 + 1e-12);  // the margin is for the rounding of all that follows
-      const auto slack = [&](std::size_t i, double c, double c_before) {
-        return has(i, c) - lacks(i - 1, c_before) * grown;
-      };
-      rising[0] = 2;
-      for (std::size_t i = 1; i < n; ++i) {
-        const double needed = lacks(i - 1, rising[i - 1]) * grown;
-        const double all = has(i, 2);
-        if (needed <= all) {
-          rising[i] = cut_that_has(i, needed);
-        } else {  // less of the bucket before goes up
-          rising[i] = 2;
-          rising[i - 1] = std::max(rising[i - 1], cut_that_lacks(i - 1, all / grown));
-        }
-      }
-      falling[n - 1] = last;
-      for (std::size_t i = n - 1; i-- > 0;) falling[i] = cut_that_lacks(i, has(i + 1, falling[i + 1]) / grown);
-      double before = has(0, rising[0]);  // lost by rising, at the lower points of buckets below the last
-      for (std::size_t i = 1; i + 1 < n; ++i) before += slack(i, rising[i], rising[i - 1]);
-      double behind = 0;  // lost by falling
-      for (std::size_t i = n; i-- > 1;) {
-        // join in bucket i; `before` holds points 0 ... i - 1, `behind` those from i + 2
-        const double c = std::max(rising[i], falling[i]);
-        double total = before + slack(i, c, rising[i - 1]);
-        if (i + 1 < n) total += slack(i + 1, falling[i + 1], c) + behind;
-        if (total < lost) {
-          lost = total;
-          join = i;
-        }
-        if (i + 1 < n) behind += slack(i + 1, falling[i + 1], falling[i]);
-        before -= i > 1 ? slack(i - 1, rising[i - 1], rising[i - 2]) : 0.0;
-      }
-    }
-  };
-
-  /// Masses of the lower side; `top`: mass above the last point.
-  [[nodiscard]] static std::vector<double> merged(const std::vector<piece>& halves, double top, double h) {
-    const merging found{halves, h, 2};
-    const std::size_t n = halves.size() / 2;
-    std::vector<double> masses(n + 1, 0.0);
-    for (std::size_t i = 0; i < n; ++i) {
-      const double c = found.cut(i);
-      const double first = halves[2 * i].kept * (1 - 8 * u);
-      const double second = halves[2 * i + 1].kept * (1 - 8 * u);
-      masses[i] += std::min(c, 1.0) * first + std::max(c - 1, 0.0) * second;
-      masses[i + 1] += std::max(1 - c, 0.0) * first + std::min(2 - c, 1.0) * second;
-    }
-    masses[n] += top;
-    return masses;
-  }
-
-  double q_;
-  double m_;
-  double rest_;
-  double z_;
-  double m_units_;
-};
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1::detail {
-
-/// Estimates of one kind's cumulants, by quadrature; steers, proves nothing.
-class loss_estimate {
- public:
-  struct cumulants {
-    double value = 0;  // ln E[e^(t loss)]
-    double first = 0;  // derivatives
-    double second = 0;
-  };
-
-  template <class Discretiser>
-  loss_estimate(const continuous_step& step, const Discretiser& losses) {
-    const double from = -step.deviations;
-    const double to = step.m + step.deviations;
-    const auto points = static_cast<std::size_t>(std::ceil((to - from) * 12)) + 2;
-    const double width = (to - from) / static_cast<double>(points - 1);
-    constexpr double log_sqrt_two_pi = 0.91893853320467274178;
-    for (std::size_t i = 0; i < points; ++i) {
-      const double at = from + static_cast<double>(i) * width;
-      losses_.push_back(losses.loss(at));
-      log_base_.push_back(std::log(width) - log_sqrt_two_pi - at * at / 2);
-    }
-  }
-
-  /// At t, of the loss of `remove`, no more than `cap` of it, or of the negative one of `add`.
-  [[nodiscard]] cumulants at(double t, bool remove, double cap = infinity) const {
-    const auto log_weight = [&](std::size_t i) {
-      return log_base_[i] + (remove ? losses_[i] + t * std::min(losses_[i], cap) : -t * losses_[i]);
-    };
-    double largest = -largest_double;
-    for (std::size_t i = 0; i < losses_.size(); ++i) largest = std::max(largest, log_weight(i));
-    double sum = 0;
-    double first = 0;
-    double squares = 0;
-    for (std::size_t i = 0; i < losses_.size(); ++i) {
-      const double weight = std::exp(log_weight(i) - largest);
-      const double loss = std::min(losses_[i], cap);
-      sum += weight;
-      first += weight * loss;
-      squares += weight * loss * loss;
-    }
-    first /= sum;
-    return {largest + std::log(sum), remove ? first : -first, std::max(squares / sum - first * first, 1e-300)};
-  }
-
- private:
-  std::vector<double> losses_;
-  std::vector<double> log_base_;
-};
-
-}  // namespace pergrad::inline v0_1::detail
-// pergrad/privacy/pld/pld_composition.hpp - transforms that add up the losses of many steps; composed_pld.hpp says what
-// for, and what they err by.
-
-namespace pergrad::inline v0_1::detail {
-
-/// So many steps of one kind, on a grid; none and no count: nothing.
-template <pld_side Side>
-struct counted_pld {
-  const pld<Side>* step = nullptr;
-  std::uint64_t count = 0;
-};
-
-/// Composes two lists of steps at the price of one: one is the real, the other the imaginary part.
-template <class Pays = all_is_paid>
-class pld_composer {
- public:
-  static constexpr double u = unit_roundoff;
-
-  explicit pld_composer(std::size_t length)
-      : transform_{length}, data_(length), product_(length), reach_(length), gap_(length) {}
-
-  /// Composes all kinds; first(i), second(i) are counted_pld, used until the next i is asked for. `plans`: of the two.
-  /// Precondition: at least one kind, all of one spacing; counts are at least 1, their sum at most 2^40. Counts of 0
-  /// for all of the second: there is none.
-  template <pld_side First, pld_side Second, class FirstKind, class SecondKind>
-  void compose(std::size_t kinds, const FirstKind& first_kind, const transform_plan& first_plan,
-               const SecondKind& second_kind, const transform_plan& second_plan, composed_pld<First, Pays>& first_sum,
-               composed_pld<Second, Pays>& second_sum) {
-    const std::size_t n = transform_.length();
-    start(first_plan, first_sum);
-    start(second_plan, second_sum);
-    double steps = 0;
-    bool has_second = false;
-    for (std::size_t kind = 0; kind < kinds; ++kind) {
-      const counted_pld<First> first = first_kind(kind);
-      const counted_pld<Second> second = second_kind(kind);
-      const std::uint64_t count = first.count;
-      const std::uint64_t second_count = second.count;
-      has_second = second_count != 0;
-      std::fill(data_.begin(), data_.end(), complex_number{});
-      const part of_first = add_kind<First, &complex_number::real>(first, first_plan, first_sum);
-      part of_second;
-      if (has_second) of_second = add_kind<Second, &complex_number::imaginary>(second, second_plan, second_sum);
-      transform_.forward(data_.data());
-      const double weight = of_first.others + of_second.others;
-      const double error = (transform_.error() + 2 * u) * weight * (1 + 1e-6) + 3 * u + 1e-290;
-      steps += static_cast<double>(std::max(count, second_count)) + 1;
-      for (std::size_t place = 0; place < n; ++place) {
-        const std::size_t other = transform_.mirrored(place);
-        if (other < place) continue;
-        const complex_number x = data_[place];
-        const complex_number y = conjugate(data_[other]);
-        const complex_number sum = x + y;
-        const complex_number difference = x - y;
-        const complex_number a{sum.real / 2 + of_first.heaviest, sum.imaginary / 2};
-        const complex_number b{difference.imaginary / 2 + of_second.heaviest, -difference.real / 2};
-        if (other == place) {  // both are real there
-          complex_number both;
-          multiply({a.real, 0}, count, error, kind == 0, {product_[place].real, 0}, both, reach_[place], gap_[place]);
-          complex_number second_value;
-          double reach = 0;
-          double gap = 0;
-          const std::size_t at = place == 0 ? 0 : 1;
-          multiply({b.real, 0}, second_count, error, kind == 0, {product_[place].imaginary, 0}, second_value,
-                   kind == 0 ? reach : lone_reach_[at], kind == 0 ? gap : lone_gap_[at]);
-          if (kind == 0) {
-            lone_reach_[at] = reach;
-            lone_gap_[at] = gap;
-          }
-          product_[place] = {both.real, second_value.real};
-        } else {
-          multiply(a, count, error, kind == 0, product_[place], product_[place], reach_[place], gap_[place]);
-          multiply(b, second_count, error, kind == 0, product_[other], product_[other], reach_[other], gap_[other]);
-        }
-      }
-    }
-    finish(steps, has_second, first_sum, second_sum);
-  }
-
- private:
-  /// Coefficients below e^-345 are taken for 0: 2^20 of them have less than what the sum's bound ends with, 1e-140.
-  static constexpr double least_reach = -345;
-
-  /// Tilted masses of a kind: one atom, and the sum of all others.
-  struct part {
-    double heaviest = 0;
-    double others = 0;
-  };
-
-  template <pld_side Side>
-  static void start(const transform_plan& plan, composed_pld<Side, Pays>& made) {
-    made.tilt = plan.tilt;
-    made.lowest = plan.lowest;
-    made.chernoff_below = plan.below;
-    made.chernoff_above = plan.above;
-    made.origin = made.origin_error = made.log_scale = made.log_scale_error = made.infinite = 0;
-    made.outside_below = made.outside_above = 0;  // exponents, until close()
-  }
-
-  /// Tilts a kind's masses and adds them, all but the heaviest, to a part of data_, from whose place on they are
-  /// counted.
-  template <pld_side Side, double complex_number::*Part>
-  part add_kind(const counted_pld<Side>& kind, const transform_plan& plan, composed_pld<Side, Pays>& made) {
-    const pld<Side>& step = *kind.step;
-    const std::size_t n = transform_.length();
-    const double theta = plan.tilt;
-    double weight = 0;
-    double shift = -largest_double;
-    for (std::size_t i = 0; i < step.masses.size(); ++i) {
-      if (step.masses[i] > 0) shift = std::max(shift, theta * step.loss(i) + std::log(step.masses[i]));
-    }
-    std::vector<double>& tilted = tilted_;
-    tilted.assign(step.masses.size(), 0.0);
-    const double folds =
-        40 + static_cast<double>(step.masses.size()) / static_cast<double>(n);  // additions in one place
-    for (std::size_t i = 0; i < step.masses.size(); ++i) {
-      const double mass = step.masses[i];
-      if (!(mass > 0)) continue;
-      const double exponent = theta * step.loss(i);
-      // A product may overflow where the sum of logarithms does not.
-      const bool direct = std::abs(exponent) + std::abs(shift) < 600 && mass > 1e-30;
-      const double logarithm = direct ? 0 : std::log(mass);
-      const double value = direct ? mass * std::exp(exponent - shift) : std::exp(exponent + logarithm - shift);
-      const double errs = u * (6 * std::abs(exponent) + 6 * std::abs(shift) + 12 * std::abs(logarithm) + folds);
-      tilted[i] = Side == upper ? value * (1 + errs) : value * std::max(0.0, 1 - errs);
-      weight += tilted[i];
-    }
-    // w = tilted / weight: exact up to one rounding, in the safe direction. ln M = shift + ln weight.
-    const auto count = static_cast<double>(kind.count);
-    made.spacing = step.spacing;
-    const auto heaviest = static_cast<std::size_t>(std::max_element(tilted.begin(), tilted.end()) - tilted.begin());
-    made.origin += count * step.loss(heaviest);
-    made.origin_error += 4 * u * (std::abs(count * step.loss(heaviest)) + std::abs(made.origin));
-    if (Side == upper && Pays::truncation) made.infinite += count * step.infinite * (1 + 1e-9);
-    const double log_weight = std::log(weight);
-    made.log_scale += count * (shift + log_weight);
-    made.log_scale_error +=
-        count * (8 * u * (std::abs(shift) + std::abs(log_weight)) + 1e-300) + 16 * u * std::abs(made.log_scale);
-    const double inverse = (Side == upper ? 1 + 4 * u : 1 - 4 * u) / weight;
-    part made_of;
-    std::size_t at = (n - heaviest % n) % n;
-    for (std::size_t i = 0; i < tilted.size(); ++i) {
-      tilted[i] *= inverse;
-      if (i == heaviest) {
-        made_of.heaviest = tilted[i];
-      } else {
-        made_of.others += tilted[i];
-        data_[at].*Part += tilted[i];
-      }
-      at = at + 1 == n ? 0 : at + 1;
-    }
-    made.outside_below += count * log_moment(step, tilted, -plan.below) + 16 * u * std::abs(made.outside_below);
-    made.outside_above += count * log_moment(step, tilted, plan.above) + 16 * u * std::abs(made.outside_above);
-    return made_of;
-  }
-
-  /// Bounds ln sum_i w_i e^(t e_i) from above.
-  template <pld_side Side>
-  [[nodiscard]] static double log_moment(const pld<Side>& step, const std::vector<double>& w, double t) {
-    const auto n = static_cast<std::int64_t>(w.size());
-    const std::int64_t nil = std::clamp(-step.first / pld<Side>::parts, std::int64_t{0}, n - 1);  // about loss 0
-    const std::int64_t end = t > 0 ? n - 1 : 0;  // where powers are largest; they are relative to it if they overflow
-    const std::int64_t from = std::abs(t * step.loss(static_cast<std::size_t>(end))) < 650 ? nil : end;
-    double sum = 1e-300;  // what is below the smallest number
-    double power = 1;
-    const double up = std::exp(t * step.spacing);
-    for (std::int64_t i = from; i < n; ++i, power *= up) {
-      const double mass = w[static_cast<std::size_t>(i)];
-      if (mass > 0) sum += mass * power;
-    }
-    const double down = std::exp(-t * step.spacing);
-    power = down;
-    for (std::int64_t i = from; i-- > 0; power *= down) {
-      const double mass = w[static_cast<std::size_t>(i)];
-      if (mass > 0) sum += mass * power;
-    }
-    // A power errs by a factor 1 + (4 |t| h + 12) u for each of its steps.
-    const double errs = u * (static_cast<double>(n) * (4 * std::abs(t) * step.spacing + 16) + 64);
-    const double start = t * step.loss(static_cast<std::size_t>(from));
-    return start + std::log(sum) + errs + 4 * u * std::abs(start);
-  }
-
-  /// into = before value^count, with the logarithm of what its modulus can be in exact arithmetic, and that of how much
-  /// smaller the computed one is.
-  static void multiply(complex_number value, std::uint64_t count, double error, bool first, complex_number before,
-                       complex_number& into, double& reach, double& gap) {
-    if (first) reach = gap = 0;
-    if (count == 0) reach = -760;
-    if (reach < least_reach) {  // nothing is left
-      into = {0, 0};
-      return;
-    }
-    const double modulus = std::sqrt(value.real * value.real + value.imaginary * value.imaginary);
-    const auto times = static_cast<double>(count);
-    const double largest = modulus + error;
-    if (times * (largest - 1) < least_reach) {  // ln x <= x - 1
-      reach = -760;
-      gap = infinity;
-      into = {0, 0};
-      return;
-    }
-    reach += times * (std::log(largest) + 8 * u);
-    gap += modulus > 0 ? times * (error / modulus * (1 + 8 * u) + 8 * u) : infinity;
-    const complex_number result = power(value, count);
-    into = first ? result : before * result;
-  }
-
-  template <pld_side First, pld_side Second>
-  void finish(double steps, bool has_second, composed_pld<First, Pays>& first, composed_pld<Second, Pays>& second) {
-    const std::size_t n = transform_.length();
-    const double growth = std::expm1(3 * u * steps * 1.0001);
-    double errors = 0;
-    double moduli = 0;
-    const auto count_errors = [&](double reach, double gap, double times) {
-      if (reach < least_reach) return;
-      const double largest = std::exp(reach) * (1 + 1e-9) * (1 + growth);
-      const double errs = largest * (std::min(1.0, gap * (1 + 1e-9)) + growth + 8 * u);  // 1 - e^-gap <= gap
-      errors += times * errs * errs;
-      moduli += times * largest * largest;
-    };
-    for (std::size_t place = 0; place < n; ++place) {
-      const std::size_t other = transform_.mirrored(place);
-      if (other < place) continue;
-      if (other == place) {
-        count_errors(reach_[place], gap_[place], 1);
-        count_errors(lone_reach_[place == 0 ? 0 : 1], lone_gap_[place == 0 ? 0 : 1], 1);
-        data_[place] = product_[place];
-        continue;
-      }
-      count_errors(reach_[place], gap_[place], 2);
-      count_errors(reach_[other], gap_[other], 2);
-      const complex_number a = product_[place];
-      const complex_number b = product_[other];
-      data_[place] = {a.real - b.imaginary, a.imaginary + b.real};
-      data_[other] = {a.real + b.imaginary, -a.imaginary + b.real};
-    }
-    transform_.backward(data_.data());
-    const auto length = static_cast<double>(n);
-    // Both parts together, which bounds either; |a + i b|^2 is at most twice the sum of squares.
-    const double rounded = (1 + length * 4 * u + 1e-9) * std::sqrt(2 / length);
-    first.atoms_error = second.atoms_error =
-        rounded *
-            (std::sqrt(errors) + (transform_.error_of_squares() + 2 * u) * (std::sqrt(moduli) + std::sqrt(errors))) +
-        1e-140;
-    first.atoms.resize(n);
-    for (std::size_t i = 0; i < n; ++i) first.atoms[i] = data_[i].real / length;
-    close(first);
-    if (!has_second) return;
-    second.atoms.resize(n);
-    for (std::size_t i = 0; i < n; ++i) second.atoms[i] = data_[i].imaginary / length;
-    close(second);
-  }
-
-  template <pld_side Side>
-  void close(composed_pld<Side, Pays>& made) const {
-    made.first = static_cast<std::int64_t>(std::floor((made.lowest - made.origin) / made.spacing));
-    const auto n = static_cast<double>(transform_.length());
-    const double error = made.loss_error();
-    const double lowest = made.loss(made.first) + error;
-    const double highest = made.loss(made.first) + n * made.spacing - error;
-    made.outside_below = bounded(made.outside_below + made.chernoff_below * lowest, made.chernoff_below * lowest);
-    made.outside_above = bounded(made.outside_above - made.chernoff_above * highest, made.chernoff_above * highest);
-  }
-  [[nodiscard]] static double bounded(double exponent, double term) {
-    const double tau = std::exp(exponent + 16 * u * (std::abs(term) + std::abs(exponent - term)));
-    return tau < 1 ? tau : 1;  // also what is no number
-  }
-
-  fourier_transform<> transform_;
-  std::vector<complex_number> data_;
-  std::vector<complex_number> product_;
-  std::vector<double> reach_;
-  std::vector<double> gap_;
-  std::vector<double> tilted_;
-  double lone_reach_[2] = {};
-  double lone_gap_[2] = {};
-};
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1 {
-
-/// Thrown by an accountant that has no proven answer for what it was asked; says why. rdp_accountant may have one.
-class accounting_refused : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-/// Two proven bounds of one number.
-struct bracket {
-  double lower;
-  double upper;
-};
-
-namespace detail {
-
-[[noreturn]] [[gnu::cold, gnu::noinline]] inline void refuse_accounting(std::initializer_list<text_piece> pieces) {
-  throw accounting_refused{error_text{pieces}.text};
-}
-
-/// Brackets of one ledger. A template, so that programs that never ask do not compile it.
-template <class = void>
-class pld_engine {
- public:
-  static constexpr std::size_t most_kinds = 256;
-  static constexpr std::size_t most_points = step_discretiser<>::most_points;  ///< of a step
-  static constexpr std::size_t longest = 2 * most_points;                      ///< of a composition
-  static constexpr double most_steps = 0x1p40;
-  static constexpr double least_noise = 1.0 / 32;
-  static constexpr double relative_width = 1e-3;
-  static constexpr double absolute_width = 1e-4;
-  static constexpr double spread = 4.8;  // h^2 / 8 of a step's variance for each wanted width, and some more
-
-  explicit pld_engine(std::span<const rdp_accountant::entry> ledger) {
-    long double squares = 0;
-    std::size_t whole = 0;
-    for (const rdp_accountant::entry& each : ledger) {
-      const double q = each.event.sampling_probability;
-      const double s = each.event.noise_multiplier;
-      if (q == 0 || each.count == 0) continue;
-      if (!(s >= (q < 1 ? least_noise : 1e-9))) {
-        refuse_accounting(
-            {"pergrad: pld_accountant: no bound for so little noise: the noise multiplier is below 1/32 (1e-9 without "
-             "sampling); rdp_accountant has one"});
-      }
-      steps_ += static_cast<double>(each.count);
-      if (q == 1) {
-        squares += static_cast<long double>(each.count) / s / s;
-        ++whole;
-        continue;
-      }
-      kinds_.push_back({{q, 1 / s, 2, 0}, each.count});
-    }
-    if (whole > 0) {
-      const double m = std::sqrt(static_cast<double>(squares));
-      kinds_.push_back({{1, m, static_cast<double>(whole + 8), 0}, 1});
-    }
-    if (kinds_.size() > most_kinds) {
-      refuse_accounting({"pergrad: pld_accountant: the ledger has ", kinds_.size(), " kinds of steps, more than ",
-                         most_kinds, "; rdp_accountant takes any number"});
-    }
-    if (steps_ > most_steps) {
-      refuse_accounting({"pergrad: pld_accountant: more than 2^40 steps; rounding would not be bounded"});
-    }
-  }
-
-  /// Bounds of epsilon at delta.
-  [[nodiscard]] bracket epsilon(double delta) {
-    if (total_variation() <= delta) return {0, 0};
-    if (is_one_gaussian()) {
-      return {gaussian_epsilon(gaussian_mu(-1), delta, false), gaussian_epsilon(gaussian_mu(1), delta, true)};
-    }
-    reach(delta);
-    const double tilt = saddle_tilt(delta);
-    bracket result{0, infinity};
-    refine(tilt, [&](const attempt& made) -> verdict {
-      result.upper = std::min(result.upper, std::max(made.remove.epsilon(delta), made.add.epsilon(delta)));
-      result.lower = std::max(result.lower, made.remove_below.epsilon(delta));
-      const double wanted = std::max(relative_width * result.lower, absolute_width);
-      return {(result.upper - result.lower) / wanted, result.upper, delta};
-    });
-    check(result);
-    return result;
-  }
-
-  /// Bounds of delta at epsilon >= 0.
-  [[nodiscard]] bracket delta(double epsilon) {
-    if (kinds_.empty() || epsilon == infinity) return {0, 0};
-    if (is_one_gaussian()) {
-      const stick_with_error below = gaussian_stick(gaussian_mu(-1), epsilon);
-      const stick_with_error above = gaussian_stick(gaussian_mu(1), epsilon);
-      return {std::clamp(below.value - below.error, 0.0, 1.0), std::clamp(above.value + above.error, 0.0, 1.0)};
-    }
-    constexpr double least = 1e-100;
-    double delta = least;
-    double tilt = 1;
-    for (int round = 0; round < 3; ++round) {  // the grid's end depends on delta
-      reach(delta);
-      tilt = tilt_for(epsilon);
-      const loss_estimate::cumulants sum = total(tilt, true);
-      if (!(tilt < 1e17)) break;  // no loss is so large
-      tilt = std::max(tilt, 0.1 / std::sqrt(sum.second));
-      delta = std::clamp(std::exp(sum.value - tilt * epsilon) * 1e-4, least, 1.0);
-    }
-    bracket result{0, std::min(1.0, total_variation())};
-    if (!(tilt < 1e17)) {
-      pld_engine& same = *this;  // nvcc drops a `this->`
-      if (same.epsilon(least).upper <= epsilon) return {0, least};
-      return result;
-    }
-    refine(tilt, [&](const attempt& made) -> verdict {
-      result.upper = std::min(result.upper, std::max(made.remove.delta(epsilon), made.add.delta(epsilon)));
-      result.lower = std::max(result.lower, made.remove_below.delta(epsilon));
-      const double wanted = std::max(relative_width * epsilon, absolute_width) * std::max(1.0, tilt);
-      return {std::log(result.upper / result.lower) / wanted, epsilon, result.upper};
-    });
-    return result;
-  }
-
-  /// Upper bound of the true positives of any test, whichever of two neighbours is the hypothesis, whose false
-  /// positives are at most alpha: the least that hockey sticks at eps >= 0 allow both ways.
-  [[nodiscard]] double true_positive_rate(double alpha) {
-    if (kinds_.empty() || alpha >= 1) return std::min(1.0, alpha);
-    constexpr double least = 1e-100;
-    double bound = std::min(1.0, alpha + total_variation());
-    reach(std::max(least, 1e-3 * alpha));
-    double before = 2;
-    refine(saddle_tilt(std::max(alpha, least)), [&](const attempt& made) -> verdict {
-      const auto remove = made.remove.test(alpha);
-      const auto add = made.add.test(alpha);
-      const double record_added = std::min(remove.hits, 1 - add.misses + 1e-16);
-      const double record_removed = std::min(add.hits, 1 - remove.misses + 1e-16);
-      bound = std::min(bound, std::max(record_added, record_removed));
-      const double gained = (before - bound) / bound;
-      before = bound;
-      return {std::min(gained / 1e-4, 8.0), remove.epsilon, remove.delta};  // until a finer grid gains no more
-    });
-    return bound;
-  }
-
-  /// Bytes that the last question took at most, of vectors.
-  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-
- private:
-  struct kind {
-    continuous_step step;
-    std::uint64_t count;
-  };
-  struct attempt {
-    composed_pld<upper> remove;
-    composed_pld<lower> remove_below;
-    composed_pld<upper> add;
-  };
-  struct verdict {
-    double missing;  ///< the bracket's width, over what is wanted
-    double epsilon;  ///< where it is, about
-    double delta;
-  };
-  struct window {
-    double lowest = 0;
-    double highest = 0;
-    double below = 1;
-    double above = 1;
-  };
-
-  /// All steps without sampling: in closed form.
-  [[nodiscard]] bool is_one_gaussian() const noexcept { return kinds_.size() == 1 && kinds_[0].step.q == 1; }
-  [[nodiscard]] double gaussian_mu(double side) const noexcept {
-    return kinds_[0].step.m * (1 + side * (kinds_[0].step.m_error + 4) * unit_roundoff);
-  }
-
-  /// Total variation adds up, and bounds delta at every epsilon >= 0.
-  [[nodiscard]] double total_variation() const {
-    double sum = 0;
-    for (const kind& each : kinds_) {
-      sum += static_cast<double>(each.count) * each.step.q * std::erf(each.step.m * 0.35355339059327376);
-    }
-    return sum * (1 + 1e-9);
-  }
-
-  /// Grids end where what lies outside in all steps is below 1e-7 delta.
-  void reach(double delta) {
-    estimates_.clear();
-    const double deviations = std::sqrt(2 * std::log(steps_ * 1e7 / delta));
-    for (kind& each : kinds_) {
-      each.step.deviations = deviations;
-      if (each.step.m + deviations > 37) {
-        refuse_accounting(
-            {"pergrad: pld_accountant: no bound: with 1 / noise multiplier ", each.step.m,
-             " and so small a delta, Gaussian tails beyond 37 deviations matter; rdp_accountant has one"});
-      }
-      estimates_.emplace_back(each.step, step_discretiser<>{each.step});
-    }
-  }
-
-  [[nodiscard]] loss_estimate::cumulants total(double t, bool remove, double cap = infinity) const {
-    loss_estimate::cumulants sum;
-    for (std::size_t i = 0; i < kinds_.size(); ++i) {
-      const loss_estimate::cumulants each = estimates_[i].at(t, remove, cap);
-      const auto count = static_cast<double>(kinds_[i].count);
-      sum.value += count * each.value;
-      sum.first += count * each.first;
-      sum.second += count * each.second;
-    }
-    return sum;
-  }
-
-  /// A window that leaves e^-outside of the tilted loss outside; t of its bounds is at most `largest`.
-  [[nodiscard]] window window_of(double tilt, bool remove, double outside, double largest,
-                                 double cap = infinity) const {
-    const loss_estimate::cumulants here = total(tilt, remove, cap);
-    window made{-infinity, infinity, 1, 1};
-    double t = std::min(largest, 40 / std::sqrt(here.second));
-    for (int round = 0; round < 32; ++round, t /= 1.5) {
-      const double highest = (total(tilt + t, remove, cap).value - here.value + outside) / t;
-      const double lowest = (here.value - total(tilt - t, remove, cap).value - outside) / t;
-      if (highest < made.highest) made.highest = highest, made.above = t;
-      if (lowest > made.lowest) made.lowest = lowest, made.below = t;
-    }
-    const double margin = 0.01 * (made.highest - made.lowest);
-    made.lowest -= margin;
-    made.highest += margin;
-    return made;
-  }
-
-  /// The tilt of the saddle point whose estimate of delta is this: that falls with the tilt.
-  [[nodiscard]] double saddle_tilt(double delta) const {
-    double low = std::log(1e-9);
-    double high = std::log(1e18);
-    for (int round = 0; round < 70; ++round) {
-      const double middle = (low + high) / 2;
-      const double tilt = std::exp(middle);
-      const loss_estimate::cumulants sum = total(tilt, true);
-      const double tail =
-          tilt * sum.first - sum.value + std::log1p(6.3 * sum.second * tilt * tilt * (1 + tilt) * (1 + tilt)) / 2;
-      (sum.first < 0 || tail < -std::log(delta) ? low : high) = middle;
-    }
-    return std::exp(high);
-  }
-
-  /// The tilt whose mean loss is `epsilon`: delta is then the largest part of what is tilted.
-  [[nodiscard]] double tilt_for(double epsilon) const {
-    double low = std::log(1e-9);
-    double high = std::log(1e18);
-    for (int round = 0; round < 60; ++round) {
-      const double middle = (low + high) / 2;
-      (total(std::exp(middle), true).first < epsilon ? low : high) = middle;
-    }
-    return std::exp(high);
-  }
-
-  /// Tries finer and finer grids until `judge` says that what is missing is at most 1.
-  template <class Judge>
-  void refine(double tilt, const Judge& judge) {
-    double steps = 0;
-    for (const kind& each : kinds_) steps += static_cast<double>(each.count);
-    const double width = std::max(relative_width * std::max(0.0, total(tilt, true).first), absolute_width);
-    double wish = std::sqrt(spread * width / (tilt * steps));  // of h
-    double outside = 14;
-    double answer = std::max(0.0, total(tilt, true).first);  // about
-    for (int round = 0; round < 6; ++round) {
-      // What lies so far above the answer does not matter to it: losses are cut there.
-      const double cap = answer + (outside + 6) / tilt;
-      const window remove = window_of(tilt, true, outside, infinity, cap);
-      const double range = remove.highest - remove.lowest;
-      if (!(range > 0 && range < infinity)) {
-        refuse_accounting({"pergrad: pld_accountant: no estimate of the loss to start from"});
-      }
-      std::size_t length = 1024;
-      while (length < longest && range > wish * static_cast<double>(length - 8)) length *= 2;
-      double h = range / static_cast<double>(length - 8);
-      for (const kind& each : kinds_) {
-        const step_discretiser<> one{each.step};
-        h = std::max(h, (one.highest_loss() - one.lowest_loss()) / static_cast<double>(most_points - 16));
-      }
-      h = coarse_spacing(h);
-      while (length > 1024 && range < h * (static_cast<double>(length) / 2 - 8)) length /= 2;
-      attempt made;
-      try_spacing(h, length, tilt, cap, remove, window_of(tilt, false, outside, 2 / h), made);
-      const verdict seen = judge(made);
-      if (seen.missing <= 1) return;
-      // A better tilt for where the answer is, and a window that leaves out little of what makes it up.
-      const bool last = length >= longest || h > 1.5 * wish;
-      double better = outside;
-      if (seen.epsilon < infinity && seen.delta > 0) {
-        const double new_tilt = tilt_for(seen.epsilon);
-        const loss_estimate::cumulants there = total(new_tilt, true);
-        if (new_tilt < 1e17) {
-          tilt = std::max(new_tilt, 0.1 / std::sqrt(there.second));
-          answer = seen.epsilon;
-          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - total(tilt, true).value;
-          better = std::clamp(12 - std::log1p(tilt) - log_part, 12.0, 80.0);
-        }
-      } else {
-        better = outside + 14;
-      }
-      if (last && better < outside + 1) return;
-      const bool cut_short = better > outside + 1;
-      outside = better;
-      const double finer = seen.missing < 1e6 ? std::sqrt(seen.missing * 1.4) : 1e3;
-      wish = h / std::clamp(finer, 1.0, cut_short ? 1.5 : 8.0);
-    }
-  }
-
-  void try_spacing(double h, std::size_t length, double tilt, double cap, const window& remove, const window& add,
-                   attempt& made) {
-    // A grid is made again for each pass where there are several: one at a time is what memory has room for.
-    discrete_step grid;
-    std::size_t of = kinds_.size();
-    std::size_t largest = 0;
-    const auto grid_of = [&](std::size_t i) -> const discrete_step& {
-      if (of != i) grid = discrete_step{};
-      if (of != i) {
-        grid = step_discretiser<>{kinds_[i].step}.on_grid(h);
-        grid.remove.cut(cap);
-        grid.remove_below.cut(cap);
-      }
-      of = i;
-      largest = std::max(largest, grid.add.masses.size());
-      return grid;
-    };
-    static_cast<void>(grid_of(0));
-    pld_composer<> composer{length};
-    const transform_plan plan{tilt, remove.lowest, length, remove.below, remove.above};
-    composer.compose(
-        kinds_.size(),
-        [&](std::size_t i) {
-          return counted_pld<upper>{&grid_of(i).remove, kinds_[i].count};
-        },
-        plan,
-        [&](std::size_t i) {
-          return counted_pld<lower>{&grid_of(i).remove_below, kinds_[i].count};
-        },
-        plan, made.remove, made.remove_below);
-    transform_plan add_plan{tilt, add.lowest, length, add.below, add.above};
-    add_plan.lowest = std::max(add.lowest, add.highest - h * static_cast<double>(length - 8));
-    composed_pld<lower> none;
-    composer.compose(
-        kinds_.size(),
-        [&](std::size_t i) {
-          return counted_pld<upper>{&grid_of(i).add, kinds_[i].count};
-        },
-        add_plan, [](std::size_t) { return counted_pld<lower>{}; }, add_plan, made.add, none);
-    const std::size_t points = largest * sizeof(double);
-    const std::size_t transforms = length * (4 * sizeof(complex_number) + 3 * sizeof(double));
-    bytes_ = std::max({bytes_, 9 * points, transforms + (kinds_.size() > 1 ? 10 : 4) * points});
-  }
-
-  static void check(const bracket& result) {
-    if (result.upper < infinity && result.lower <= result.upper) return;
-    refuse_accounting({"pergrad: pld_accountant: no grid within memory bounds epsilon; rdp_accountant may do"});
-  }
-
-  std::vector<kind> kinds_;
-  std::vector<loss_estimate> estimates_;
-  double steps_ = 0;
-  std::size_t bytes_ = 0;
-};
-
-}  // namespace detail
-
-}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1 {
 
@@ -13392,7 +14027,7 @@ class basic_pld_accountant {
   template <class = void>
   [[nodiscard]] pergrad::bracket bracket(pergrad::delta at) const {
     const detail::float_environment proven;
-    return detail::pld_engine<>{ledger()}.epsilon(at.value());
+    return engine().epsilon(at.value());
   }
 
   /// Upper bound of the epsilon at `at`.
@@ -13405,7 +14040,7 @@ class basic_pld_accountant {
   template <class = void>
   [[nodiscard]] pergrad::bracket delta_bracket(pergrad::epsilon at) const {
     const detail::float_environment proven;
-    return detail::pld_engine<>{ledger()}.delta(at.value());
+    return engine().delta(at.value());
   }
 
   /// Upper bound of the delta at `at`.
@@ -13423,7 +14058,7 @@ class basic_pld_accountant {
       detail::throw_bad_number("a rate of false positives", "in [0, 1]", false_positive_rate);
     }
     const detail::float_environment proven;
-    return detail::pld_engine<>{ledger()}.true_positive_rate(false_positive_rate);
+    return engine().true_positive_rate(false_positive_rate);
   }
   /// The trade-off function: a lower bound of his false negatives.
   template <class = void>
@@ -13437,6 +14072,14 @@ class basic_pld_accountant {
   }
 
  private:
+  [[nodiscard]] detail::pld_engine<> engine() const {
+    if constexpr (std::is_same_v<Event, sampled_gaussian_event>) {
+      return detail::pld_engine<>{ledger()};
+    } else {
+      detail::refuse_accounting(
+          {"pergrad: pld_accountant: no losses of this event are known; rdp_accountant has a bound"});
+    }
+  }
   std::vector<entry> ledger_;
   std::uint64_t steps_ = 0;
 };
@@ -14218,13 +14861,12 @@ struct checkpoint_access;
 template <class Sampling>
 class drawn_records {
  public:
-  using sampling_stream = secret_stream<randomness::sampling>;
-  explicit drawn_records(std::size_t max_batch) { records_.reserve(max_batch); }
+  drawn_records(const Sampling& /*sampling*/, std::size_t max_batch) { records_.reserve(max_batch); }
 
   /// Begins a step on a data set of so many records.
-  void begin(const Sampling& sampling, const sampling_stream& stream, std::uint64_t record_count) noexcept {
+  void begin(const Sampling& sampling, const draw_place& place, std::uint64_t record_count) noexcept {
     sampling_ = &sampling;
-    stream_ = stream;
+    place_ = place;
     record_count_ = record_count;
     next_window_ = 0;
     word_ = 0;
@@ -14270,14 +14912,14 @@ class drawn_records {
     const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), record_count_ - first_);
     const std::uint64_t tasks = (count + share - 1) / share;
     pool.parallel(tasks, [&](std::size_t task, std::size_t) {
-      sampling_->mark(stream_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
+      sampling_->mark(place_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
     });
     words_ = tasks * share / 64;
     next_window_ += 64 * bits_.size();
   }
 
   const Sampling* sampling_ = nullptr;
-  sampling_stream stream_;
+  draw_place place_;
   std::uint64_t record_count_ = 0;
   std::uint64_t next_window_ = 0;           ///< the first record that nobody has looked at
   std::uint64_t first_ = 0;                 ///< of the window
@@ -14286,6 +14928,42 @@ class drawn_records {
   std::size_t word_ = 0;
   std::uint64_t rest_ = 0;  ///< bits of the word that are still to be visited
   std::vector<std::uint32_t> records_;
+};
+
+/// The same of a sampler that lists them.
+template <lists_records Sampling>
+class drawn_records<Sampling> {
+ public:
+  drawn_records(const Sampling& sampling, std::size_t max_batch) : list_{sampling} { records_.reserve(max_batch); }
+
+  void begin(const Sampling& sampling, const draw_place& place, std::uint64_t record_count) {
+    listed_ = list_.draw(sampling, place, record_count);
+  }
+  template <class Fits, class LeftOut>
+  std::span<const std::uint32_t> next(const thread_pool& /*pool*/, const Fits& fits, const LeftOut& left_out) {
+    records_.clear();
+    for (; !listed_.empty() && records_.size() < records_.capacity(); listed_ = listed_.subspan(1)) {
+      if (fits(listed_.front())) {
+        records_.push_back(listed_.front());
+      } else {
+        left_out();
+      }
+    }
+    return {records_.data(), records_.size()};
+  }
+
+ private:
+  typename Sampling::listing list_;
+  std::span<const std::uint32_t> listed_;  ///< those that are still to come
+  std::vector<std::uint32_t> records_;
+};
+
+/// Where a run is in the rounds of its sampler.
+struct run_place {
+  std::uint64_t position = 0;  ///< of the next step in its round; 0 begins one
+  std::uint64_t round = 0;     ///< the generator's step that began it
+  std::uint64_t taken = 0;     ///< steps
+  std::uint64_t paid = 0;      ///< steps that entered no event, as one before them had
 };
 
 /// How many records a step's sum is made for, by public numbers: far more than are ever drawn if the expected batch
@@ -14321,6 +14999,10 @@ template <class Sampling>
 class private_run {
  public:
   using event_type = typename Sampling::event_type;
+  /// Whether what is drawn depends on the steps before.
+  static constexpr bool keeps_its_place = has_rounds<Sampling> || requires(const Sampling& sampling) {
+    sampling.min_separation();
+  };
   /// For which neighbours epsilon counts.
   static constexpr neighbouring relation = event_type::relation;
 
@@ -14328,10 +15010,10 @@ class private_run {
   /// the run was made, or read from a file.
   template <class = void>
   [[nodiscard]] bool within_budget() const {
-    return accountant_.within(event_);
+    return place_.position != 0 || accountant_.within(event_);
   }
   /// Steps taken, each with its noise, and statistics of all records released beside them (statistics.hpp).
-  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
+  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps() + place_.paid; }
   /// Privacy spent so far at `delta`, for neighbours by `relation`: a proven upper bound, by privacy loss distributions
   /// and Renyi divergences. Takes some tens of milliseconds.
   template <class = void>
@@ -14366,7 +15048,7 @@ class private_run {
         accountant_{options.budget, options.plan},
         event_{sampling_.event(options.noise_of_event())},
         gradient_noise_{*options.noise},
-        drawn_{options.max_batch.count} {
+        drawn_{sampling_, options.max_batch.count} {
     if (options.statistic) statistic_.emplace(*options.statistic);
   }
   /// The last part of construction: `sensitivity` is known from the options' clipping. Throws std::invalid_argument for
@@ -14382,16 +15064,30 @@ class private_run {
     require_room_for_a_step(accountant_, event_);
   }
 
-  /// Enters a step in the ledger, or refuses it; then its draws may begin.
+  /// Other records than those of the step before: where a record stands in a round has changed, so a new one begins.
+  void begin_a_round() noexcept { place_.position = 0; }
+  /// Enters a step in the ledger, or refuses it; then its draws may begin. An event that pays a round is entered with
+  /// its first step.
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
-    accountant_.spend(event_);
+    if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
+    if (place_.position == 0) accountant_.spend(event_);
     if (statistic_) {
       statistic_->counted.clear();
       statistic_->released.reset();  // nobody may take an earlier one for this step's
     }
     const std::uint64_t step = generator.next_step();
-    drawn_.begin(sampling_, generator.template stream<randomness::sampling>(step), record_count);
+    if (place_.position == 0) {
+      place_.round = step;
+    } else {
+      ++place_.paid;
+    }
+    const auto stream = [&](std::uint64_t of) { return generator.template stream<randomness::sampling>(of); };
+    drawn_.begin(sampling_,
+                 {stream(step), stream(place_.round), stream(step_of_the_run), place_.position, place_.taken},
+                 record_count);
+    ++place_.taken;
+    if constexpr (has_rounds<Sampling>) place_.position = (place_.position + 1) % sampling_.steps_of_an_event();
     return step;
   }
   /// The step's randomness inside layers.
@@ -14424,6 +15120,7 @@ class private_run {
   noise_multiplier gradient_noise_;  ///< of the gradient alone
   std::optional<statistic_of_steps> statistic_;
   double sensitivity_ = 0;  ///< of every sum
+  run_place place_;
   drawn_records<Sampling> drawn_;
 };
 
@@ -14563,6 +15260,7 @@ class private_loop : private detail::private_run<typename Options::sampling_type
       throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
     }
     if (!records_ || !records_->same_view(records)) {
+      if (records_) this->begin_a_round();
       records_.reset();
       detail::require_fit_for_training<Network, Loss>(records);
       records_ = records;
@@ -14992,6 +15690,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
     if (checked_ && checked_->same_view(records)) return;
+    if (checked_) this->begin_a_round();
     checked_.reset();
     require_fit_for_training<Network, Loss>(records);
     checked_ = records;
@@ -16116,6 +16815,7 @@ struct run_numbers {
   double order = 0;
   std::uint64_t optimizer_steps = 0;
   std::uint64_t generator_steps = 0;
+  std::optional<run_place> place{};  ///< of a sampler for which it matters
 };
 template <class Text>
 void require_entries(const Text& path, std::uint64_t entries) {
@@ -16695,9 +17395,10 @@ void load_parameters(Network& network, const std::string& path, parameter_order 
 //
 // The file is a safetensors file. Tensors: `ledger.events`, the numbers of every kind of step (a sampling probability
 // and a noise multiplier of Poisson sampling); `ledger.steps`, how many there were; `ledger.order`, that of a Renyi
-// filter, or 0; `optimizer.steps`; `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of
-// an optimizer's arrays; and the parameters. Metadata: the optimizer, the run's plan, which events the ledger holds,
-// and a hash of the network's structure.
+// filter, or 0; `optimizer.steps`; `generator.steps`, those given out; `sampling.place`, where in a round of its
+// sampler the run is, if that matters; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
+// parameters. Metadata: the optimizer, the run's plan, which events the ledger holds, and a hash of the network's
+// structure.
 
 namespace pergrad::inline v0_1 {
 
@@ -16720,12 +17421,14 @@ template <class Accountant>
 concept has_a_plan = std::is_same_v<Accountant, basic_privacy_accountant<typename Accountant::event_type>>;
 /// The tensors of these numbers, ledger first; `run_values` has their bytes.
 template <class = void>
-[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries, std::size_t numbers) {
-  return {{"ledger.events", "F64", {entries, numbers}, 0, 8 * numbers * entries},
-          {"ledger.steps", "U64", {entries}, 0, 8 * entries},
-          {"ledger.order", "F64", {}, 0, 8},
-          {"optimizer.steps", "U64", {}, 0, 8},
-          {"generator.steps", "U64", {}, 0, 8}};
+[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries, std::size_t numbers, bool has_place) {
+  std::vector<safetensors::tensor> tensors{{"ledger.events", "F64", {entries, numbers}, 0, 8 * numbers * entries},
+                                           {"ledger.steps", "U64", {entries}, 0, 8 * entries},
+                                           {"ledger.order", "F64", {}, 0, 8},
+                                           {"optimizer.steps", "U64", {}, 0, 8},
+                                           {"generator.steps", "U64", {}, 0, 8}};
+  if (has_place) tensors.push_back({"sampling.place", "U64", {4}, 0, sizeof(run_place)});
+  return tensors;
 }
 
 /// Writes a checkpoint. Parameters and the optimizer's state stay where they lie: memory does not grow with them.
@@ -16739,13 +17442,14 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
     events.push_back(entry.event);
     steps.push_back(entry.count);
   }
-  std::vector<safetensors::tensor> tensors = run_tensors(steps.size(), numbers_of<Event>);
+  std::vector<safetensors::tensor> tensors = run_tensors(steps.size(), numbers_of<Event>, run.place.has_value());
   std::vector<const std::byte*> values;
   for (const void* each : {static_cast<const void*>(events.data()), static_cast<const void*>(steps.data()),
                            static_cast<const void*>(&run.order), static_cast<const void*>(&run.optimizer_steps),
                            static_cast<const void*>(&run.generator_steps)}) {
     values.push_back(static_cast<const std::byte*>(each));
   }
+  if (run.place) values.push_back(reinterpret_cast<const std::byte*>(&*run.place));
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     tensors.push_back(layout.tensors[i]);
     values.push_back(arrays[layout.arrays[i]] + layout.tensors[i].begin);
@@ -16783,7 +17487,7 @@ void require_ledger(const Text& path, const run_numbers<Event>& run) {
 /// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
 template <class Event, class Text>
 [[nodiscard]] std::pair<loaded_bytes, run_numbers<Event>> read_run(const Text& path, const run_layout& layout,
-                                                                   run_plan plan) {
+                                                                   run_plan plan, bool has_place) {
   if (is_npy(path)) {
     fail_with_file(path,
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
@@ -16807,7 +17511,7 @@ template <class Event, class Text>
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
   require_entries(path, entries);
-  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries, numbers_of<Event>);
+  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries, numbers_of<Event>, has_place);
   wanted.insert(wanted.end(), layout.tensors.begin(), layout.tensors.end());
   const Text differences = safetensors::differences(opened.tensors(), "the file", wanted, "this run", true);
   if (!differences.empty()) opened.fail("does not fit the network and its optimizer: " + differences);
@@ -16836,6 +17540,7 @@ template <class Event, class Text>
   value(run.order, "ledger.order", 0);
   value(run.optimizer_steps, "optimizer.steps", 0);
   value(run.generator_steps, "generator.steps", 0);
+  if (has_place) value(run.place.emplace(), "sampling.place", 0);
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     const safetensors::tensor& each = layout.tensors[i];
     loaded.moves.push_back({layout.arrays[i], begin_of(each.name), each.begin, each.size});
@@ -16874,7 +17579,7 @@ struct checkpoint_access {
 
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
-                   std::uint64_t generator_steps, const std::string& path) {
+                   std::uint64_t generator_steps, const std::optional<run_place>& place, const std::string& path) {
     const std::uint64_t* const steps = optimizer.count();
     run_numbers<typename Accountant::event_type> run;
     if constexpr (has_a_plan<Accountant>) {
@@ -16886,13 +17591,18 @@ struct checkpoint_access {
     }
     run.optimizer_steps = steps != nullptr ? *steps : 0;
     run.generator_steps = generator_steps;
+    run.place = place;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
 
-  /// Reads first and changes then: nothing is changed if anything is wrong. Returns the steps given out.
+  struct gone_on {
+    std::uint64_t given_out = 0;  ///< steps of the generator
+    run_place place{};
+  };
+  /// Reads first and changes then: nothing is changed if anything is wrong.
   template <class Network, class Optimizer, class Accountant>
-  static std::uint64_t restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                               bool older) {
+  static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
+                         bool older, bool has_place) {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
@@ -16905,7 +17615,7 @@ struct checkpoint_access {
     using event = typename Accountant::event_type;
     std::pair<loaded_bytes, run_numbers<event>> read;
     if (!older) {
-      read = read_run<event>(path, layout<Network>(optimizer), plan);
+      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place);
     } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
       read = read_older<Network>(optimizer, path);
     } else {
@@ -16922,7 +17632,7 @@ struct checkpoint_access {
     accountant = std::move(goes_on);
     loaded.put(places);
     if (std::uint64_t* const count = optimizer.count()) *count = run.optimizer_steps;
-    return run.generator_steps;
+    return {run.generator_steps, run.place.value_or(run_place{})};
   }
   template <class Network, class Optimizer>
   [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
@@ -16931,38 +17641,45 @@ struct checkpoint_access {
     for (const auto part : optimizer.state()) sizes.push_back(part.size_bytes());
     return read_older_run(path, {sizes.data(), sizes.size()}, width);
   }
-  /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise.
-  template <class Generator>
-  static void go_on(Generator& generator, std::uint64_t given_out) {
-    if constexpr (std::is_same_v<Generator, seeded_generator>) {
-      generator = seeded_generator{generator.seed(), std::max(generator.step(), given_out)};
+  /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise. What is left of
+  /// a round belongs to the key that began it: with a new one a new round begins.
+  template <class Run>
+  static void go_on(Run& run, const gone_on& from) {
+    run.place_ = from.place;
+    if constexpr (Run::is_private) {
+      run.begin_a_round();
+    } else {
+      run.generator_ = seeded_generator{run.generator_.seed(), std::max(run.generator_.step(), from.given_out)};
     }
+    run.accountant_.prepare(run.event_);  // how many steps are left
+  }
+  template <class Run>
+  [[nodiscard]] static std::optional<run_place> place_of(const Run& run) {
+    return Run::keeps_its_place ? std::optional{run.place_} : std::nullopt;
   }
 
   template <class Trainer>
   static void save(const Trainer& trainer, const std::string& path) {
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path);
+      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), place_of(trainer), path);
       return true;
     });
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
-    go_on(trainer.generator_, trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older);
+    go_on(trainer, trainer.trainer_->with_optimizer([&](auto& optimizer) {
+      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older, Trainer::keeps_its_place);
     }));
-    trainer.accountant_.prepare(trainer.event_);  // how many steps are left
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    save(network, optimizer, loop.accountant_, loop.generator_.step(), path);
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), place_of(loop), path);
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    go_on(loop.generator_, restore(network, optimizer, loop.accountant_, path, false));
-    loop.accountant_.prepare(loop.event_);
+    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, Loop::keeps_its_place));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -17024,12 +17741,12 @@ template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void save_checkpoint(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                      const std::string& path) {
-  detail::checkpoint_access::save(network, optimizer, accountant, 0, path);
+  detail::checkpoint_access::save(network, optimizer, accountant, 0, std::nullopt, path);
 }
 template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false));
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false));
 }
 
 namespace unprotected {
@@ -31900,6 +32617,258 @@ template <class = void>
 }
 
 }  // namespace pergrad::inline v0_1
+// pergrad/privacy/accounting/event_costs.hpp - Renyi divergences of samplers other than Poisson sampling of records
+// that are added or removed
+//
+// With s the noise multiplier, N(x) a Gaussian at x, and D the unit of length; A(a) = E_Q[(P / Q)^a], RDP(a) = ln A(a)
+// / (a - 1). A pair whose hockey sticks are nowhere below those of another has no smaller A: it is an integral over
+// them, A(a) = 1 + integral of a (a - 1) c^(a - 2) (H(c) - max(0, 1 - c)) over c from 0 to infinity.
+//
+// Poisson, replacing one. The sides see (1 - q) N(0) + q N(x) and the same with x', |x|, |x'| <= 1. Let S be any set
+// and p = N(0)(S). By Neyman and Pearson N(x)(S) <= F(F^-1(p) + 1/s) and N(x')(S) >= F(F^-1(p) - 1/s), with equality
+// for half-lines if x' = -x. So P(S) - c Q(S) = (1 - q)(1 - c) p + q N(x)(S) - c q N(x')(S) is largest for x' = -x, |x|
+// = 1, for every c > 0: that pair dominates (so say Lebeda et al. 2024, arXiv:2405.20769). Its A is a trapezoidal sum
+// in u, as in rdp.hpp: the densities' ratio is analytic in the same strip.
+//
+// Truncated Poisson, adding or removing one. Of the n - 1 others K are drawn, in both worlds alike. If K < B, nothing
+// is cut, and the pair is that of Poisson sampling. If K >= B, the record is drawn and kept with probability q B / (K +
+// 1)
+// <= q B / (B + 1) and then stands in the place of another one: noise s / 2. Who is told which of both it is sees the
+// sum of A's with weights 1 - p and p, p = Pr[K >= B]. p grows with n, and n may be less than the `records` that it is
+// computed for, so the first weight is taken as 1: A <= A(q, s) + p A(q B / (B + 1), s / 2).
+//
+// Fixed size, replacing one. Given the batch without the record, and whom it displaces (y), the sides see (1 - q) N(y)
+// + q N(x) and the same with x', where all three are within 2 of each other. For c >= 1 its hockey stick is at most
+// that of removing a record with noise s / 2 (advanced joint convexity, Balle, Barthe & Gaboardi 2018,
+// arXiv:1807.01647); for c < 1, by swapping sides, that of adding one. A sum over both halves is at most A - 1 of
+// removing and of adding together, the second of which is not the larger (Mironov et al. 2019): A <= 1 + 2 (A(q, s / 2)
+// - 1).
+//
+// Random allocation. Given the step that a record drew, a round is one Gaussian mechanism; joint convexity: RDP(a) = a
+// / (2 s^2). pld_accountant counts that the step is secret.
+
+// pergrad/privacy/events.hpp - what a step costs with samplers other than Poisson sampling of records that are added or
+// removed
+//
+// An event is numbers, doubles and nothing else, the neighbours for which they count, a name, and what a release about
+// all records costs (privacy/sampling.hpp). `noise_multiplier` is the noise's deviation over D, what one record can add
+// to a sum, whatever the relation: a record that is replaced moves a sum by up to 2 D, and the accountant counts that.
+//
+// A histogram of all records is a Gaussian mechanism; a record that is replaced moves two counts by one, sqrt(2) in
+// L2, where an event with this noise and without sampling counts 2. So it is that of sqrt(2) times its noise.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+/// Noise of a histogram for neighbours by replacing one record; see the head of this file. Rounded down.
+[[nodiscard]] inline double replacing_noise(noise_multiplier noise) noexcept {
+  return noise.value() * (1.41421356237309504880 * (1 - 0x1p-50));
+}
+}  // namespace detail
+
+/// A step of Poisson sampling with probability q, for neighbours that differ by replacing one record. With q = 1 a
+/// Gaussian mechanism of sensitivity 2 D.
+struct replace_one_gaussian_event {
+  double sampling_probability;
+  double noise_multiplier;
+
+  static constexpr neighbouring relation = neighbouring::replace_one;
+  static constexpr const char* name = "sampled Gaussian, replacing one";
+  [[nodiscard]] static replace_one_gaussian_event of_counts(pergrad::noise_multiplier noise) {
+    return {1, detail::replacing_noise(noise)};
+  }
+  friend constexpr bool operator==(const replace_one_gaussian_event&,
+                                   const replace_one_gaussian_event&) noexcept = default;
+};
+
+/// A step of Poisson sampling with probability q of up to `records` records, cut to `capacity` of those drawn, any of
+/// which are equally likely to be left out; for neighbours that differ by adding or removing one record.
+struct truncated_gaussian_event {
+  double sampling_probability;
+  double noise_multiplier;
+  double capacity;
+  double records;
+
+  static constexpr neighbouring relation = neighbouring::add_or_remove_one;
+  static constexpr const char* name = "truncated sampled Gaussian";
+  [[nodiscard]] static truncated_gaussian_event of_counts(pergrad::noise_multiplier noise) {
+    return {1, noise.value(), 0, 0};  // nothing is cut
+  }
+  friend constexpr bool operator==(const truncated_gaussian_event&, const truncated_gaussian_event&) noexcept = default;
+};
+
+/// A step of which `sampled_share` of all records are drawn, a fixed number, all sets of them alike; for neighbours
+/// that differ by replacing one record.
+struct fixed_size_gaussian_event {
+  double sampled_share;
+  double noise_multiplier;
+
+  static constexpr neighbouring relation = neighbouring::replace_one;
+  static constexpr const char* name = "Gaussian of batches of fixed size";
+  [[nodiscard]] static fixed_size_gaussian_event of_counts(pergrad::noise_multiplier noise) {
+    return {1, detail::replacing_noise(noise)};
+  }
+  friend constexpr bool operator==(const fixed_size_gaussian_event&,
+                                   const fixed_size_gaussian_event&) noexcept = default;
+};
+
+/// A round of `steps` steps in each of which every record takes part exactly once, in a step that it draws
+/// independently of the others, all of them alike; for neighbours that differ by adding or removing one record.
+struct allocated_gaussian_event {
+  double steps;
+  double noise_multiplier;
+
+  static constexpr neighbouring relation = neighbouring::add_or_remove_one;
+  static constexpr const char* name = "Gaussian of a random allocation";
+  [[nodiscard]] static allocated_gaussian_event of_counts(pergrad::noise_multiplier noise) {
+    return {1, noise.value()};
+  }
+  friend constexpr bool operator==(const allocated_gaussian_event&, const allocated_gaussian_event&) noexcept = default;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+[[nodiscard]] inline detail::event_text description_of(const replace_one_gaussian_event& event) {
+  return detail::event_text{"noise multiplier %.6g and sampling probability %.6g", event.noise_multiplier,
+                            event.sampling_probability};
+}
+[[nodiscard]] inline detail::event_text description_of(const truncated_gaussian_event& event) {
+  return detail::event_text{
+      "noise multiplier %.6g, sampling probability %.6g and at most %.0f records of up to %.0f in a batch",
+      event.noise_multiplier, event.sampling_probability, event.capacity, event.records};
+}
+[[nodiscard]] inline detail::event_text description_of(const fixed_size_gaussian_event& event) {
+  return detail::event_text{"noise multiplier %.6g and batches of %.6g of the records", event.noise_multiplier,
+                            event.sampled_share};
+}
+[[nodiscard]] inline detail::event_text description_of(const allocated_gaussian_event& event) {
+  return detail::event_text{"noise multiplier %.6g in a round of %.0f steps", event.noise_multiplier, event.steps};
+}
+
+namespace detail {
+/// A whole number that a double holds exactly.
+inline void require_whole(const char* what, double value, double least, double most) {
+  if (!(value >= least && value <= most && value == std::floor(value))) {
+    throw_bad_number(what, "a whole number that there can be", value);
+  }
+}
+}  // namespace detail
+
+inline void require_event(const replace_one_gaussian_event& event) {
+  detail::require_sampled(event.sampling_probability, event.noise_multiplier);
+}
+inline void require_event(const fixed_size_gaussian_event& event) {
+  detail::require_sampled(event.sampled_share, event.noise_multiplier);
+}
+inline void require_event(const truncated_gaussian_event& event) {
+  detail::require_sampled(event.sampling_probability, event.noise_multiplier);
+  detail::require_whole("records of an event", event.records, 0, 0x1p32);
+  detail::require_whole("the capacity of an event", event.capacity, event.records == 0 ? 0 : 1, 0x1p32);
+}
+inline void require_event(const allocated_gaussian_event& event) {
+  detail::require_sampled(1, event.noise_multiplier);
+  detail::require_whole("steps of an event", event.steps, 1, 0x1p32);
+}
+
+namespace detail {
+
+/// ln(1 + q (e^v - 1)); 0 < q < 1.
+[[nodiscard]] inline double log_mixture(double q, double v) noexcept {
+  return v < 30 ? std::log1p(q * std::expm1(v)) : std::log(q) + v + std::log1p((1 - q) / q * std::exp(-v));
+}
+
+/// ln A(a) of Poisson sampling, replacing one; 0 < q < 1, s > 0. Infinity where the sum would be long.
+[[nodiscard]] inline double replaced_log_moment(double q, double s, double a) {
+  constexpr double most_points = 40'000;
+  const double m = 1 / s;
+  const double step = std::min(1.0 / 16, s / 2);
+  if (!((78 + (2 * a + 1) * m) / step <= most_points)) return infinity;
+  double binomials[14];
+  binomials[0] = 1;
+  for (int k = 1; k < 14; ++k) binomials[k] = binomials[k - 1] * (a - k + 1) / k;
+  const double reach = std::max(a, 2.0);
+  const double log_a = std::log(a);
+  double plain = 0;
+  log_sum large;
+  const auto points = static_cast<std::int64_t>(std::ceil((39 + 2 * a * m) / step));
+  for (auto at = static_cast<std::int64_t>(-std::ceil((39 + m) / step)); at <= points; ++at) {
+    const double u = static_cast<double>(at) * step;
+    const double log_q_density = log_mixture(q, -u * m - m * m / 2);  // over that of N(0)
+    const double log_ratio = log_mixture(q, u * m - m * m / 2) - log_q_density;
+    const double log_weight = log_q_density - u * u / 2;
+    const double x = std::expm1(log_ratio);
+    if (std::abs(x) * reach < 1e-2) {
+      double series = 0;
+      for (int k = 13; k >= 2; --k) series = series * x + binomials[k];
+      plain += std::exp(log_weight) * series * x * x;
+      continue;
+    }
+    const double y = a * log_ratio;
+    if (y < 30) {
+      plain += std::exp(log_weight) * (std::expm1(y) - a * x);
+      continue;
+    }
+    const double subtracted = std::exp(log_a + log_ratio - y) - (a - 1) * std::exp(-y);
+    large.add(y + std::log1p(-subtracted) + log_weight);
+  }
+  if (plain > 0) large.add(std::log(plain));
+  constexpr double log_sqrt_two_pi = 0.91893853320467274178;
+  return log1p_exp(large.value() + std::log(step) - log_sqrt_two_pi);
+}
+
+inline void require_order(double order) {
+  if (!(order > 1 && order < infinity)) throw_bad_number("Renyi order", "finite and above 1", order);
+}
+/// ln A(a) of Poisson sampling; 0 without sampling, infinity without noise.
+[[nodiscard]] inline double sampled_log_moment(double q, double s, double order) {
+  return renyi_divergence(sampled_gaussian_event{q, s}, order) * (order - 1);
+}
+
+}  // namespace detail
+
+/// RDP of one step at a real order > 1, by the formulas of this file's head. Throws std::invalid_argument on an order
+/// that is not above 1 and on an event that is none.
+[[nodiscard]] inline double renyi_divergence(const replace_one_gaussian_event& event, double order) {
+  require_event(event);
+  detail::require_order(order);
+  const double q = event.sampling_probability;
+  const double s = event.noise_multiplier;
+  if (q == 0) return 0;
+  if (s * s == 0) return detail::infinity;
+  if (q == 1) return 2 * order / (s * s);
+  const double log_moment = detail::replaced_log_moment(q, s, order);
+  if (!(log_moment >= 0)) detail::throw_runtime_error({"pergrad: renyi_divergence: no result at order ", order});
+  return log_moment / (order - 1);
+}
+[[nodiscard]] inline double renyi_divergence(const truncated_gaussian_event& event, double order) {
+  require_event(event);
+  detail::require_order(order);
+  const double whole = detail::sampled_log_moment(event.sampling_probability, event.noise_multiplier, order);
+  if (event.records <= event.capacity || whole == detail::infinity) return whole / (order - 1);
+  const double p = detail::binomial_tail(static_cast<std::uint64_t>(event.records) - 1, event.sampling_probability,
+                                         static_cast<std::uint64_t>(event.capacity))
+                       .most;
+  if (p == 0) return whole / (order - 1);
+  const double kept = event.sampling_probability * event.capacity / (event.capacity + 1) * (1 + 0x1p-50);
+  const double cut = detail::sampled_log_moment(kept, event.noise_multiplier / 2, order);
+  return (whole + detail::log1p_exp(std::log(p) + cut - whole)) / (order - 1);
+}
+[[nodiscard]] inline double renyi_divergence(const fixed_size_gaussian_event& event, double order) {
+  require_event(event);
+  detail::require_order(order);
+  const double one = detail::sampled_log_moment(event.sampled_share, event.noise_multiplier / 2, order);
+  if (one == 0 || one == detail::infinity || event.sampled_share == 1) return one / (order - 1);
+  return detail::log1p_exp(std::log(2.0) + detail::log_expm1(one)) / (order - 1);
+}
+[[nodiscard]] inline double renyi_divergence(const allocated_gaussian_event& event, double order) {
+  require_event(event);
+  detail::require_order(order);
+  return renyi_divergence(sampled_gaussian_event{1, event.noise_multiplier}, order);
+}
+
+}  // namespace pergrad::inline v0_1
 // pergrad/privacy/accounting/private_selection.hpp - what it costs to train several times and to release the best run.
 //
 // The number of runs is drawn, K, and only the best run is released; all of them have one ledger (sigma, q, steps), and
@@ -32017,6 +32986,565 @@ class private_selection {
   double eta_;
   double gamma_;
   double mean_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/samplers/cyclic_poisson.hpp - Poisson sampling within one of several groups of records, whose turn it
+// is
+//
+// Every record draws its group once for a key, all groups alike; step t draws records of group t mod b. Groups are
+// drawn and not counted off, so that the records behind one that is removed keep theirs, in law. A record takes part at
+// most once in any b steps in a row: what banded correlated noise needs (Choquette-Choo et al. 2023, arXiv:2306.08153).
+//
+// With independent noise: whatever a record's group is, b steps in a row have one of its group, so they cost one step
+// of Poisson sampling. A mixture over groups costs no more than the worst of them.
+
+// pergrad/privacy/samplers/random_allocation.hpp - every record takes part exactly once in each round of steps, in a
+// step that it draws
+//
+// Each round, every record draws one of the round's steps, all alike, independently of the others: balanced iteration,
+// 1 out of t (Feldman & Shenfeld 2025, arXiv:2502.08202). A record takes part k times in an epoch of k rounds.
+
+// pergrad/privacy/samplers/words.hpp - random words of a record, and whole numbers that are equally likely
+//
+// A sampler has a word of 64 bits for each record in families 0, 1, 2, ... of a stream; no two (family, record) share
+// bits. Family 0 has the layout of Poisson sampling (privacy/sampling.hpp), the others the same under nonces that
+// continue the stream's.
+//
+// A number below n: floor(w n / 2^64) of a word w, unless the low half of w n is below 2^64 mod n; then of the same
+// word of the next family (Lemire 2019, arXiv:1805.10941). Of the words that are kept, each number has equally many. A
+// word is given up with probability n / 2^64 at most, n < 2^32; three in a row, which is 2^-96, do not happen.
+
+namespace pergrad::inline v0_1::detail {
+
+class sampling_words {
+ public:
+  /// Words that `block` gives together.
+  static constexpr std::size_t together = 128;
+
+  /// Precondition: family < 2^24.
+  sampling_words(const secret_stream<randomness::sampling>& stream, std::uint64_t family) noexcept
+      : key_{&stream.key()},
+        nonce_{family == 0 ? stream.nonce() : continued(stream.nonce(), static_cast<std::uint32_t>(family - 1))} {}
+
+  /// Those of records 128 number, 128 number + 1, ...
+  void block(std::uint64_t number, std::span<std::uint64_t, together> words) const noexcept {
+    block<native_lanes>(number, words);
+  }
+  [[nodiscard]] std::uint64_t at(std::uint64_t record) const noexcept {
+    const chacha_block words =
+        chacha20_block(*key_, nonce_, static_cast<std::uint32_t>(16 * (record / together) + record % 16));
+    const std::size_t row = record % together / 16;
+    return (std::uint64_t{words[row]} << 32U) | words[8 + row];
+  }
+
+ private:
+  template <int Lanes>
+  void block(std::uint64_t number, std::span<std::uint64_t, together> words) const noexcept {
+    using u32 = typename lanes<Lanes>::u32;
+    constexpr auto width = static_cast<std::size_t>(Lanes);
+    for (std::size_t column = 0; column < 16; column += width) {
+      u32 state[16];
+      chacha_lanes<Lanes>(*key_, nonce_, lane_numbers<Lanes>() + static_cast<std::uint32_t>(16 * number + column),
+                          state);
+      for (std::size_t row = 0; row < 8; ++row) {
+        std::uint32_t high[width];
+        std::uint32_t low[width];
+        std::memcpy(high, &state[row], sizeof high);
+        std::memcpy(low, &state[8 + row], sizeof low);
+        for (std::size_t lane = 0; lane < width; ++lane) {
+          words[16 * row + column + lane] = (std::uint64_t{high[lane]} << 32U) | low[lane];
+        }
+      }
+    }
+  }
+
+  const chacha_key* key_;
+  chacha_nonce nonce_;
+};
+
+/// A number below `bound` for this record, by its word `word` of `family` and, seldom, of the two behind it.
+/// Precondition: 0 < bound < 2^32.
+[[nodiscard]] inline std::uint64_t number_below(std::uint64_t bound, std::uint64_t word, std::uint64_t record,
+                                                const secret_stream<randomness::sampling>& stream,
+                                                std::uint64_t family) noexcept {
+  for (int given_up = 0;; ++given_up) {
+    const std::uint64_t low = word * bound;
+    if (low >= bound || low >= (0 - bound) % bound || given_up == 2) {
+      return ((word >> 32U) * bound + ((word & 0xffff'ffffU) * bound >> 32U)) >> 32U;
+    }
+    word = sampling_words{stream, ++family}.at(record);
+  }
+}
+
+/// visit(record, number): a number below bound(record) for each of the records 0, 1, ..., count - 1, in their order.
+template <class Bound, class Visit>
+void for_each_number(const secret_stream<randomness::sampling>& stream, std::uint64_t family, std::uint64_t count,
+                     const Bound& bound, const Visit& visit) {
+  const sampling_words words{stream, family};
+  std::uint64_t some[sampling_words::together];
+  for (std::uint64_t record = 0; record < count; ++record) {
+    if (record % sampling_words::together == 0) words.block(record / sampling_words::together, some);
+    visit(record, number_below(bound(record), some[record % sampling_words::together], record, stream, family));
+  }
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// Steps in each of which a record takes part at most once.
+struct round_steps {
+  std::uint32_t count;
+};
+
+namespace detail {
+
+/// Marks records whose number below `bound` is `wanted`: word r of family 1 of `stream`.
+inline void mark_allocated(const secret_stream<randomness::sampling>& stream, std::uint64_t bound, std::uint64_t wanted,
+                           std::uint64_t first, std::span<std::uint64_t> bits) {
+  constexpr std::uint64_t together = sampling_words::together;
+  if (first % together != 0 || bits.size() % (together / 64) != 0) {
+    throw_invalid_argument({"pergrad: records are marked in whole blocks of ", together});
+  }
+  require_blocks("sampling", 16 * (first / together), 16 * (bits.size() / (together / 64)));
+  const sampling_words words{stream, 1};
+  std::uint64_t some[together];
+  std::fill(bits.begin(), bits.end(), 0);
+  for (std::uint64_t at = 0; at < 64 * bits.size(); at += together) {
+    words.block((first + at) / together, some);
+    for (std::uint64_t i = 0; i < together; ++i) {
+      if (number_below(bound, some[i], first + at + i, stream, 1) == wanted) {
+        bits[(at + i) / 64] |= std::uint64_t{1} << ((at + i) % 64);
+      }
+    }
+  }
+}
+
+}  // namespace detail
+
+/// Every record takes part in one step of each round, as likely in any.
+class random_allocation {
+ public:
+  using event_type = allocated_gaussian_event;
+  static constexpr std::uint64_t marked_together = detail::sampling_words::together;
+
+  /// Throws std::invalid_argument for a round of no step.
+  explicit random_allocation(round_steps steps) : steps_{steps.count} {
+    if (steps.count == 0) detail::throw_invalid_argument({"pergrad: random_allocation: a round of 0 steps"});
+  }
+
+  /// What one round with `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return {static_cast<double>(steps_), noise.value()}; }
+  /// Steps of a round.
+  [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return steps_; }
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    detail::mark_allocated(place.round, steps_, place.position, first, bits);
+  }
+
+ private:
+  std::uint32_t steps_;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Of the records whose group's turn it is, each enters the batch with the same probability, independently of all
+/// others. A batch has q / groups of all records on average.
+class cyclic_poisson_sampling {
+ public:
+  using event_type = sampled_gaussian_event;
+  static constexpr std::uint64_t marked_together = poisson_sampling::marked_together;
+
+  /// Throws std::invalid_argument for no group.
+  cyclic_poisson_sampling(sampling_probability q, round_steps groups) : poisson_{q}, groups_{groups.count} {
+    if (groups.count == 0) detail::throw_invalid_argument({"pergrad: cyclic_poisson_sampling: 0 groups"});
+  }
+
+  /// Of a record whose group's turn it is.
+  [[nodiscard]] sampling_probability probability() const { return poisson_.probability(); }
+  /// What a turn of all groups with independent noise costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return poisson_.event(noise); }
+  /// Steps of a turn.
+  [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return groups_; }
+  /// Steps from one that a record takes part in to the next, at least.
+  [[nodiscard]] std::uint64_t min_separation() const noexcept { return groups_; }
+  /// How often a record takes part in so many steps, at most.
+  [[nodiscard]] std::uint64_t max_participations(std::uint64_t steps) const noexcept {
+    return steps / groups_ + (steps % groups_ != 0 ? 1 : 0);
+  }
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    constexpr std::size_t words = marked_together / 64;
+    std::uint64_t of_the_group[words];
+    poisson_.mark(place, first, bits);
+    for (std::size_t word = 0; word < bits.size(); word += words) {
+      detail::mark_allocated(place.run, groups_, place.taken % groups_, first + 64 * word, of_the_group);
+      for (std::size_t i = 0; i < words; ++i) bits[word + i] &= of_the_group[i];
+    }
+  }
+
+ private:
+  poisson_sampling poisson_;
+  std::uint32_t groups_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/samplers/fixed_size.hpp - batches of a fixed number of records, drawn without replacement
+//
+// All sets of so many records are equally likely, each step anew: a record is taken with probability (places left) /
+// (records left), one after the other (Fan, Muller & Rezucha 1962; Knuth, algorithm S). Takes the time of a word a
+// record, on one thread. With a fixed number of records in a batch, no record can be added or removed without another
+// one: neighbours differ by replacing one.
+
+// pergrad/privacy/samplers/truncated_poisson.hpp - Poisson sampling of batches that are never larger than a capacity
+//
+// If more records are drawn than the capacity, which of them are kept is drawn, all sets alike: going through those
+// that were drawn, one is kept with probability (places left) / (records left) (Fan, Muller & Rezucha 1962; Knuth,
+// algorithm S). The event counts that a record may then displace another one.
+
+namespace pergrad::inline v0_1 {
+
+/// The most records that a batch has.
+struct batch_capacity {
+  std::uint32_t count;
+};
+/// A public number of records that a data set has, or has at most.
+struct public_record_count {
+  std::uint32_t count;
+};
+
+/// Each record is drawn with the same probability, independently of all others; of more than the capacity, any so many
+/// are kept. The event is for neighbours of at most `most` records: that data sets have no more is a public fact.
+class truncated_poisson_sampling {
+ public:
+  using event_type = truncated_gaussian_event;
+  class listing;
+
+  /// Throws std::invalid_argument for a capacity of 0.
+  truncated_poisson_sampling(sampling_probability q, batch_capacity capacity, public_record_count most)
+      : poisson_{q}, capacity_{capacity.count}, most_{most.count} {
+    if (capacity.count == 0) detail::throw_invalid_argument({"pergrad: truncated_poisson_sampling: a capacity of 0"});
+  }
+
+  /// As `poisson_sampling` says.
+  [[nodiscard]] sampling_probability probability() const { return poisson_.probability(); }
+  [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
+  /// What one step with this sampling and `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const {
+    return {probability().value(), noise.value(), static_cast<double>(capacity_), static_cast<double>(most_)};
+  }
+  /// Throws std::invalid_argument for more records than that.
+  void require_records(std::uint64_t count) const {
+    if (count > most_) {
+      detail::throw_invalid_argument(
+          {"pergrad: truncated_poisson_sampling: made for at most ", most_, " records, and got ", count});
+    }
+  }
+
+ private:
+  poisson_sampling poisson_;
+  std::uint32_t capacity_;
+  std::uint32_t most_;
+};
+
+/// The records of one step.
+class truncated_poisson_sampling::listing {
+ public:
+  explicit listing(const truncated_poisson_sampling& sampling) { kept_.reserve(sampling.capacity_); }
+
+  [[nodiscard]] std::span<const std::uint32_t> draw(const truncated_poisson_sampling& sampling, const draw_place& place,
+                                                    std::uint64_t record_count) {
+    sampling.require_records(record_count);
+    std::uint64_t drawn = 0;
+    kept_.clear();
+    visit(sampling, place, record_count, [&](std::uint64_t record) {
+      if (drawn++ < sampling.capacity_) kept_.push_back(static_cast<std::uint32_t>(record));
+    });
+    if (drawn <= sampling.capacity_) return kept_;
+    kept_.clear();
+    const detail::sampling_words words{place.step, 1};
+    visit(sampling, place, record_count, [&](std::uint64_t record) {
+      const std::uint64_t number = detail::number_below(drawn, words.at(record), record, place.step, 1);
+      if (number < sampling.capacity_ - kept_.size()) kept_.push_back(static_cast<std::uint32_t>(record));
+      --drawn;
+    });
+    return kept_;
+  }
+
+ private:
+  template <class Visit>
+  void visit(const truncated_poisson_sampling& sampling, const draw_place& place, std::uint64_t count,
+             const Visit& visit_record) {
+    for (std::uint64_t first = 0; first < count; first += 64 * bits_.size()) {
+      sampling.poisson_.mark(place, first, bits_);
+      poisson_sampling::visit_marked(bits_, first, count, visit_record);
+    }
+  }
+
+  std::array<std::uint64_t, 256> bits_{};
+  std::vector<std::uint32_t> kept_;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Records of a batch.
+struct batch_size {
+  std::uint32_t count;
+};
+
+/// `size` of `records` records, all sets of them alike.
+class fixed_size_sampling {
+ public:
+  using event_type = fixed_size_gaussian_event;
+  class listing;
+
+  /// Throws std::invalid_argument for a batch of no record, or of more than there are.
+  fixed_size_sampling(batch_size size, public_record_count records) : size_{size.count}, records_{records.count} {
+    if (size.count == 0 || size.count > records.count) {
+      detail::throw_invalid_argument(
+          {"pergrad: fixed_size_sampling: a batch of ", size.count, " of ", records.count, " records"});
+    }
+  }
+
+  /// What one step with this sampling and `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const {
+    // Rounded up: of 32 bits each, quotients below 1 are apart from 1 by more than this adds.
+    const double share = static_cast<double>(size_) / static_cast<double>(records_);
+    return {size_ == records_ ? 1 : share * (1 + 0x1p-52), noise.value()};
+  }
+  /// Throws std::invalid_argument for another number of records than this was made for; it is public.
+  void require_records(std::uint64_t count) const {
+    if (count != records_) {
+      detail::throw_invalid_argument(
+          {"pergrad: fixed_size_sampling: made for ", records_, " records, and got ", count});
+    }
+  }
+
+ private:
+  std::uint32_t size_;
+  std::uint32_t records_;
+};
+
+/// The records of one step.
+class fixed_size_sampling::listing {
+ public:
+  explicit listing(const fixed_size_sampling& sampling) { drawn_.reserve(sampling.size_); }
+
+  [[nodiscard]] std::span<const std::uint32_t> draw(const fixed_size_sampling& sampling, const draw_place& place,
+                                                    std::uint64_t record_count) {
+    sampling.require_records(record_count);
+    drawn_.clear();
+    detail::for_each_number(
+        place.step, 0, record_count, [&](std::uint64_t record) { return record_count - record; },
+        [&](std::uint64_t record, std::uint64_t number) {
+          if (number < sampling.size_ - drawn_.size()) drawn_.push_back(static_cast<std::uint32_t>(record));
+        });
+    return drawn_;
+  }
+
+ private:
+  std::vector<std::uint32_t> drawn_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/samplers/min_separation.hpp - Poisson sampling in which a record that took part waits for some steps
+//
+// A record that did not take part in the b - 1 steps before takes part with probability p. It draws attempts, one a
+// step, independent and each with probability p, and takes part in step t if it attempts and took part in none of the b
+// - 1 steps before. Where b - 1 steps in a row have no attempt, what lies before them does not matter: so the draw
+// looks back no further, and nothing of earlier steps is kept.
+//
+// With independent noise each step costs no more than one of Poisson sampling with probability p. Let an adversary see
+// all steps before t. In the world with the record, it takes part in t with probability q_t = p P(it may | what was
+// seen) <= p, so the step looks like (1 - q_t) N(0) + q_t N(g), where g, too, follows from what was seen; in the world
+// without it, like N(0). With probability q_t / p that is a step of probability p, otherwise N(0): post-processing. So
+// each step is dominated by Poisson's, whatever the steps before it were (adaptive composition).
+
+namespace pergrad::inline v0_1 {
+
+/// b-min-sep sampling: each record that may take part does with the same probability, independently of all others, and
+/// then at the earliest `separation` steps later. Up to 2^24 - 2 steps in one run.
+class min_separation_sampling {
+ public:
+  using event_type = sampled_gaussian_event;
+  static constexpr std::uint64_t marked_together = poisson_sampling::marked_together;
+
+  /// Throws std::invalid_argument for a separation of 0, and where a record would find hardly any gap: (1 - p)^(b - 1)
+  /// below 1 %, for which `cyclic_poisson_sampling` is made.
+  min_separation_sampling(sampling_probability p, round_steps separation) : poisson_{p}, separation_{separation.count} {
+    if (separation.count == 0) {
+      detail::throw_invalid_argument({"pergrad: min_separation_sampling: a separation of 0 steps"});
+    }
+    if (!(std::pow(1 - p.value(), static_cast<double>(separation.count - 1)) >= 0.01)) {
+      detail::throw_invalid_argument({"pergrad: min_separation_sampling: records that take part with probability ",
+                                      p.value(), " would wait nearly always for ", separation.count,
+                                      " steps: use cyclic_poisson_sampling"});
+    }
+  }
+
+  /// Of a record that may take part.
+  [[nodiscard]] sampling_probability probability() const { return poisson_.probability(); }
+  /// What one step with independent noise costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return poisson_.event(noise); }
+  /// Steps from one that a record takes part in to the next, at least.
+  [[nodiscard]] std::uint64_t min_separation() const noexcept { return separation_; }
+  /// How often a record takes part in so many steps, at most.
+  [[nodiscard]] std::uint64_t max_participations(std::uint64_t steps) const noexcept {
+    return steps / separation_ + (steps % separation_ != 0 ? 1 : 0);
+  }
+  /// Throws std::out_of_range beyond 2^24 - 2 steps.
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    if (place.taken >= (std::uint64_t{1} << 24U) - 2) {
+      detail::throw_out_of_range({"pergrad: min_separation_sampling: more than 2^24 - 2 steps in one run"});
+    }
+    mark_attempts(place, first, bits);
+    for (std::size_t word = 0; word < bits.size(); ++word) {
+      for (std::uint64_t rest = bits[word]; rest != 0; rest &= rest - 1) {
+        const auto bit = static_cast<std::uint64_t>(std::countr_zero(rest));
+        if (!takes_part(place, first + 64 * word + bit)) bits[word] &= ~(std::uint64_t{1} << bit);
+      }
+    }
+  }
+
+ private:
+  /// Words of a step's attempts: family 1 + step of the run's stream.
+  [[nodiscard]] static detail::sampling_words words_of(const draw_place& place, std::uint64_t step) noexcept {
+    return {place.run, step + 1};
+  }
+  void mark_attempts(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    constexpr std::uint64_t together = detail::sampling_words::together;
+    if (first % together != 0 || bits.size() % (together / 64) != 0) {
+      detail::throw_invalid_argument({"pergrad: records are marked in whole blocks of ", together});
+    }
+    detail::require_blocks("sampling", 16 * (first / together), 16 * (bits.size() / (together / 64)));
+    const detail::sampling_words words = words_of(place, place.taken);
+    std::uint64_t some[together];
+    for (std::uint64_t at = 0; at < 64 * bits.size(); at += 64) {
+      if (at % together == 0) words.block((first + at) / together, some);
+      std::uint64_t found = 0;
+      for (std::uint64_t i = 0; i < 64; ++i) found |= std::uint64_t{poisson_.is_below(some[at % together + i])} << i;
+      bits[at / 64] = found;
+    }
+  }
+  /// Precondition: the record attempts to in step `place.taken`.
+  [[nodiscard]] bool takes_part(const draw_place& place, std::uint64_t record) const noexcept {
+    const auto attempts = [&](std::uint64_t step) { return poisson_.is_below(words_of(place, step).at(record)); };
+    // Back to the step behind a gap, or the first of the run.
+    std::uint64_t begin = place.taken;
+    for (std::uint64_t without = 0; begin > 0 && without + 1 < separation_; --begin) {
+      without = attempts(begin - 1) ? 0 : without + 1;
+    }
+    std::uint64_t may = begin;  // the first step in which it may take part
+    for (std::uint64_t step = begin; step < place.taken; ++step) {
+      if (step >= may && attempts(step)) may = step + separation_;
+    }
+    return place.taken >= may;
+  }
+
+  poisson_sampling poisson_;
+  std::uint64_t separation_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/samplers/poisson_replace_one.hpp - Poisson sampling, accounted for neighbours that differ by
+// replacing one record
+//
+// Draws are those of `poisson_sampling`, and so is the noise; what differs is what epsilon means. The number of records
+// is public.
+
+namespace pergrad::inline v0_1 {
+
+/// Each record enters each batch with the same probability, independently of all others.
+class replace_one_poisson_sampling {
+ public:
+  using event_type = replace_one_gaussian_event;
+  static constexpr std::uint64_t marked_together = poisson_sampling::marked_together;
+
+  explicit replace_one_poisson_sampling(sampling_probability q) : poisson_{q} {}
+
+  /// As `poisson_sampling` says.
+  [[nodiscard]] sampling_probability probability() const { return poisson_.probability(); }
+  /// What one step with this sampling and `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return {probability().value(), noise.value()}; }
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    poisson_.mark(place, first, bits);
+  }
+
+ private:
+  poisson_sampling poisson_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/samplers/shuffled.hpp - batches of shuffled records, one batch after the other, accounted without
+// amplification
+//
+// Each epoch every record takes part once, in an order that is drawn (Fisher and Yates). That the order is secret may
+// help, but by far less than Poisson accounting says (Chua et al. 2024, arXiv:2403.17673), and no useful bound is known
+// for many epochs; so it is not counted: an epoch costs one Gaussian mechanism, E epochs one with noise sigma /
+// sqrt(E). That holds for any order, so one batch after the other, although each sees what those before it led to: a
+// record that is replaced changes one step's sum by up to 2 D.
+
+#include <numeric>
+
+namespace pergrad::inline v0_1 {
+
+/// Batches of `size` records, the last of an epoch of what is left. Keeps the order, four bytes a record.
+class shuffled_batches {
+ public:
+  using event_type = replace_one_gaussian_event;
+  class listing;
+
+  /// Throws std::invalid_argument for a batch of no record, or of more than there are.
+  shuffled_batches(batch_size size, public_record_count records) : size_{size.count}, records_{records.count} {
+    if (size.count == 0 || size.count > records.count) {
+      detail::throw_invalid_argument(
+          {"pergrad: shuffled_batches: batches of ", size.count, " of ", records.count, " records"});
+    }
+  }
+
+  /// What one epoch with `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return {1, noise.value()}; }
+  /// Steps of an epoch.
+  [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return (records_ + size_ - 1) / size_; }
+  /// Throws std::invalid_argument for another number of records than this was made for; it is public.
+  void require_records(std::uint64_t count) const {
+    if (count != records_) {
+      detail::throw_invalid_argument({"pergrad: shuffled_batches: made for ", records_, " records, and got ", count});
+    }
+  }
+
+ private:
+  std::uint64_t size_;
+  std::uint64_t records_;
+};
+
+/// The order of an epoch, and the records of one of its steps.
+class shuffled_batches::listing {
+ public:
+  explicit listing(const shuffled_batches& sampling) : order_(sampling.records_) {}
+
+  [[nodiscard]] std::span<const std::uint32_t> draw(const shuffled_batches& sampling, const draw_place& place,
+                                                    std::uint64_t record_count) {
+    sampling.require_records(record_count);
+    if (!(place.round == of_)) {
+      std::iota(order_.begin(), order_.end(), 0U);
+      detail::for_each_number(
+          place.round, 0, record_count, [&](std::uint64_t at) { return at + 1; },
+          [&](std::uint64_t at, std::uint64_t number) { std::swap(order_[at], order_[number]); });
+      of_ = place.round;
+    }
+    const std::uint64_t first = place.position * sampling.size_;
+    const auto batch = std::span{order_}.subspan(first, std::min(sampling.size_, record_count - first));
+    std::sort(batch.begin(), batch.end());  // within its batch a record's place means nothing
+    return batch;
+  }
+
+ private:
+  std::vector<std::uint32_t> order_;
+  draw_place::stream of_;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -32262,8 +33790,6 @@ requires(!executor<First>) [[nodiscard]] classifier_result
 //
 //   AUC = P(score of a one > score of a zero) + P(both are equal) / 2        (Hanley & McNeil 1982, Radiology 143(1))
 //   R²  = 1 - sum (t - y)² / sum (t - mean t)²
-
-#include <numeric>
 
 namespace pergrad::inline v0_1 {
 

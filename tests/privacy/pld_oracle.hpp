@@ -47,6 +47,27 @@ inline long double gaussian(long double noise, long double eps) {
   return tail(eps / m - m / 2) - std::exp(eps) * tail(eps / m + m / 2);
 }
 
+/// Poisson sampling where one record is replaced by another: (1 - q) N(0) + q N(1) against (1 - q) N(0) + q N(-1). The
+/// loss rises with the place, so the set is a half-line, whose end is found by bisection.
+inline long double replaced(long double q, long double noise, long double eps) {
+  const long double m = 1 / noise;
+  const auto loss = [&](long double u) {
+    const long double mean = std::exp(m * m / 2) * (1 - q) / q;
+    const long double at = std::abs(u) * m;
+    const long double value = std::log1p(-std::expm1(-2 * at) / (mean * std::exp(-at) + std::exp(-2 * at)));
+    return u < 0 ? -value : value;
+  };
+  long double low = -60 - m;
+  long double high = 60 + m;
+  for (int i = 0; i < 120; ++i) {
+    const long double middle = (low + high) / 2;
+    (loss(middle) > eps ? high : low) = middle;
+  }
+  // As the set ends where densities are in the ratio e^eps, an error of its end counts only in the second order.
+  const long double u = (low + high) / 2;
+  return q * (tail(u - m) - std::exp(eps) * tail(u + m)) - (1 - q) * std::expm1(eps) * tail(u);
+}
+
 /// The eps >= 0 at which a falling function is `delta`.
 template <class Stick>
 long double solve(const Stick& stick, long double delta, long double highest) {

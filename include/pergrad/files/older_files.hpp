@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -24,6 +25,7 @@
 #include <pergrad/files/safetensors.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
+#include <pergrad/train/private_run.hpp>
 
 namespace pergrad::inline v0_1::detail {
 
@@ -50,6 +52,7 @@ struct run_numbers {
   double order = 0;
   std::uint64_t optimizer_steps = 0;
   std::uint64_t generator_steps = 0;
+  std::optional<run_place> place{};  ///< of a sampler for which it matters
 };
 template <class Text>
 void require_entries(const Text& path, std::uint64_t entries) {

@@ -7,9 +7,10 @@
 //
 // The file is a safetensors file. Tensors: `ledger.events`, the numbers of every kind of step (a sampling probability
 // and a noise multiplier of Poisson sampling); `ledger.steps`, how many there were; `ledger.order`, that of a Renyi
-// filter, or 0; `optimizer.steps`; `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of
-// an optimizer's arrays; and the parameters. Metadata: the optimizer, the run's plan, which events the ledger holds,
-// and a hash of the network's structure.
+// filter, or 0; `optimizer.steps`; `generator.steps`, those given out; `sampling.place`, where in a round of its
+// sampler the run is, if that matters; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
+// parameters. Metadata: the optimizer, the run's plan, which events the ledger holds, and a hash of the network's
+// structure.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -60,12 +62,14 @@ template <class Accountant>
 concept has_a_plan = std::is_same_v<Accountant, basic_privacy_accountant<typename Accountant::event_type>>;
 /// The tensors of these numbers, ledger first; `run_values` has their bytes.
 template <class = void>
-[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries, std::size_t numbers) {
-  return {{"ledger.events", "F64", {entries, numbers}, 0, 8 * numbers * entries},
-          {"ledger.steps", "U64", {entries}, 0, 8 * entries},
-          {"ledger.order", "F64", {}, 0, 8},
-          {"optimizer.steps", "U64", {}, 0, 8},
-          {"generator.steps", "U64", {}, 0, 8}};
+[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries, std::size_t numbers, bool has_place) {
+  std::vector<safetensors::tensor> tensors{{"ledger.events", "F64", {entries, numbers}, 0, 8 * numbers * entries},
+                                           {"ledger.steps", "U64", {entries}, 0, 8 * entries},
+                                           {"ledger.order", "F64", {}, 0, 8},
+                                           {"optimizer.steps", "U64", {}, 0, 8},
+                                           {"generator.steps", "U64", {}, 0, 8}};
+  if (has_place) tensors.push_back({"sampling.place", "U64", {4}, 0, sizeof(run_place)});
+  return tensors;
 }
 
 /// Writes a checkpoint. Parameters and the optimizer's state stay where they lie: memory does not grow with them.
@@ -79,13 +83,14 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
     events.push_back(entry.event);
     steps.push_back(entry.count);
   }
-  std::vector<safetensors::tensor> tensors = run_tensors(steps.size(), numbers_of<Event>);
+  std::vector<safetensors::tensor> tensors = run_tensors(steps.size(), numbers_of<Event>, run.place.has_value());
   std::vector<const std::byte*> values;
   for (const void* each : {static_cast<const void*>(events.data()), static_cast<const void*>(steps.data()),
                            static_cast<const void*>(&run.order), static_cast<const void*>(&run.optimizer_steps),
                            static_cast<const void*>(&run.generator_steps)}) {
     values.push_back(static_cast<const std::byte*>(each));
   }
+  if (run.place) values.push_back(reinterpret_cast<const std::byte*>(&*run.place));
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     tensors.push_back(layout.tensors[i]);
     values.push_back(arrays[layout.arrays[i]] + layout.tensors[i].begin);
@@ -123,7 +128,7 @@ void require_ledger(const Text& path, const run_numbers<Event>& run) {
 /// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
 template <class Event, class Text>
 [[nodiscard]] std::pair<loaded_bytes, run_numbers<Event>> read_run(const Text& path, const run_layout& layout,
-                                                                   run_plan plan) {
+                                                                   run_plan plan, bool has_place) {
   if (is_npy(path)) {
     fail_with_file(path,
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
@@ -147,7 +152,7 @@ template <class Event, class Text>
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
   require_entries(path, entries);
-  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries, numbers_of<Event>);
+  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries, numbers_of<Event>, has_place);
   wanted.insert(wanted.end(), layout.tensors.begin(), layout.tensors.end());
   const Text differences = safetensors::differences(opened.tensors(), "the file", wanted, "this run", true);
   if (!differences.empty()) opened.fail("does not fit the network and its optimizer: " + differences);
@@ -176,6 +181,7 @@ template <class Event, class Text>
   value(run.order, "ledger.order", 0);
   value(run.optimizer_steps, "optimizer.steps", 0);
   value(run.generator_steps, "generator.steps", 0);
+  if (has_place) value(run.place.emplace(), "sampling.place", 0);
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     const safetensors::tensor& each = layout.tensors[i];
     loaded.moves.push_back({layout.arrays[i], begin_of(each.name), each.begin, each.size});
@@ -214,7 +220,7 @@ struct checkpoint_access {
 
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
-                   std::uint64_t generator_steps, const std::string& path) {
+                   std::uint64_t generator_steps, const std::optional<run_place>& place, const std::string& path) {
     const std::uint64_t* const steps = optimizer.count();
     run_numbers<typename Accountant::event_type> run;
     if constexpr (has_a_plan<Accountant>) {
@@ -226,13 +232,18 @@ struct checkpoint_access {
     }
     run.optimizer_steps = steps != nullptr ? *steps : 0;
     run.generator_steps = generator_steps;
+    run.place = place;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
 
-  /// Reads first and changes then: nothing is changed if anything is wrong. Returns the steps given out.
+  struct gone_on {
+    std::uint64_t given_out = 0;  ///< steps of the generator
+    run_place place{};
+  };
+  /// Reads first and changes then: nothing is changed if anything is wrong.
   template <class Network, class Optimizer, class Accountant>
-  static std::uint64_t restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                               bool older) {
+  static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
+                         bool older, bool has_place) {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
@@ -245,7 +256,7 @@ struct checkpoint_access {
     using event = typename Accountant::event_type;
     std::pair<loaded_bytes, run_numbers<event>> read;
     if (!older) {
-      read = read_run<event>(path, layout<Network>(optimizer), plan);
+      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place);
     } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
       read = read_older<Network>(optimizer, path);
     } else {
@@ -262,7 +273,7 @@ struct checkpoint_access {
     accountant = std::move(goes_on);
     loaded.put(places);
     if (std::uint64_t* const count = optimizer.count()) *count = run.optimizer_steps;
-    return run.generator_steps;
+    return {run.generator_steps, run.place.value_or(run_place{})};
   }
   template <class Network, class Optimizer>
   [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
@@ -271,38 +282,45 @@ struct checkpoint_access {
     for (const auto part : optimizer.state()) sizes.push_back(part.size_bytes());
     return read_older_run(path, {sizes.data(), sizes.size()}, width);
   }
-  /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise.
-  template <class Generator>
-  static void go_on(Generator& generator, std::uint64_t given_out) {
-    if constexpr (std::is_same_v<Generator, seeded_generator>) {
-      generator = seeded_generator{generator.seed(), std::max(generator.step(), given_out)};
+  /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise. What is left of
+  /// a round belongs to the key that began it: with a new one a new round begins.
+  template <class Run>
+  static void go_on(Run& run, const gone_on& from) {
+    run.place_ = from.place;
+    if constexpr (Run::is_private) {
+      run.begin_a_round();
+    } else {
+      run.generator_ = seeded_generator{run.generator_.seed(), std::max(run.generator_.step(), from.given_out)};
     }
+    run.accountant_.prepare(run.event_);  // how many steps are left
+  }
+  template <class Run>
+  [[nodiscard]] static std::optional<run_place> place_of(const Run& run) {
+    return Run::keeps_its_place ? std::optional{run.place_} : std::nullopt;
   }
 
   template <class Trainer>
   static void save(const Trainer& trainer, const std::string& path) {
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path);
+      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), place_of(trainer), path);
       return true;
     });
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
-    go_on(trainer.generator_, trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older);
+    go_on(trainer, trainer.trainer_->with_optimizer([&](auto& optimizer) {
+      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older, Trainer::keeps_its_place);
     }));
-    trainer.accountant_.prepare(trainer.event_);  // how many steps are left
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    save(network, optimizer, loop.accountant_, loop.generator_.step(), path);
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), place_of(loop), path);
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    go_on(loop.generator_, restore(network, optimizer, loop.accountant_, path, false));
-    loop.accountant_.prepare(loop.event_);
+    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, Loop::keeps_its_place));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -364,12 +382,12 @@ template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void save_checkpoint(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                      const std::string& path) {
-  detail::checkpoint_access::save(network, optimizer, accountant, 0, path);
+  detail::checkpoint_access::save(network, optimizer, accountant, 0, std::nullopt, path);
 }
 template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false));
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false));
 }
 
 namespace unprotected {

@@ -48,6 +48,7 @@ template <class Scalar>
 class release_gate;
 template <class Sampling>
 class private_run;
+class sampling_words;
 }  // namespace detail
 namespace on_device {
 struct stream_upload;
@@ -82,6 +83,7 @@ class secret_stream {
   template <class Scalar>
   friend class release_gate;
   friend class pergrad::poisson_sampling;
+  friend class sampling_words;
   friend struct pergrad::layer_randomness;
   friend struct on_device::stream_upload;
 

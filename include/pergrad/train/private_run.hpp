@@ -39,13 +39,12 @@ struct checkpoint_access;
 template <class Sampling>
 class drawn_records {
  public:
-  using sampling_stream = secret_stream<randomness::sampling>;
-  explicit drawn_records(std::size_t max_batch) { records_.reserve(max_batch); }
+  drawn_records(const Sampling& /*sampling*/, std::size_t max_batch) { records_.reserve(max_batch); }
 
   /// Begins a step on a data set of so many records.
-  void begin(const Sampling& sampling, const sampling_stream& stream, std::uint64_t record_count) noexcept {
+  void begin(const Sampling& sampling, const draw_place& place, std::uint64_t record_count) noexcept {
     sampling_ = &sampling;
-    stream_ = stream;
+    place_ = place;
     record_count_ = record_count;
     next_window_ = 0;
     word_ = 0;
@@ -91,14 +90,14 @@ class drawn_records {
     const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), record_count_ - first_);
     const std::uint64_t tasks = (count + share - 1) / share;
     pool.parallel(tasks, [&](std::size_t task, std::size_t) {
-      sampling_->mark(stream_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
+      sampling_->mark(place_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
     });
     words_ = tasks * share / 64;
     next_window_ += 64 * bits_.size();
   }
 
   const Sampling* sampling_ = nullptr;
-  sampling_stream stream_;
+  draw_place place_;
   std::uint64_t record_count_ = 0;
   std::uint64_t next_window_ = 0;           ///< the first record that nobody has looked at
   std::uint64_t first_ = 0;                 ///< of the window
@@ -107,6 +106,42 @@ class drawn_records {
   std::size_t word_ = 0;
   std::uint64_t rest_ = 0;  ///< bits of the word that are still to be visited
   std::vector<std::uint32_t> records_;
+};
+
+/// The same of a sampler that lists them.
+template <lists_records Sampling>
+class drawn_records<Sampling> {
+ public:
+  drawn_records(const Sampling& sampling, std::size_t max_batch) : list_{sampling} { records_.reserve(max_batch); }
+
+  void begin(const Sampling& sampling, const draw_place& place, std::uint64_t record_count) {
+    listed_ = list_.draw(sampling, place, record_count);
+  }
+  template <class Fits, class LeftOut>
+  std::span<const std::uint32_t> next(const thread_pool& /*pool*/, const Fits& fits, const LeftOut& left_out) {
+    records_.clear();
+    for (; !listed_.empty() && records_.size() < records_.capacity(); listed_ = listed_.subspan(1)) {
+      if (fits(listed_.front())) {
+        records_.push_back(listed_.front());
+      } else {
+        left_out();
+      }
+    }
+    return {records_.data(), records_.size()};
+  }
+
+ private:
+  typename Sampling::listing list_;
+  std::span<const std::uint32_t> listed_;  ///< those that are still to come
+  std::vector<std::uint32_t> records_;
+};
+
+/// Where a run is in the rounds of its sampler.
+struct run_place {
+  std::uint64_t position = 0;  ///< of the next step in its round; 0 begins one
+  std::uint64_t round = 0;     ///< the generator's step that began it
+  std::uint64_t taken = 0;     ///< steps
+  std::uint64_t paid = 0;      ///< steps that entered no event, as one before them had
 };
 
 /// How many records a step's sum is made for, by public numbers: far more than are ever drawn if the expected batch
@@ -142,6 +177,10 @@ template <class Sampling>
 class private_run {
  public:
   using event_type = typename Sampling::event_type;
+  /// Whether what is drawn depends on the steps before.
+  static constexpr bool keeps_its_place = has_rounds<Sampling> || requires(const Sampling& sampling) {
+    sampling.min_separation();
+  };
   /// For which neighbours epsilon counts.
   static constexpr neighbouring relation = event_type::relation;
 
@@ -149,10 +188,10 @@ class private_run {
   /// the run was made, or read from a file.
   template <class = void>
   [[nodiscard]] bool within_budget() const {
-    return accountant_.within(event_);
+    return place_.position != 0 || accountant_.within(event_);
   }
   /// Steps taken, each with its noise, and statistics of all records released beside them (statistics.hpp).
-  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
+  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps() + place_.paid; }
   /// Privacy spent so far at `delta`, for neighbours by `relation`: a proven upper bound, by privacy loss distributions
   /// and Renyi divergences. Takes some tens of milliseconds.
   template <class = void>
@@ -187,7 +226,7 @@ class private_run {
         accountant_{options.budget, options.plan},
         event_{sampling_.event(options.noise_of_event())},
         gradient_noise_{*options.noise},
-        drawn_{options.max_batch.count} {
+        drawn_{sampling_, options.max_batch.count} {
     if (options.statistic) statistic_.emplace(*options.statistic);
   }
   /// The last part of construction: `sensitivity` is known from the options' clipping. Throws std::invalid_argument for
@@ -203,16 +242,30 @@ class private_run {
     require_room_for_a_step(accountant_, event_);
   }
 
-  /// Enters a step in the ledger, or refuses it; then its draws may begin.
+  /// Other records than those of the step before: where a record stands in a round has changed, so a new one begins.
+  void begin_a_round() noexcept { place_.position = 0; }
+  /// Enters a step in the ledger, or refuses it; then its draws may begin. An event that pays a round is entered with
+  /// its first step.
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
-    accountant_.spend(event_);
+    if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
+    if (place_.position == 0) accountant_.spend(event_);
     if (statistic_) {
       statistic_->counted.clear();
       statistic_->released.reset();  // nobody may take an earlier one for this step's
     }
     const std::uint64_t step = generator.next_step();
-    drawn_.begin(sampling_, generator.template stream<randomness::sampling>(step), record_count);
+    if (place_.position == 0) {
+      place_.round = step;
+    } else {
+      ++place_.paid;
+    }
+    const auto stream = [&](std::uint64_t of) { return generator.template stream<randomness::sampling>(of); };
+    drawn_.begin(sampling_,
+                 {stream(step), stream(place_.round), stream(step_of_the_run), place_.position, place_.taken},
+                 record_count);
+    ++place_.taken;
+    if constexpr (has_rounds<Sampling>) place_.position = (place_.position + 1) % sampling_.steps_of_an_event();
     return step;
   }
   /// The step's randomness inside layers.
@@ -245,6 +298,7 @@ class private_run {
   noise_multiplier gradient_noise_;  ///< of the gradient alone
   std::optional<statistic_of_steps> statistic_;
   double sensitivity_ = 0;  ///< of every sum
+  run_place place_;
   drawn_records<Sampling> drawn_;
 };
 
