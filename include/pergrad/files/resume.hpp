@@ -288,7 +288,7 @@ struct checkpoint_access {
   static void go_on(Run& run, const gone_on& from) {
     run.place_ = from.place;
     if constexpr (Run::is_private) {
-      run.begin_a_round();
+      run.place_.position = 0;
     } else {
       run.generator_ = seeded_generator{run.generator_.seed(), std::max(run.generator_.step(), from.given_out)};
     }

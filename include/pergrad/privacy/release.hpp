@@ -32,6 +32,9 @@
 
 namespace pergrad::inline v0_1 {
 
+/// Noise of a run whose steps have nothing to do with each other: that of DP-SGD. Others are in privacy/correlated/.
+struct independent_noise {};
+
 namespace detail {
 
 /// A sum that nobody has seen: F in units of the grid's, null for zeros, and I in steps of the grid, null for zeros.

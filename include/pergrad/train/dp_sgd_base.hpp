@@ -31,8 +31,8 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 template <class Network, class Loss, executor Executor, class Options>
-class dp_sgd_base : public private_run<typename Options::sampling_type> {
-  using run = private_run<typename Options::sampling_type>;
+class dp_sgd_base : public private_run<typename Options::sampling_type, typename Options::noise_type> {
+  using run = private_run<typename Options::sampling_type, typename Options::noise_type>;
 
  public:
   using scalar = typename Network::scalar;
@@ -73,7 +73,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
     return settled<scalar>(options, is_private);
   }
   [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options)
-      : run{options, *options.sampling},
+      : run{options, *options.sampling, options},
         options_{options},
         executor_{&executor},
         network_{&network},
@@ -81,7 +81,8 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
         tape_{executor, options.max_batch} {
     const float_environment proven;
     this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
-               static_cast<double>(std::numeric_limits<scalar>::max()));
+               static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
+               executor.pool().thread_count());
     if (options.optimizer == optimizer_kind::adam) {
       require_adam_options(options.adam);
     } else {
@@ -89,6 +90,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
       require_weight_decay(options.weight_decay);
     }
     if constexpr (executor_trainer::trains_on_a_copy) {
+      if constexpr (run::is_correlated) static_cast<void>(error::correlated_noise_on_a_device<Executor>{});
       if (options.weight_decay != 0 || options.adam.weight_decay != 0) {
         refuse_training("weight decay is not on devices yet");
       }

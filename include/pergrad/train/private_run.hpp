@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <pergrad/detail/executors.hpp>
@@ -28,6 +29,7 @@
 #include <pergrad/privacy/statistics.hpp>
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
+#include <pergrad/train/run_noise.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -173,22 +175,25 @@ template <class Scalar, class Options>
 
 /// The ledger of a run and the records of a step: all of a private run that does not know its network. The ledger holds
 /// the events of this sampler, and no others.
-template <class Sampling>
+template <class Sampling, class Noise>
 class private_run {
  public:
   using event_type = typename Sampling::event_type;
+  /// Whether noise of a step depends on that of steps before.
+  static constexpr bool is_correlated = run_noise<Sampling, Noise>::is_correlated;
   /// Whether what is drawn depends on the steps before.
-  static constexpr bool keeps_its_place = has_rounds<Sampling> || requires(const Sampling& sampling) {
+  static constexpr bool keeps_its_place = is_correlated || has_rounds<Sampling> || requires(const Sampling& sampling) {
     sampling.min_separation();
   };
   /// For which neighbours epsilon counts.
   static constexpr neighbouring relation = event_type::relation;
 
-  /// Would one more step keep to the budget? Always true without one. Costs nothing: how many there are was found when
+  /// Would one more step keep to the budget? Always true without one, but for correlated noise, which ends with its
+  /// strategy. Costs nothing: how many there are was found when
   /// the run was made, or read from a file.
   template <class = void>
   [[nodiscard]] bool within_budget() const {
-    return place_.position != 0 || accountant_.within(event_);
+    return noise_.has_step(place_.taken) && (place_.position != 0 || accountant_.within(event_));
   }
   /// Steps taken, each with its noise, and statistics of all records released beside them (statistics.hpp).
   [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps() + place_.paid; }
@@ -221,18 +226,22 @@ class private_run {
   friend struct statistics_access;
 
   /// `options` are settled.
-  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling)
+  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling,
+                                const noise_choice<Noise>& chosen)
       : sampling_{sampling},
+        noise_{chosen, options, sampling_},
         accountant_{options.budget, options.plan},
-        event_{sampling_.event(options.noise_of_event())},
+        event_{noise_.event(sampling_, options.noise_of_event())},
         gradient_noise_{*options.noise},
         drawn_{sampling_, options.max_batch.count} {
     if (options.statistic) statistic_.emplace(*options.statistic);
   }
-  /// The last part of construction: `sensitivity` is known from the options' clipping. Throws std::invalid_argument for
-  /// noise that the largest number of the network's type cannot hold, and for a budget that allows no step.
+  /// The last part of construction: `sensitivity` of sums of so many elements is known from the options' clipping.
+  /// Throws std::invalid_argument for noise that the largest number of the network's type cannot hold, and for a budget
+  /// that allows no step.
   template <class = void>
-  [[gnu::noinline]] void take(double sensitivity, double largest) {
+  [[gnu::noinline]] void take(double sensitivity, double largest, std::size_t elements, std::size_t threads) {
+    noise_.take(elements, threads);
     sensitivity_ = sensitivity;
     const double deviation = gradient_noise_.value() * sensitivity_;
     if (!(deviation <= largest)) {
@@ -243,13 +252,23 @@ class private_run {
   }
 
   /// Other records than those of the step before: where a record stands in a round has changed, so a new one begins.
-  void begin_a_round() noexcept { place_.position = 0; }
+  /// What a sampler promises correlated noise is of one set of records: throws std::logic_error for others.
+  void begin_a_round() {
+    if (!std::exchange(has_seen_records_, true)) return;  // the first ones, also behind a file
+    if constexpr (is_correlated) {
+      throw_logic_error({"pergrad: private training: correlated noise needs the same records in all steps"});
+    } else {
+      place_.position = 0;
+    }
+  }
   /// Enters a step in the ledger, or refuses it; then its draws may begin. An event that pays a round is entered with
   /// its first step.
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
     if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
+    noise_.require_step(place_.taken);
     if (place_.position == 0) accountant_.spend(event_);
+    noise_.catch_up(generator, place_.taken);
     if (statistic_) {
       statistic_->counted.clear();
       statistic_->released.reset();  // nobody may take an earlier one for this step's
@@ -265,7 +284,7 @@ class private_run {
                  {stream(step), stream(place_.round), stream(step_of_the_run), place_.position, place_.taken},
                  record_count);
     ++place_.taken;
-    if constexpr (has_rounds<Sampling>) place_.position = (place_.position + 1) % sampling_.steps_of_an_event();
+    place_.position = (place_.position + 1) % noise_.steps_of_an_event(sampling_);
     return step;
   }
   /// The step's randomness inside layers.
@@ -293,12 +312,14 @@ class private_run {
   };
 
   Sampling sampling_;
+  [[no_unique_address]] run_noise<Sampling, Noise> noise_;
   basic_privacy_accountant<event_type> accountant_;
   event_type event_;                 ///< of the gradient and the statistic together
   noise_multiplier gradient_noise_;  ///< of the gradient alone
   std::optional<statistic_of_steps> statistic_;
   double sensitivity_ = 0;  ///< of every sum
   run_place place_;
+  bool has_seen_records_ = false;
   drawn_records<Sampling> drawn_;
 };
 

@@ -44,6 +44,7 @@ class noise_strategy {
  public:
   /// The noise of a run, for sums of so many elements.
   using filter = correlated_filter<Recursion>;
+  using sensitivity_type = run_sensitivity;
 
   /// Steps of the run.
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
@@ -52,6 +53,12 @@ class noise_strategy {
     Strategy same = static_cast<const Strategy&>(*this);
     same.memory_ = noise_memory::regenerated;
     return same;
+  }
+  /// What a record does to the whole run under this sampler, which promises how often it draws one.
+  template <class Sampling>
+  [[nodiscard]] run_sensitivity sensitivity_under(const Sampling& sampling) const {
+    return static_cast<const Strategy&>(*this).sensitivity(
+        {.steps = steps_, .separation = sampling.min_separation(), .most = sampling.max_participations(steps_)});
   }
   [[nodiscard]] std::unique_ptr<filter> make_filter(const run_sensitivity& sensitivity, std::size_t elements,
                                                     std::size_t threads) const {
@@ -81,7 +88,7 @@ class noise_strategy {
 /// Banded Toeplitz noise (BandMF).
 class banded_noise : public detail::noise_strategy<banded_noise, detail::banded_recursion> {
  public:
-  /// A record whose steps are as many as this apart is in one of them alone, for each n_t.
+  /// Whether a record's steps that are `bands()` apart have no row of C in common.
   static constexpr bool is_banded = true;
 
   /// The coefficients behind the diagonal's 1, rounded to multiples of 2^-18. Throws std::invalid_argument for more
