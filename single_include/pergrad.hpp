@@ -626,6 +626,12 @@ template <class Layer> struct layer_has_no_device_code {
 template <class Loss> struct loss_has_no_device_code {
   static_assert(never<Loss>, "this loss has no device code: it needs PERGRAD_HD static double evaluate(const S* y, std::size_t count, const target<S>* targets, S* dy) and static constexpr bool on_device = true; see docs/custom_layers.md");
 };
+template <class Noise, class Sampling> struct correlated_noise_needs_a_promise {
+  static_assert(never<Sampling>, "correlated noise needs a sampler that promises how often, and how far apart, a record takes part: pergrad::cyclic_poisson_sampling or pergrad::min_separation_sampling; see docs/privacy.md");
+};
+template <class Executor> struct correlated_noise_on_a_device {
+  static_assert(never<Executor>, "correlated noise is on the host only: make the trainer with a pergrad::host; see docs/privacy.md");
+};
 template <class Function, class First> struct needs_an_executor {
   static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); pergrad::dp_sgd trainer{exec, net, loss, options}; see docs/expressions.md");
 };
@@ -1736,7 +1742,7 @@ struct layer_randomness;
 namespace detail {
 template <class Scalar>
 class release_gate;
-template <class Sampling>
+template <class Sampling, class Noise>
 class private_run;
 class sampling_words;
 }  // namespace detail
@@ -7249,6 +7255,9 @@ struct summation {
 }  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1 {
+
+/// Noise of a run whose steps have nothing to do with each other: that of DP-SGD. Others are in privacy/correlated/.
+struct independent_noise {};
 
 namespace detail {
 
@@ -14027,7 +14036,7 @@ class basic_pld_accountant {
   template <class = void>
   [[nodiscard]] pergrad::bracket bracket(pergrad::delta at) const {
     const detail::float_environment proven;
-    return engine().epsilon(at.value());
+    return detail::pld_engine<>{ledger()}.epsilon(at.value());
   }
 
   /// Upper bound of the epsilon at `at`.
@@ -14040,7 +14049,7 @@ class basic_pld_accountant {
   template <class = void>
   [[nodiscard]] pergrad::bracket delta_bracket(pergrad::epsilon at) const {
     const detail::float_environment proven;
-    return engine().delta(at.value());
+    return detail::pld_engine<>{ledger()}.delta(at.value());
   }
 
   /// Upper bound of the delta at `at`.
@@ -14058,7 +14067,7 @@ class basic_pld_accountant {
       detail::throw_bad_number("a rate of false positives", "in [0, 1]", false_positive_rate);
     }
     const detail::float_environment proven;
-    return engine().true_positive_rate(false_positive_rate);
+    return detail::pld_engine<>{ledger()}.true_positive_rate(false_positive_rate);
   }
   /// The trade-off function: a lower bound of his false negatives.
   template <class = void>
@@ -14072,14 +14081,6 @@ class basic_pld_accountant {
   }
 
  private:
-  [[nodiscard]] detail::pld_engine<> engine() const {
-    if constexpr (std::is_same_v<Event, sampled_gaussian_event>) {
-      return detail::pld_engine<>{ledger()};
-    } else {
-      detail::refuse_accounting(
-          {"pergrad: pld_accountant: no losses of this event are known; rdp_accountant has a bound"});
-    }
-  }
   std::vector<entry> ledger_;
   std::uint64_t steps_ = 0;
 };
@@ -14712,20 +14713,31 @@ struct training_choices : private_choices {
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
 };
 
-/// Options of a `private_loop` with this sampler.
-template <class Sampling>
-struct loop_options : private_choices {
+/// How the noise of a run's steps is correlated.
+template <class Noise>
+struct noise_choice {
+  using noise_type = Noise;
+  option<Noise> correlation;  ///< a strategy of privacy/correlated/strategies.hpp, for so many steps as the run has
+};
+template <>
+struct noise_choice<independent_noise> {
+  using noise_type = independent_noise;
+};
+
+/// Options of a `private_loop` with this sampler and this noise.
+template <class Sampling, class Noise = independent_noise>
+struct loop_options : private_choices, noise_choice<Noise> {
   using sampling_type = Sampling;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
 };
-/// Options of a `dp_sgd` with this sampler.
-template <class Sampling = poisson_sampling>
-struct dp_options : training_choices {
+/// Options of a `dp_sgd` with this sampler and this noise.
+template <class Sampling = poisson_sampling, class Noise = independent_noise>
+struct dp_options : training_choices, noise_choice<Noise> {
   using sampling_type = Sampling;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
   /// Those that a loop has, too.
-  operator loop_options<Sampling>() const {  // NOLINT(google-explicit-constructor): one is the other, and more
-    return {static_cast<const private_choices&>(*this), sampling};
+  operator loop_options<Sampling, Noise>() const {  // NOLINT(google-explicit-constructor): one is the other, and more
+    return {static_cast<const private_choices&>(*this), static_cast<const noise_choice<Noise>&>(*this), sampling};
   }
 };
 /// With Poisson sampling.
@@ -14850,6 +14862,132 @@ void require_fit_for_training(const Records& records) {
 //
 // A step is entered in the ledger before any of its records is drawn. Records are drawn window by window, so that no
 // memory grows with the data set; they come out in physical batches of at most `max_batch`.
+
+// pergrad/train/run_noise.hpp - what a run's noise asks of its sampler, and what it costs: independent noise, or a
+// strategy whose steps are correlated
+//
+// Independent noise costs the sampler's event in each of its rounds. Correlated noise needs a sampler that promises how
+// far apart a record's steps are, and makes the whole run one Gaussian mechanism (privacy/correlated/filter.hpp): one
+// event without sampling, entered with the first step. Banded noise with no more bands than a `cyclic_poisson_sampling`
+// has groups costs what that sampler's turns cost with independent noise, as a turn is a mechanism of its own.
+
+namespace pergrad::inline v0_1::detail {
+
+/// A sampler that promises how often, and how far apart, a record takes part; its event is that of a Gaussian where
+/// every record takes part.
+template <class Sampling>
+concept promises_participation = requires(const Sampling& sampling) {
+  sampling.min_separation();
+  sampling.max_participations(std::uint64_t{});
+  requires std::is_same_v<typename Sampling::event_type, sampled_gaussian_event>;
+};
+template <class Sampling>
+concept takes_turns = requires {
+  requires Sampling::takes_turns;
+};
+
+/// Independent noise.
+template <class Sampling, class Noise>
+class run_noise {
+ public:
+  static constexpr bool is_correlated = false;
+  using event_type = typename Sampling::event_type;
+
+  run_noise(const noise_choice<Noise>& /*chosen*/, const private_choices& /*options*/, const Sampling& /*sampling*/) {}
+  void take(std::size_t /*elements*/, std::size_t /*threads*/) {}
+  [[nodiscard]] static event_type event(const Sampling& sampling, noise_multiplier noise) {
+    return sampling.event(noise);
+  }
+  /// Steps that one event pays.
+  [[nodiscard]] static std::uint64_t steps_of_an_event(const Sampling& sampling) noexcept {
+    if constexpr (has_rounds<Sampling>) return sampling.steps_of_an_event();
+    return 1;
+  }
+  [[nodiscard]] static bool has_step(std::uint64_t /*taken*/) noexcept { return true; }
+  static void require_step(std::uint64_t /*taken*/) noexcept {}
+  template <class Generator>
+  static void catch_up(Generator& /*generator*/, std::uint64_t /*taken*/) noexcept {}
+  [[nodiscard]] static noise_filter* filter() noexcept { return nullptr; }
+};
+
+/// Correlated noise.
+template <class Sampling, class Noise>
+requires(!std::is_same_v<Noise, independent_noise>) class run_noise<Sampling, Noise> {
+  static constexpr bool is_promised = promises_participation<Sampling>;
+  static constexpr bool is_amplified = Noise::is_banded && takes_turns<Sampling>;
+
+ public:
+  static constexpr bool is_correlated = true;
+  using event_type = typename Sampling::event_type;
+
+  /// Throws std::invalid_argument for a strategy that is missing, has more bands than the sampler has groups, or does
+  /// not go with another option.
+  run_noise(const noise_choice<Noise>& chosen, const private_choices& options, const Sampling& sampling) {
+    if constexpr (!is_promised) {
+      static_cast<void>(error::correlated_noise_needs_a_promise<Noise, Sampling>{});
+    } else {
+      require_option(chosen.correlation.has_value(), "correlation");
+      if (options.statistic) refuse_training("the option statistic does not go with correlated noise");
+      noise_ = std::make_unique<Noise>(*chosen.correlation);
+      if constexpr (is_amplified) {
+        if (noise_->bands() > sampling.min_separation()) {
+          refuse_training("noise of " + std::to_string(noise_->bands()) +
+                          " bands needs as many groups, and the sampler has " +
+                          std::to_string(sampling.min_separation()));
+        }
+        sensitivity_ = noise_->sensitivity_of_one();
+      } else {
+        sensitivity_ = noise_->sensitivity_under(sampling);
+      }
+    }
+  }
+  void take(std::size_t elements, std::size_t threads) {
+    if constexpr (is_promised) filter_ = noise_->make_filter(sensitivity_, elements, threads);
+  }
+  [[nodiscard]] static event_type event(const Sampling& sampling, noise_multiplier noise) {
+    if constexpr (is_promised && !is_amplified) {
+      return {1, noise.value()};
+    } else {
+      return sampling.event(noise);
+    }
+  }
+  [[nodiscard]] std::uint64_t steps_of_an_event(const Sampling& sampling) const noexcept {
+    if constexpr (is_promised && is_amplified) {
+      return sampling.steps_of_an_event();
+    } else {
+      return noise_->steps();
+    }
+  }
+  /// Whether there is a step behind so many.
+  [[nodiscard]] bool has_step(std::uint64_t taken) const noexcept { return taken < noise_->steps(); }
+  void require_step(std::uint64_t taken) const {
+    if (has_step(taken)) return;
+    throw budget_exhausted{error_text{
+        {"pergrad: private training: the noise's strategy is for ", noise_->steps(), " steps, all are taken"}}
+                               .text};
+  }
+  /// Noise of steps that failed or were given up.
+  template <class Generator>
+  void catch_up(Generator& generator, std::uint64_t taken) {
+    if constexpr (is_promised) {
+      while (filter_->begun() < taken) filter_->skip(generator.next_step());
+    }
+  }
+  [[nodiscard]] noise_filter* filter() const noexcept { return filter_.get(); }
+
+  /// For files: how many steps are before those that are listed, and the generator's steps of these. Only of a seed.
+  [[nodiscard]] std::uint64_t before() const noexcept { return filter_->begun() - filter_->drawn().size(); }
+  [[nodiscard]] std::span<const std::uint64_t> drawn() const noexcept { return filter_->drawn(); }
+  [[nodiscard]] std::uint64_t steps() const noexcept { return noise_->steps(); }
+  void restart(std::uint64_t before, std::span<const std::uint64_t> drawn) { filter_->restart(before, drawn); }
+
+ private:
+  std::unique_ptr<Noise> noise_;
+  std::unique_ptr<typename Noise::filter> filter_;
+  typename Noise::sensitivity_type sensitivity_{};
+};
+
+}  // namespace pergrad::inline v0_1::detail
 
 namespace pergrad::inline v0_1 {
 
@@ -14995,22 +15133,25 @@ template <class Scalar, class Options>
 
 /// The ledger of a run and the records of a step: all of a private run that does not know its network. The ledger holds
 /// the events of this sampler, and no others.
-template <class Sampling>
+template <class Sampling, class Noise>
 class private_run {
  public:
   using event_type = typename Sampling::event_type;
+  /// Whether noise of a step depends on that of steps before.
+  static constexpr bool is_correlated = run_noise<Sampling, Noise>::is_correlated;
   /// Whether what is drawn depends on the steps before.
-  static constexpr bool keeps_its_place = has_rounds<Sampling> || requires(const Sampling& sampling) {
+  static constexpr bool keeps_its_place = is_correlated || has_rounds<Sampling> || requires(const Sampling& sampling) {
     sampling.min_separation();
   };
   /// For which neighbours epsilon counts.
   static constexpr neighbouring relation = event_type::relation;
 
-  /// Would one more step keep to the budget? Always true without one. Costs nothing: how many there are was found when
+  /// Would one more step keep to the budget? Always true without one, but for correlated noise, which ends with its
+  /// strategy. Costs nothing: how many there are was found when
   /// the run was made, or read from a file.
   template <class = void>
   [[nodiscard]] bool within_budget() const {
-    return place_.position != 0 || accountant_.within(event_);
+    return noise_.has_step(place_.taken) && (place_.position != 0 || accountant_.within(event_));
   }
   /// Steps taken, each with its noise, and statistics of all records released beside them (statistics.hpp).
   [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps() + place_.paid; }
@@ -15043,18 +15184,22 @@ class private_run {
   friend struct statistics_access;
 
   /// `options` are settled.
-  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling)
+  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling,
+                                const noise_choice<Noise>& chosen)
       : sampling_{sampling},
+        noise_{chosen, options, sampling_},
         accountant_{options.budget, options.plan},
-        event_{sampling_.event(options.noise_of_event())},
+        event_{noise_.event(sampling_, options.noise_of_event())},
         gradient_noise_{*options.noise},
         drawn_{sampling_, options.max_batch.count} {
     if (options.statistic) statistic_.emplace(*options.statistic);
   }
-  /// The last part of construction: `sensitivity` is known from the options' clipping. Throws std::invalid_argument for
-  /// noise that the largest number of the network's type cannot hold, and for a budget that allows no step.
+  /// The last part of construction: `sensitivity` of sums of so many elements is known from the options' clipping.
+  /// Throws std::invalid_argument for noise that the largest number of the network's type cannot hold, and for a budget
+  /// that allows no step.
   template <class = void>
-  [[gnu::noinline]] void take(double sensitivity, double largest) {
+  [[gnu::noinline]] void take(double sensitivity, double largest, std::size_t elements, std::size_t threads) {
+    noise_.take(elements, threads);
     sensitivity_ = sensitivity;
     const double deviation = gradient_noise_.value() * sensitivity_;
     if (!(deviation <= largest)) {
@@ -15065,13 +15210,23 @@ class private_run {
   }
 
   /// Other records than those of the step before: where a record stands in a round has changed, so a new one begins.
-  void begin_a_round() noexcept { place_.position = 0; }
+  /// What a sampler promises correlated noise is of one set of records: throws std::logic_error for others.
+  void begin_a_round() {
+    if (!std::exchange(has_seen_records_, true)) return;  // the first ones, also behind a file
+    if constexpr (is_correlated) {
+      throw_logic_error({"pergrad: private training: correlated noise needs the same records in all steps"});
+    } else {
+      place_.position = 0;
+    }
+  }
   /// Enters a step in the ledger, or refuses it; then its draws may begin. An event that pays a round is entered with
   /// its first step.
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
     if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
+    noise_.require_step(place_.taken);
     if (place_.position == 0) accountant_.spend(event_);
+    noise_.catch_up(generator, place_.taken);
     if (statistic_) {
       statistic_->counted.clear();
       statistic_->released.reset();  // nobody may take an earlier one for this step's
@@ -15087,7 +15242,7 @@ class private_run {
                  {stream(step), stream(place_.round), stream(step_of_the_run), place_.position, place_.taken},
                  record_count);
     ++place_.taken;
-    if constexpr (has_rounds<Sampling>) place_.position = (place_.position + 1) % sampling_.steps_of_an_event();
+    place_.position = (place_.position + 1) % noise_.steps_of_an_event(sampling_);
     return step;
   }
   /// The step's randomness inside layers.
@@ -15115,12 +15270,14 @@ class private_run {
   };
 
   Sampling sampling_;
+  [[no_unique_address]] run_noise<Sampling, Noise> noise_;
   basic_privacy_accountant<event_type> accountant_;
   event_type event_;                 ///< of the gradient and the statistic together
   noise_multiplier gradient_noise_;  ///< of the gradient alone
   std::optional<statistic_of_steps> statistic_;
   double sensitivity_ = 0;  ///< of every sum
   run_place place_;
+  bool has_seen_records_ = false;
   drawn_records<Sampling> drawn_;
 };
 
@@ -15210,7 +15367,7 @@ class private_step {
     }
     from.release_its_statistic();
     end();
-    return {&from.total_, {*from.options_.noise, &from.generator_}};
+    return {&from.total_, {*from.options_.noise, &from.generator_, from.noise_.filter()}};
   }
 
   Loop* loop_ = nullptr;
@@ -15220,8 +15377,8 @@ class private_step {
 /// as `loop_options` says.
 template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host,
           class Options = private_options>
-class private_loop : private detail::private_run<typename Options::sampling_type> {
-  using base = detail::private_run<typename Options::sampling_type>;
+class private_loop : private detail::private_run<typename Options::sampling_type, typename Options::noise_type> {
+  using base = detail::private_run<typename Options::sampling_type, typename Options::noise_type>;
 
  public:
   using network_type = Network;
@@ -15282,7 +15439,7 @@ class private_loop : private detail::private_run<typename Options::sampling_type
   enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
 
   private_loop(const Options& options, const Executor& executor, const Network& network, Loss loss, Generator generator)
-      : base{options, *options.sampling},
+      : base{options, *options.sampling, options},
         options_{options},
         executor_{&executor},
         network_{&network},
@@ -15291,7 +15448,8 @@ class private_loop : private detail::private_run<typename Options::sampling_type
         total_{executor, *options.capacity},
         generator_{std::move(generator)} {
     detail::require_option(options.clip.has_value(), "clip");
-    this->take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
+    this->take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
+               executor.pool().thread_count());
   }
 
   void release_its_statistic() { this->release_statistic(generator_); }
@@ -15606,8 +15764,8 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 template <class Network, class Loss, executor Executor, class Options>
-class dp_sgd_base : public private_run<typename Options::sampling_type> {
-  using run = private_run<typename Options::sampling_type>;
+class dp_sgd_base : public private_run<typename Options::sampling_type, typename Options::noise_type> {
+  using run = private_run<typename Options::sampling_type, typename Options::noise_type>;
 
  public:
   using scalar = typename Network::scalar;
@@ -15648,7 +15806,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
     return settled<scalar>(options, is_private);
   }
   [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options)
-      : run{options, *options.sampling},
+      : run{options, *options.sampling, options},
         options_{options},
         executor_{&executor},
         network_{&network},
@@ -15656,7 +15814,8 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
         tape_{executor, options.max_batch} {
     const float_environment proven;
     this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
-               static_cast<double>(std::numeric_limits<scalar>::max()));
+               static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
+               executor.pool().thread_count());
     if (options.optimizer == optimizer_kind::adam) {
       require_adam_options(options.adam);
     } else {
@@ -15664,6 +15823,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
       require_weight_decay(options.weight_decay);
     }
     if constexpr (executor_trainer::trains_on_a_copy) {
+      if constexpr (run::is_correlated) static_cast<void>(error::correlated_noise_on_a_device<Executor>{});
       if (options.weight_decay != 0 || options.adam.weight_decay != 0) {
         refuse_training("weight decay is not on devices yet");
       }
@@ -15779,8 +15939,8 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
     const std::uint64_t step = this->spend_and_draw(generator_, records.size());
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),
-        detail::noise_of<Generator>{*this->options_.noise, &generator_}, [&] { return base::next_noise(generator_); },
-        detail::total_access::values(update_));
+        detail::noise_of<Generator>{*this->options_.noise, &generator_, this->noise_.filter()},
+        [&] { return base::next_noise(generator_); }, detail::total_access::values(update_));
     this->notes_.end();
     this->release_statistic(generator_);
   }
@@ -17647,7 +17807,7 @@ struct checkpoint_access {
   static void go_on(Run& run, const gone_on& from) {
     run.place_ = from.place;
     if constexpr (Run::is_private) {
-      run.begin_a_round();
+      run.place_.position = 0;
     } else {
       run.generator_ = seeded_generator{run.generator_.seed(), std::max(run.generator_.step(), from.given_out)};
     }
@@ -32631,11 +32791,11 @@ template <class = void>
 // in u, as in rdp.hpp: the densities' ratio is analytic in the same strip.
 //
 // Truncated Poisson, adding or removing one. Of the n - 1 others K are drawn, in both worlds alike. If K < B, nothing
-// is cut, and the pair is that of Poisson sampling. If K >= B, the record is drawn and kept with probability q B / (K +
-// 1)
-// <= q B / (B + 1) and then stands in the place of another one: noise s / 2. Who is told which of both it is sees the
-// sum of A's with weights 1 - p and p, p = Pr[K >= B]. p grows with n, and n may be less than the `records` that it is
-// computed for, so the first weight is taken as 1: A <= A(q, s) + p A(q B / (B + 1), s / 2).
+// is cut, and the pair is that of Poisson sampling, H1. If K >= B, the record is drawn and kept with probability q B /
+// (K + 1) <= q and then stands in the place of another one: no more than Poisson sampling with noise s / 2, H2. Who is
+// told which of both it is sees (1 - p) H1 + p H2, p = Pr[K >= B]. That grows with p, as H1 <= H2 (more noise is
+// post-processing), and p with n: so the bound for `records` holds for all data sets of no more. A = (1 - p) A(q, s) +
+// p A(q, s / 2).
 //
 // Fixed size, replacing one. Given the batch without the record, and whom it displaces (y), the sides see (1 - q) N(y)
 // + q N(x) and the same with x', where all three are within 2 of each other. For c >= 1 its hockey stick is at most
@@ -32774,6 +32934,14 @@ inline void require_event(const allocated_gaussian_event& event) {
 
 namespace detail {
 
+/// How likely a batch is cut, at most.
+[[nodiscard]] inline double most_cut(const truncated_gaussian_event& event) {
+  if (event.records <= event.capacity) return 0;
+  return binomial_tail(static_cast<std::uint64_t>(event.records) - 1, event.sampling_probability,
+                       static_cast<std::uint64_t>(event.capacity))
+      .most;
+}
+
 /// ln(1 + q (e^v - 1)); 0 < q < 1.
 [[nodiscard]] inline double log_mixture(double q, double v) noexcept {
   return v < 30 ? std::log1p(q * std::expm1(v)) : std::log(q) + v + std::log1p((1 - q) / q * std::exp(-v));
@@ -32828,6 +32996,37 @@ inline void require_order(double order) {
 
 }  // namespace detail
 
+/// Which privacy losses an event has, for pld_accountant: step_losses.hpp proves them.
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const replace_one_gaussian_event& event) {
+  return detail::poisson_replace_losses(event.sampling_probability, event.noise_multiplier);
+}
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const fixed_size_gaussian_event& event) {
+  return detail::fixed_size_losses(event.sampled_share, event.noise_multiplier);
+}
+/// As of the head of this file. From below: of so few records that nothing is cut.
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const truncated_gaussian_event& event) {
+  using enum detail::pair_kind;
+  const double p = detail::most_cut(event);
+  const double q = event.sampling_probability;
+  if (p == 0 || q == 0) return detail::poisson_losses(q, event.noise_multiplier);
+  detail::require_noise(event.noise_multiplier / 2, 1.0 / 32);
+  const double m = 1 / event.noise_multiplier;
+  const std::vector<detail::step_part> parts{{(1 - p) * (1 + 0x1p-50), sampled, {q, m, 2, 0}},
+                                             {p, sampled, {q, 2 * m, 2, 0}}};
+  detail::step_losses made;
+  made.parts.push_back(
+      {std::make_unique<detail::mixture_source<>>(parts, detail::step_part{1, sampled, {q, m, 2, 0}}), 1});
+  return made;
+}
+/// The step that a record drew is taken to be known.
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const allocated_gaussian_event& event) {
+  return detail::poisson_losses(1, event.noise_multiplier);
+}
+
 /// RDP of one step at a real order > 1, by the formulas of this file's head. Throws std::invalid_argument on an order
 /// that is not above 1 and on an event that is none.
 [[nodiscard]] inline double renyi_divergence(const replace_one_gaussian_event& event, double order) {
@@ -32845,15 +33044,14 @@ inline void require_order(double order) {
 [[nodiscard]] inline double renyi_divergence(const truncated_gaussian_event& event, double order) {
   require_event(event);
   detail::require_order(order);
-  const double whole = detail::sampled_log_moment(event.sampling_probability, event.noise_multiplier, order);
-  if (event.records <= event.capacity || whole == detail::infinity) return whole / (order - 1);
-  const double p = detail::binomial_tail(static_cast<std::uint64_t>(event.records) - 1, event.sampling_probability,
-                                         static_cast<std::uint64_t>(event.capacity))
-                       .most;
-  if (p == 0) return whole / (order - 1);
-  const double kept = event.sampling_probability * event.capacity / (event.capacity + 1) * (1 + 0x1p-50);
-  const double cut = detail::sampled_log_moment(kept, event.noise_multiplier / 2, order);
-  return (whole + detail::log1p_exp(std::log(p) + cut - whole)) / (order - 1);
+  const double q = event.sampling_probability;
+  const double p = detail::most_cut(event);
+  const double whole = detail::sampled_log_moment(q, event.noise_multiplier, order);
+  if (p == 0 || whole == detail::infinity) return whole / (order - 1);
+  const double cut = detail::sampled_log_moment(q, event.noise_multiplier / 2, order);
+  const double apart = cut - whole;  // not negative; ln((1 - p) + p e^apart) beside `whole`
+  const double more = apart < 700 ? std::log1p(p * std::expm1(apart)) : detail::log1p_exp(std::log(p) + apart);
+  return (whole + more) / (order - 1);
 }
 [[nodiscard]] inline double renyi_divergence(const fixed_size_gaussian_event& event, double order) {
   require_event(event);
@@ -33155,6 +33353,9 @@ namespace pergrad::inline v0_1 {
 class cyclic_poisson_sampling {
  public:
   using event_type = sampled_gaussian_event;
+  /// In each turn a record takes part with the same probability, independently of all others and of other turns, in the
+  /// step of its group: what amplifies banded noise.
+  static constexpr bool takes_turns = true;
   static constexpr std::uint64_t marked_together = poisson_sampling::marked_together;
 
   /// Throws std::invalid_argument for no group.

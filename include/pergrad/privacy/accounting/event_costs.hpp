@@ -13,11 +13,11 @@
 // in u, as in rdp.hpp: the densities' ratio is analytic in the same strip.
 //
 // Truncated Poisson, adding or removing one. Of the n - 1 others K are drawn, in both worlds alike. If K < B, nothing
-// is cut, and the pair is that of Poisson sampling. If K >= B, the record is drawn and kept with probability q B / (K +
-// 1)
-// <= q B / (B + 1) and then stands in the place of another one: noise s / 2. Who is told which of both it is sees the
-// sum of A's with weights 1 - p and p, p = Pr[K >= B]. p grows with n, and n may be less than the `records` that it is
-// computed for, so the first weight is taken as 1: A <= A(q, s) + p A(q B / (B + 1), s / 2).
+// is cut, and the pair is that of Poisson sampling, H1. If K >= B, the record is drawn and kept with probability q B /
+// (K + 1) <= q and then stands in the place of another one: no more than Poisson sampling with noise s / 2, H2. Who is
+// told which of both it is sees (1 - p) H1 + p H2, p = Pr[K >= B]. That grows with p, as H1 <= H2 (more noise is
+// post-processing), and p with n: so the bound for `records` holds for all data sets of no more. A = (1 - p) A(q, s) +
+// p A(q, s / 2).
 //
 // Fixed size, replacing one. Given the batch without the record, and whom it displaces (y), the sides see (1 - q) N(y)
 // + q N(x) and the same with x', where all three are within 2 of each other. For c >= 1 its hockey stick is at most
@@ -33,10 +33,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include <pergrad/privacy/accounting/rdp.hpp>
+#include <pergrad/privacy/accounting/step_losses.hpp>
 #include <pergrad/privacy/events.hpp>
 #include <pergrad/privacy/pld/binomial_tail.hpp>
+#include <pergrad/privacy/pld/loss_source.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
 
@@ -85,6 +89,14 @@ inline void require_event(const allocated_gaussian_event& event) {
 }
 
 namespace detail {
+
+/// How likely a batch is cut, at most.
+[[nodiscard]] inline double most_cut(const truncated_gaussian_event& event) {
+  if (event.records <= event.capacity) return 0;
+  return binomial_tail(static_cast<std::uint64_t>(event.records) - 1, event.sampling_probability,
+                       static_cast<std::uint64_t>(event.capacity))
+      .most;
+}
 
 /// ln(1 + q (e^v - 1)); 0 < q < 1.
 [[nodiscard]] inline double log_mixture(double q, double v) noexcept {
@@ -140,6 +152,37 @@ inline void require_order(double order) {
 
 }  // namespace detail
 
+/// Which privacy losses an event has, for pld_accountant: step_losses.hpp proves them.
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const replace_one_gaussian_event& event) {
+  return detail::poisson_replace_losses(event.sampling_probability, event.noise_multiplier);
+}
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const fixed_size_gaussian_event& event) {
+  return detail::fixed_size_losses(event.sampled_share, event.noise_multiplier);
+}
+/// As of the head of this file. From below: of so few records that nothing is cut.
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const truncated_gaussian_event& event) {
+  using enum detail::pair_kind;
+  const double p = detail::most_cut(event);
+  const double q = event.sampling_probability;
+  if (p == 0 || q == 0) return detail::poisson_losses(q, event.noise_multiplier);
+  detail::require_noise(event.noise_multiplier / 2, 1.0 / 32);
+  const double m = 1 / event.noise_multiplier;
+  const std::vector<detail::step_part> parts{{(1 - p) * (1 + 0x1p-50), sampled, {q, m, 2, 0}},
+                                             {p, sampled, {q, 2 * m, 2, 0}}};
+  detail::step_losses made;
+  made.parts.push_back(
+      {std::make_unique<detail::mixture_source<>>(parts, detail::step_part{1, sampled, {q, m, 2, 0}}), 1});
+  return made;
+}
+/// The step that a record drew is taken to be known.
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const allocated_gaussian_event& event) {
+  return detail::poisson_losses(1, event.noise_multiplier);
+}
+
 /// RDP of one step at a real order > 1, by the formulas of this file's head. Throws std::invalid_argument on an order
 /// that is not above 1 and on an event that is none.
 [[nodiscard]] inline double renyi_divergence(const replace_one_gaussian_event& event, double order) {
@@ -157,15 +200,14 @@ inline void require_order(double order) {
 [[nodiscard]] inline double renyi_divergence(const truncated_gaussian_event& event, double order) {
   require_event(event);
   detail::require_order(order);
-  const double whole = detail::sampled_log_moment(event.sampling_probability, event.noise_multiplier, order);
-  if (event.records <= event.capacity || whole == detail::infinity) return whole / (order - 1);
-  const double p = detail::binomial_tail(static_cast<std::uint64_t>(event.records) - 1, event.sampling_probability,
-                                         static_cast<std::uint64_t>(event.capacity))
-                       .most;
-  if (p == 0) return whole / (order - 1);
-  const double kept = event.sampling_probability * event.capacity / (event.capacity + 1) * (1 + 0x1p-50);
-  const double cut = detail::sampled_log_moment(kept, event.noise_multiplier / 2, order);
-  return (whole + detail::log1p_exp(std::log(p) + cut - whole)) / (order - 1);
+  const double q = event.sampling_probability;
+  const double p = detail::most_cut(event);
+  const double whole = detail::sampled_log_moment(q, event.noise_multiplier, order);
+  if (p == 0 || whole == detail::infinity) return whole / (order - 1);
+  const double cut = detail::sampled_log_moment(q, event.noise_multiplier / 2, order);
+  const double apart = cut - whole;  // not negative; ln((1 - p) + p e^apart) beside `whole`
+  const double more = apart < 700 ? std::log1p(p * std::expm1(apart)) : detail::log1p_exp(std::log(p) + apart);
+  return (whole + more) / (order - 1);
 }
 [[nodiscard]] inline double renyi_divergence(const fixed_size_gaussian_event& event, double order) {
   require_event(event);

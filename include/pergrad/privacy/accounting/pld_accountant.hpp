@@ -9,7 +9,6 @@
 #include <limits>
 #include <span>
 #include <stdexcept>
-#include <type_traits>
 #include <vector>
 
 #include <pergrad/detail/float_environment.hpp>
@@ -66,7 +65,7 @@ class basic_pld_accountant {
   template <class = void>
   [[nodiscard]] pergrad::bracket bracket(pergrad::delta at) const {
     const detail::float_environment proven;
-    return engine().epsilon(at.value());
+    return detail::pld_engine<>{ledger()}.epsilon(at.value());
   }
 
   /// Upper bound of the epsilon at `at`.
@@ -79,7 +78,7 @@ class basic_pld_accountant {
   template <class = void>
   [[nodiscard]] pergrad::bracket delta_bracket(pergrad::epsilon at) const {
     const detail::float_environment proven;
-    return engine().delta(at.value());
+    return detail::pld_engine<>{ledger()}.delta(at.value());
   }
 
   /// Upper bound of the delta at `at`.
@@ -97,7 +96,7 @@ class basic_pld_accountant {
       detail::throw_bad_number("a rate of false positives", "in [0, 1]", false_positive_rate);
     }
     const detail::float_environment proven;
-    return engine().true_positive_rate(false_positive_rate);
+    return detail::pld_engine<>{ledger()}.true_positive_rate(false_positive_rate);
   }
   /// The trade-off function: a lower bound of his false negatives.
   template <class = void>
@@ -111,14 +110,6 @@ class basic_pld_accountant {
   }
 
  private:
-  [[nodiscard]] detail::pld_engine<> engine() const {
-    if constexpr (std::is_same_v<Event, sampled_gaussian_event>) {
-      return detail::pld_engine<>{ledger()};
-    } else {
-      detail::refuse_accounting(
-          {"pergrad: pld_accountant: no losses of this event are known; rdp_accountant has a bound"});
-    }
-  }
   std::vector<entry> ledger_;
   std::uint64_t steps_ = 0;
 };
