@@ -15,7 +15,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <pergrad/detail/executors.hpp>
@@ -254,7 +253,7 @@ class private_run {
   /// Other records than those of the step before: where a record stands in a round has changed, so a new one begins.
   /// What a sampler promises correlated noise is of one set of records: throws std::logic_error for others.
   void begin_a_round() {
-    if (!std::exchange(has_seen_records_, true)) return;  // the first ones, also behind a file
+    if (!has_drawn_) return;  // the first ones, also behind a file
     if constexpr (is_correlated) {
       throw_logic_error({"pergrad: private training: correlated noise needs the same records in all steps"});
     } else {
@@ -283,6 +282,7 @@ class private_run {
     drawn_.begin(sampling_,
                  {stream(step), stream(place_.round), stream(step_of_the_run), place_.position, place_.taken},
                  record_count);
+    has_drawn_ = true;
     ++place_.taken;
     place_.position = (place_.position + 1) % noise_.steps_of_an_event(sampling_);
     return step;
@@ -319,7 +319,7 @@ class private_run {
   std::optional<statistic_of_steps> statistic_;
   double sensitivity_ = 0;  ///< of every sum
   run_place place_;
-  bool has_seen_records_ = false;
+  bool has_drawn_ = false;  ///< a step, of records that it was given
   drawn_records<Sampling> drawn_;
 };
 
