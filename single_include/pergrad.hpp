@@ -4735,7 +4735,7 @@ class thread_pool {
 // meaning. Other mistakes are what the compiler makes of them. What takes the place of an expression goes through every
 // function in silence.
 
-// pergrad/expressions/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise
+// pergrad/expressions/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise and their kin
 //
 // A clipped expression knows the most that one sample can add to its sum. That number is its sensitivity; noise is
 // scaled by it and by nothing else.
@@ -4988,6 +4988,20 @@ template <class Scalar>
   if (!is_finite_norm<Scalar>(norm)) return 0;
   return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)),
                                        norm + stability);
+}
+
+/// Per-sample adaptive clipping's factor bound / (‖g‖ + r / (‖g‖ + r)) / 2^unit (Xia et al. 2023, arXiv:2212.00328): as
+/// automatic clipping's for large gradients, while small ones, which often point elsewhere than the mean, keep a weight
+/// of at most about bound where that has bound / r. What is added to the norm is never negative, so the clip factor's
+/// proof is this one's; it rounds three times more, 1.5 units of the 8. The divisor is nowhere below
+/// min(1, 2 sqrt(r) - r), beside which squares that vanish are nothing.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline Scalar per_sample_adaptive_factor(norm_bound known, std::size_t count, double bound,
+                                                                  double r, int unit = 0) noexcept {
+  const double norm = norm_upper_bound(known, count);
+  if (!is_finite_norm<Scalar>(norm)) return 0;
+  return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)),
+                                       norm + r / (norm + r));
 }
 
 }  // namespace pergrad::inline v0_1
@@ -5435,15 +5449,19 @@ struct flat_clip {
   }
 };
 
-/// w = C / (‖g‖ + stability)
+/// w = C / (‖g‖ + stability), or per-sample adaptive w = C / (‖g‖ + stability / (‖g‖ + stability)): one type, so that a
+/// trainer compiles one sum for both
 struct flat_normalise {
   static constexpr bool per_layer = false;
   double bound;
   double stability;
+  bool adaptive = false;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
   void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
-    weights[0] = normalise_factor<Scalar>(facts.norm, Network::parameter_count, bound, stability, unit);
+    constexpr std::size_t count = Network::parameter_count;
+    weights[0] = adaptive ? per_sample_adaptive_factor<Scalar>(facts.norm, count, bound, stability, unit)
+                          : normalise_factor<Scalar>(facts.norm, count, bound, stability, unit);
   }
 };
 
@@ -5533,6 +5551,9 @@ class clipped_gradients final : public detail::expression_tag {
   template <class Network, class Loss, detail::algorithms Which>
   friend auto normalise(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
                         double stability);
+  template <class Network, class Loss, detail::algorithms Which>
+  friend auto normalise_adaptively(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
+                                   double r);
 
   clipped_gradients(Leaf leaf, Rule rule) : leaf_{leaf}, rule_{rule} {}
 
@@ -5595,6 +5616,17 @@ template <class Network, class Loss, detail::algorithms Which>
         {"pergrad: normalise: stability must be finite and at least 1e-100, got ", stability});
   }
   return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
+}
+
+/// g_b C / (‖g_b‖ + r / (‖g_b‖ + r)): per-sample adaptive clipping, DP-PSAC (Xia et al. 2023, arXiv:2212.00328).
+/// Sensitivity C. Throws std::invalid_argument unless r is finite and at least 1e-100, as for `normalise`.
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto normalise_adaptively(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
+                                        l2_clip_norm bound = l2_clip_norm{1.0}, double r = 0.1) {
+  if (!(r >= 1e-100) || !std::isfinite(r)) {
+    detail::throw_invalid_argument({"pergrad: normalise_adaptively: r must be finite and at least 1e-100, got ", r});
+  }
+  return clipped_gradients{gradients, detail::flat_normalise{bound.value(), r, true}};
 }
 
 }  // namespace pergrad::inline v0_1
@@ -10637,25 +10669,13 @@ void step(Optimizer& optimizer, const Executor& executor, Network& network, cons
 
 }  // namespace unprotected
 }  // namespace pergrad::inline v0_1
-// pergrad/optim/sgd.hpp - stochastic gradient descent  v <- momentum v + g;  w <- w - rate v      (torch.optim.SGD)
+// pergrad/optim/parameter_average.hpp - the exponential moving average of a network's parameters
 //
-// Weight decay is decoupled, w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019, arXiv:1711.05101).
-// Without momentum that is torch.optim.SGD's `weight_decay`; with momentum it is SGDW.
-
-// pergrad/optim/rules.hpp - what an optimizer does to one parameter, stated once for host and device
+//   a <- a + (w - a) (1 - decay) / (1 - decay^t),  t = 1, 2, ...
 //
-//   SGD       w <- w - step g
-//   momentum  v <- momentum v + factor g;  w <- w - rate v
-//   Adam      g' = factor g;  m <- b1 m + (1 - b1) g';  v <- b2 v + (1 - b2) g'²;
-//             w <- w - rate m / (sqrt(v) correction + stability)        (Kingma & Ba 2015, arXiv:1412.6980)
-//
-// Before each of them w <- keep w, keep = 1 - rate * decay: decoupled weight decay (Loshchilov & Hutter 2019,
-// arXiv:1711.05101), of Adam it is AdamW. Without decay keep is 1, and no bit of w moves. It reads parameters that were
-// released, so it costs no privacy.
-//
-// Adam's rate and correction hold the bias corrections of the step: rate / (1 - b1^t) and 1 / sqrt(1 - b2^t). Every
-// product that meets a sum is an explicit fma, so host, device and every compiler make the same bits; but on a host
-// without such an instruction the sweep over the parameters rounds twice (simd/rounded.hpp).
+// That is the average with weights decay^(t - i) of the parameters behind steps i = 1 ... t, without the share of the
+// first ones that a start from them leaves (Polyak & Juditsky 1992; in private training De et al. 2022,
+// arXiv:2204.13650). It reads parameters that were released, so it costs no privacy.
 
 // pergrad/simd/lanes.hpp - what lets one template serve a scalar and a whole vector register.
 //
@@ -10892,6 +10912,94 @@ template <host_vector Vector>
 
 }  // namespace pergrad::inline v0_1::rounded
 
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+struct checkpoint_access;
+
+inline void require_average_decay(double decay) {
+  if (decay > 0 && decay < 1) return;
+  throw_invalid_argument({"pergrad: parameter_average: the decay must be in (0, 1), got ", decay});
+}
+}  // namespace detail
+
+/// An average of the parameters behind each step, as a network of its own: to predict with, to save.
+///
+///   pg::parameter_average average{net, 0.999};
+///   ...                                              // behind each step:
+///   average.update(exec, net);
+///   pg::predict(exec, average.network(), inputs);
+template <class Network>
+class parameter_average {
+ public:
+  using scalar = typename Network::scalar;
+  /// Throws std::invalid_argument unless 0 < decay < 1. Until the first update its network is what `network` is now.
+  parameter_average(const Network& network, double decay) : parameter_average{network.clone(), decay, 0} {}
+  /// Goes on with an average that was saved behind `updates` updates.
+  parameter_average(Network&& saved, double decay, std::uint64_t updates)
+      : average_{std::move(saved)}, decay_{decay}, updates_{updates} {
+    detail::require_average_decay(decay);
+  }
+
+  /// Takes the parameters behind one more step in. Allocates nothing.
+  template <executor Executor>
+  void update(const Executor& executor, const Network& network) {
+    const detail::float_environment proven;
+    ++updates_;
+    const double share = (1 - decay_) / (1 - std::pow(decay_, static_cast<double>(updates_)));
+    const auto mine = static_cast<scalar>(1 - share);
+    const auto new_ones = static_cast<scalar>(share);
+    scalar* const a = average_.parameters().data();
+    const scalar* const w = network.parameters().data();
+    constexpr std::size_t stretch = std::size_t{1} << 12U;
+    constexpr std::size_t count = Network::parameter_count;
+    executor.pool().parallel((count + stretch - 1) / stretch, [=](std::size_t task, std::size_t) {
+      const std::size_t first = task * stretch;
+      on_host::for_each_pack<scalar>(
+          static_cast<on_host::index>(std::min(count - first, stretch)), [=](on_host::index i, const auto& lanes) {
+            using pack = on_host::pack<scalar>;
+            const pack kept = rounded::multiply(math::splat<pack>(mine), pack{lanes.load(a + first + i)});
+            lanes.store(a + first + i,
+                        rounded::fma(math::splat<pack>(new_ones), pack{lanes.load(w + first + i)}, kept));
+          });
+    });
+  }
+
+  /// With the averaged parameters; frozen ones as they were when this was made.
+  [[nodiscard]] const Network& network() const noexcept { return average_; }
+  [[nodiscard]] std::uint64_t updates() const noexcept { return updates_; }
+  [[nodiscard]] double decay() const noexcept { return decay_; }
+
+ private:
+  friend struct detail::checkpoint_access;
+  Network average_;
+  double decay_;
+  std::uint64_t updates_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/optim/sgd.hpp - stochastic gradient descent  v <- momentum v + g;  w <- w - rate v      (torch.optim.SGD)
+//
+// Weight decay is decoupled, w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019, arXiv:1711.05101).
+// Without momentum that is torch.optim.SGD's `weight_decay`; with momentum it is SGDW.
+
+// pergrad/optim/rules.hpp - what an optimizer does to one parameter, stated once for host and device
+//
+//   SGD       w <- w - step g
+//   momentum  v <- momentum v + factor g;  w <- w - rate v
+//   Adam      g' = factor g;  m <- b1 m + (1 - b1) g';  v <- b2 v + (1 - b2) g'²;
+//             w <- w - rate m / (sqrt(v) correction + stability)        (Kingma & Ba 2015, arXiv:1412.6980)
+//   DP-AdamBC as Adam, with the denominator sqrt(max(v square - noise, floor))     (Tang et al. 2024,
+//             arXiv:2312.14334)
+//
+// Before each of them w <- keep w, keep = 1 - rate * decay: decoupled weight decay (Loshchilov & Hutter 2019,
+// arXiv:1711.05101), of Adam it is AdamW. Without decay keep is 1, and no bit of w moves. It reads parameters that were
+// released, so it costs no privacy.
+//
+// Adam's rate and correction hold the bias corrections of the step: rate / (1 - b1^t) and 1 / sqrt(1 - b2^t). Every
+// product that meets a sum is an explicit fma, so host, device and every compiler make the same bits; but on a host
+// without such an instruction the sweep over the parameters rounds twice (simd/rounded.hpp).
+
 namespace pergrad::inline v0_1::rules {
 
 template <class Value, class Scalar>
@@ -10947,6 +11055,28 @@ struct adam_rule {
         rounded::fma(rounded::square_root(second), math::splat<Value>(correction), math::splat<Value>(stability));
     parameter = rounded::subtract(kept(parameter, keep),
                                   rounded::divide(rounded::multiply(math::splat<Value>(rate), first), denominator));
+  }
+};
+
+template <class Scalar>
+struct corrected_adam_rule {
+  adam_rule<Scalar> adam;
+  Scalar square;  ///< 1 / (1 - b2^t)
+  Scalar noise;   ///< its share of the second moment over 1 - b2^t
+  Scalar floor;
+
+  template <class Value>
+  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
+    const Value value = rounded::multiply(math::splat<Value>(adam.factor), gradient);
+    first =
+        rounded::fma(math::splat<Value>(adam.beta1), first, rounded::multiply(math::splat<Value>(adam.rest1), value));
+    second = rounded::fma(math::splat<Value>(adam.beta2), second,
+                          rounded::multiply(rounded::multiply(math::splat<Value>(adam.rest2), value), value));
+    const Value without = rounded::fma(second, math::splat<Value>(square), math::splat<Value>(-noise));
+    const Value denominator = rounded::square_root(math::max(without, math::splat<Value>(floor)));
+    parameter =
+        rounded::subtract(kept(parameter, adam.keep),
+                          rounded::divide(rounded::multiply(math::splat<Value>(adam.rate), first), denominator));
   }
 };
 
@@ -11035,6 +11165,13 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
 //
 // With weight decay it is AdamW: w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019,
 // arXiv:1711.05101).
+//
+// Noise of variance phi in every element of g adds phi to the expectation of v / (1 - b2^t), and where it is most of
+// that, Adam is SGD of a small rate. DP-AdamBC (Tang, Shpilevskiy & Lecuyer 2024, arXiv:2312.14334) takes it off again:
+//   w <- w - rate (m / (1 - b1^t)) / sqrt(max(v / (1 - b2^t) - noise, floor)),  noise = u / (1 - b2^t)
+//   u <- b2 u + (1 - b2) phi
+// With phi = (sigma C / divisor)² in every step, noise is phi; with schedules of sigma or C it is what is in v. All of
+// it is public.
 
 namespace pergrad::inline v0_1 {
 
@@ -11044,6 +11181,9 @@ struct adam_options {
   double beta2 = 0.999;
   double stability = 1e-8;
   double weight_decay = 0;  ///< decoupled: above 0 it is `torch.optim.AdamW`, whose default is 0.01
+  /// Above 0 it is DP-AdamBC: the noise's variance is taken off the second moment, which is at least this then; it
+  /// stands in the place of `stability`. In the units of a squared gradient: 5e-8, say.
+  double noise_floor = 0;
 };
 
 namespace detail {
@@ -11053,47 +11193,81 @@ inline void require_adam_options(const adam_options& options) {
   if (!fraction(options.beta1) || !fraction(options.beta2) || !(options.stability > 0)) {
     throw std::invalid_argument("pergrad: adam: betas must be in [0, 1) and stability above 0");
   }
+  if (!(options.noise_floor >= 0 && options.noise_floor <= largest_double)) {
+    throw_invalid_argument({"pergrad: adam: noise_floor must be finite and not negative, got ", options.noise_floor});
+  }
   require_weight_decay(options.weight_decay);
 }
 
 }  // namespace detail
 
-/// `torch.optim.Adam` without weight decay; with it, `torch.optim.AdamW`.
+/// `torch.optim.Adam` without weight decay; with it, `torch.optim.AdamW`; with a noise floor, DP-AdamBC.
 template <class Network>
 class adam : public optimizer_steps<adam<Network>, Network> {
  public:
   using scalar = typename Network::scalar;
-  /// Throws std::invalid_argument unless 0 <= beta < 1, stability > 0 and weight_decay >= 0.
-  explicit adam(learning_rate rate, adam_options options = {})
-      : rate_{rate.value()},
-        options_{options},
-        first_{Network::parameter_count, "an optimizer's first moment"},
-        second_{Network::parameter_count, "an optimizer's second moment"} {
-    detail::require_adam_options(options);
+  /// Throws std::invalid_argument unless 0 <= beta < 1, stability > 0 and weight_decay >= 0, and for a noise floor.
+  explicit adam(learning_rate rate, adam_options options = {}) : adam{rate, options, 0} {
+    if (options.noise_floor > 0) {
+      throw std::invalid_argument(
+          "pergrad: adam: a noise_floor needs the noise: adam{rate, options, noise_multiplier, l2_clip_norm}");
+    }
+  }
+  /// DP-AdamBC, for gradients with this noise. Throws std::invalid_argument as above, and without a noise floor.
+  adam(learning_rate rate, adam_options options, noise_multiplier noise, l2_clip_norm clip)
+      : adam{rate, options, noise.value() * clip.value()} {
+    if (!(options.noise_floor > 0)) {
+      throw std::invalid_argument("pergrad: adam: the noise is told for a noise_floor above 0 only");
+    }
   }
 
   /// Of all steps from now on: for schedules. A rate must not be computed from records.
   void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
+  /// Of the next step's gradient, for DP-AdamBC.
+  void set_noise(noise_multiplier noise, l2_clip_norm clip) noexcept { deviation_ = noise.value() * clip.value(); }
 
  private:
+  adam(learning_rate rate, const adam_options& options, double deviation)
+      : rate_{rate.value()},
+        options_{options},
+        deviation_{deviation},
+        first_{Network::parameter_count, "an optimizer's first moment"},
+        second_{Network::parameter_count, "an optimizer's second moment"} {
+    detail::require_adam_options(options);
+  }
   friend struct optimizer_access;
   // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
   // their names, and a count of steps or null.
   friend struct detail::checkpoint_access;
   static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
-  [[nodiscard]] const char* kind() const noexcept { return "adam"; }
+  [[nodiscard]] const char* kind() const noexcept { return corrects() ? "adam with noise correction" : "adam"; }
   [[nodiscard]] std::array<std::span<scalar>, 2> state() noexcept { return {first_.span(), second_.span()}; }
   [[nodiscard]] std::uint64_t* count() noexcept { return &steps_; }
+  [[nodiscard]] double* noise_share() noexcept { return corrects() ? &noise_ : nullptr; }
+  [[nodiscard]] bool corrects() const noexcept { return options_.noise_floor > 0; }
   [[nodiscard]] auto begin(Network& network, double scale) {
     ++steps_;
     const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
-    return detail::update_by(rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
-                                                      options_.stability, scale, 1 - rate_ * options_.weight_decay),
-                             network.parameters().data(), first_.data(), second_.data());
+    const double phi = deviation_ * scale * (deviation_ * scale);
+    noise_ = options_.beta2 * noise_ + (1 - options_.beta2) * phi;
+    const auto rule = rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
+                                               options_.stability, scale, 1 - rate_ * options_.weight_decay);
+    const double square = bias.correction * bias.correction;
+    const rules::corrected_adam_rule<scalar> corrected{rule, static_cast<scalar>(square),
+                                                       static_cast<scalar>(noise_ * square),
+                                                       static_cast<scalar>(options_.noise_floor)};
+    scalar* const w = network.parameters().data();
+    return [plain = detail::update_by(rule, w, first_.data(), second_.data()),
+            with = detail::update_by(corrected, w, first_.data(), second_.data()),
+            is_corrected = corrects()](std::size_t first, const scalar* gradient, std::size_t size) {
+      is_corrected ? with(first, gradient, size) : plain(first, gradient, size);
+    };
   }
 
   double rate_;
   adam_options options_;
+  double deviation_ = 0;  ///< of the noise in each element of the gradient, before it is divided
+  double noise_ = 0;      ///< u of the head of this file
   detail::aligned_buffer<scalar> first_;
   detail::aligned_buffer<scalar> second_;
   std::uint64_t steps_ = 0;
@@ -14482,7 +14656,8 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 struct statistic_release;
-}
+class private_counts;
+}  // namespace detail
 
 /// Public borders e_1 < ... < e_k of k + 1 bins: below e_1, [e_1, e_2), ..., from e_k on. They must not be computed
 /// from records.
@@ -14517,6 +14692,7 @@ class bin_edges {
   }
 
  private:
+  friend class detail::private_counts;
   std::vector<double> edges_;
 };
 
@@ -14603,6 +14779,8 @@ class private_counts {
   void add(std::span<const double> values) noexcept {
     for (const double value : values) ++counts_[edges_.bin_of(value)];
   }
+  /// Other bins for the next records, by one public edge. Precondition: there was one, and this one is finite.
+  void set_edge(double edge) noexcept { edges_.edges_.front() = edge; }
 
  private:
   friend struct statistic_release;
@@ -14623,6 +14801,19 @@ struct statistic_release {
   template <random_generator Generator>
   [[nodiscard]] static released_histogram of(const private_counts& counted, noise_multiplier noise,
                                              Generator& generator) {
+    released_histogram released = empty(counted);
+    private_counts integers{counted};
+    into(released, integers, noise, generator);
+    return released;
+  }
+  /// Counts of 0, of the same bins.
+  [[nodiscard]] static released_histogram empty(const private_counts& counted) {
+    return {counted.edges_, std::vector<double>(counted.counts_.size()), 0};
+  }
+  /// The same as `of` without an allocation, for bins as many as before; the counts are used up.
+  template <random_generator Generator>
+  static void into(released_histogram& released, private_counts& counted, noise_multiplier noise,
+                   Generator& generator) {
     using gate_type = release_gate<double>;
     const float_environment proven;
     const std::size_t bins = counted.counts_.size();
@@ -14630,18 +14821,102 @@ struct statistic_release {
     const double sensitivity = sensitivity_in_steps(grid, summation{}, 1);
     const gate_type gate{typename gate_type::of_any_generator{}, grid, sensitivity, noise, 1, generator};
     const int one = grid.steps - grid.unit;  // a record is 2^one steps
-    std::vector<std::int64_t> integers(counted.counts_);
-    for (std::int64_t& count : integers)
+    for (std::int64_t& count : counted.counts_) {
       count = std::min(count, std::numeric_limits<std::int64_t>::max() >> one) << one;
-    aligned_buffer<double> released{bins, "a released histogram"};
-    for (std::size_t i = 0; i < gate.stretches(); ++i) {
-      gate.release(i, {nullptr, integers.data()}, released.data(), element_update<double>{});
     }
-    return {counted.edges_, {released.data(), released.data() + bins}, noise.value() * std::ldexp(sensitivity, -one)};
+    const element_update<double> kept{released.counts_.data(),
+                                      [](void* to, std::size_t first, double* values, std::size_t count) {
+                                        std::copy_n(values, count, static_cast<double*>(to) + first);
+                                      }};
+    for (std::size_t i = 0; i < gate.stretches(); ++i) {
+      gate.release(i, {nullptr, counted.counts_.data()}, nullptr, kept);
+    }
+    released.edges_ = counted.edges_;
+    released.deviation_ = noise.value() * std::ldexp(sensitivity, -one);
   }
 };
 
 }  // namespace detail
+}  // namespace pergrad::inline v0_1
+// pergrad/train/schedule.hpp - numbers that change from step to step: of noise, clipping, sampling and learning rate
+//
+//   options.schedules.steps = 1000;
+//   options.schedules.noise = pg::schedule::exponential(1.4, 0.9, 100);                   // 0.9 as much every 100
+//   steps options.schedules.learning_rate = pg::schedule{[](std::uint64_t step) { return step < 10 ? 0.1 : 0.5; }};
+//
+// A schedule is public and chosen before the first step: it must not be computed from records, nor from what was
+// released. So the whole of it is proven to keep to the budget when the run is made; each step enters its own event,
+// and a run that ends early has spent what its steps cost.
+
+#include <cstdlib>
+#include <functional>
+
+namespace pergrad::inline v0_1 {
+
+/// A number for each step 0, 1, ...
+class schedule {
+ public:
+  /// f(step), a function of a std::uint64_t: called once a step when a run is made.
+  template <class Function>
+  requires(std::is_invocable_r_v<double, const Function&, std::uint64_t> &&
+           !std::is_same_v<std::remove_cvref_t<Function>, schedule>) explicit schedule(Function of)
+      : of_{std::move(of)} {}
+
+  /// first * factor^(step / every), whole quotients: PyTorch's StepLR, and its ExponentialLR where `every` is 1. Of
+  /// noise and sampling prefer longer stretches: each number is a kind of step in the ledger, which takes some
+  /// milliseconds, and beyond 256 kinds only Renyi divergences bound their cost. Throws std::invalid_argument for an
+  /// `every` of 0.
+  [[nodiscard]] static schedule exponential(double first, double factor, std::uint64_t every = 1) {
+    if (every == 0) throw std::invalid_argument("pergrad: schedule: every must be at least 1");
+    return schedule{[=](std::uint64_t step) { return first * std::pow(factor, static_cast<double>(step / every)); }};
+  }
+  /// Numbers of steps 0, 1, ..., one a line of a text file. Throws std::runtime_error that names the file and the line
+  /// that is no number.
+  [[nodiscard]] static schedule from_file(const std::string& path) {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "r"), std::fclose};
+    if (!file) throw std::runtime_error("pergrad: schedule: cannot open " + path);
+    auto numbers = std::make_shared<std::vector<double>>();
+    char line[128];
+    while (std::fgets(line, sizeof line, file.get()) != nullptr) {
+      char* end = nullptr;
+      numbers->push_back(std::strtod(line, &end));
+      while (*end == ' ' || *end == '\t' || *end == '\r') ++end;
+      if (end == line || (*end != '\n' && *end != '\0') || !std::isfinite(numbers->back())) {
+        throw std::runtime_error("pergrad: schedule: line " + std::to_string(numbers->size()) + " of " + path +
+                                 " is not one number");
+      }
+    }
+    if (std::ferror(file.get()) != 0) throw std::runtime_error("pergrad: schedule: cannot read " + path);
+    return schedule{std::move(numbers), path};
+  }
+
+  /// Of step number `step`. Throws what its function throws, and std::out_of_range behind the last line of a file.
+  [[nodiscard]] double operator()(std::uint64_t step) const {
+    if (!numbers_) return of_(step);
+    if (step >= numbers_->size()) {
+      throw std::out_of_range("pergrad: schedule: " + (path_.empty() ? "it" : path_) + " has numbers of " +
+                              std::to_string(numbers_->size()) + " steps, and step " + std::to_string(step) +
+                              " has none");
+    }
+    return (*numbers_)[step];
+  }
+  /// The same numbers of so many steps, from a table: whatever a function answers when it is asked again.
+  [[nodiscard]] schedule tabulated(std::uint64_t steps) const {
+    auto numbers = std::make_shared<std::vector<double>>();
+    numbers->reserve(steps);
+    for (std::uint64_t step = 0; step < steps; ++step) numbers->push_back((*this)(step));
+    return schedule{std::move(numbers), path_};
+  }
+
+ private:
+  schedule(std::shared_ptr<const std::vector<double>> numbers, std::string path)
+      : numbers_{std::move(numbers)}, path_{std::move(path)} {}
+
+  std::function<double(std::uint64_t)> of_;
+  std::shared_ptr<const std::vector<double>> numbers_;
+  std::string path_;  ///< for messages
+};
+
 }  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1 {
@@ -14649,7 +14924,7 @@ namespace pergrad::inline v0_1 {
 /// How the noised gradient becomes an update.
 enum class optimizer_kind { sgd, adam };
 /// What bounds a sample's share.
-enum class clipping_kind { flat, per_layer, automatic, per_group };
+enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
 
 /// An option that may be missing, and is set to a value of its type: what else is given is an error that says so.
 template <class Value>
@@ -14701,15 +14976,42 @@ struct private_choices {
   }
 };
 
+/// A clip norm that follows a quantile of the gradients' norms (Andrew et al. 2021, arXiv:1905.03871):
+///   C <- C exp(-rate (share - quantile)),  share = 1/2 + (below - above) / (2 divisor)
+/// of the step's records whose norms are below C and not. Both counts are noised and released with the step, as its
+/// statistic: gradient and counts are one event with `joint_noise` of both. A noise of a twentieth of the divisor costs
+/// next to nothing.
+struct adaptive_clip {
+  noise_multiplier noise;  ///< standard deviation of each count
+  double quantile = 0.5;   ///< share of gradients that are to stay unclipped, in [0, 1]
+  double rate = 0.2;       ///< above 0
+  /// C stays within the first one times and divided by this, so that its noise always fits.
+  static constexpr double range = 0x1p20;
+};
+
+/// What changes from step to step. A schedule takes the place of the option of the same name.
+struct step_schedules {
+  std::uint64_t steps = 0;    ///< of the whole run, which ends then; must be set if there is a schedule
+  option<schedule> noise;     ///< sigma
+  option<schedule> clip;      ///< C, not of clipping per group
+  option<schedule> sampling;  ///< the probability of Poisson sampling; the divisor stays what it is
+  option<schedule> learning_rate;
+
+  [[nodiscard]] bool any() const noexcept { return noise || clip || sampling || learning_rate; }
+};
+
 /// What a trainer is told beside them.
 struct training_choices : private_choices {
   option<pergrad::learning_rate> learning_rate;  ///< of the first step; see `set_learning_rate`
   clipping_kind clipping = clipping_kind::flat;
   std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
   optimizer_kind optimizer = optimizer_kind::sgd;
-  double momentum = 0;           ///< of sgd
-  double weight_decay = 0;       ///< of sgd, decoupled; adam's is adam.weight_decay
-  adam_options adam{};           ///< of adam
+  double momentum = 0;                           ///< of sgd
+  double weight_decay = 0;                       ///< of sgd, decoupled; adam's is adam.weight_decay
+  adam_options adam{};                           ///< of adam
+  option<pergrad::adaptive_clip> adaptive_clip;  ///< of flat clipping; `clip` is the first one
+  step_schedules schedules{};
+  double average_decay = 0;      ///< above 0: an exponential moving average of the parameters, see `average`
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
 };
 
@@ -14809,7 +15111,70 @@ inline void require_training_choices(const training_choices& options, std::size_
   if (options.optimizer != optimizer_kind::sgd && options.weight_decay != 0) {
     refuse_training("the option weight_decay is for optimizer_kind::sgd only: adam's is adam.weight_decay");
   }
+  if (options.optimizer != optimizer_kind::adam && options.adam.noise_floor != 0) {
+    refuse_training("the option adam.noise_floor is for optimizer_kind::adam only");
+  }
   require_option(options.learning_rate.has_value(), "learning_rate");
+  if (const auto& adapts = options.adaptive_clip) {
+    if (options.clipping != clipping_kind::flat) {
+      refuse_training("the option adaptive_clip is for clipping_kind::flat only");
+    }
+    if (options.schedules.clip) refuse_training("the option adaptive_clip and a schedule of clip exclude each other");
+    released_histogram::require_share(adapts->quantile);
+    if (!(adapts->rate > 0 && adapts->rate <= largest_double)) {
+      refuse_training("adaptive_clip.rate must be finite and above 0, got " + std::to_string(adapts->rate));
+    }
+    if (!l2_clip_norm::holds(options.clip->value() / adaptive_clip::range) ||
+        !l2_clip_norm::holds(options.clip->value() * adaptive_clip::range)) {
+      refuse_training("the option clip, from which adaptive_clip sets out, must be in [1e-24, 1e300]");
+    }
+  }
+}
+
+/// Sets the options of step number `step` to what the schedules say. Throws std::invalid_argument for a number that is
+/// none of its kind.
+template <class Options>
+void apply_schedules(Options& options, std::uint64_t step) {
+  const step_schedules& now = options.schedules;
+  if (now.noise) options.noise = noise_multiplier{(*now.noise)(step)};
+  if (now.clip) options.clip = l2_clip_norm{(*now.clip)(step)};
+  if (now.learning_rate) options.learning_rate = learning_rate{(*now.learning_rate)(step)};
+  if constexpr (std::is_same_v<typename Options::sampling_type, poisson_sampling>) {
+    if (now.sampling) options.sampling = poisson_sampling{sampling_probability{(*now.sampling)(step)}};
+  } else if (now.sampling) {
+    refuse_training("a schedule of sampling is for Poisson sampling only");
+  }
+  if constexpr (has_rounds<typename Options::sampling_type>) {
+    if (now.noise) refuse_training("a schedule of noise is not for a sampler whose event pays several steps");
+  }
+}
+/// Options of the first step of these schedules, each of which is a table then; and what adaptive clipping counts.
+/// Throws std::invalid_argument for what excludes each other, and what a schedule throws.
+template <class Options>
+[[nodiscard]] Options with_first_step(Options options) {
+  step_schedules& all = options.schedules;
+  if (all.any()) {
+    if (all.steps == 0) refuse_training("the option schedules.steps is not set");
+    const auto begins = [&](option<schedule>& one, bool given, const char* name) {
+      if (!one) return;
+      if (given) refuse_training(std::string{"the option "} + name + " and a schedule of it exclude each other");
+      one = one->tabulated(all.steps);
+    };
+    begins(all.noise, options.noise.has_value(), "noise");
+    begins(all.clip, options.clip.has_value(), "clip");
+    begins(all.sampling, options.sampling.has_value(), "sampling");
+    begins(all.learning_rate, options.learning_rate.has_value(), "learning_rate");
+    if (all.clip && options.clipping == clipping_kind::per_group) {
+      refuse_training("a schedule of clip is not for clipping per group");
+    }
+    apply_schedules(options, 0);
+  }
+  if (options.adaptive_clip) {
+    if (options.statistic) refuse_training("the options statistic and adaptive_clip exclude each other");
+    require_option(options.clip.has_value(), "clip");
+    options.statistic = step_statistic{options.adaptive_clip->noise, bin_edges{{options.clip->value()}}};
+  }
+  return options;
 }
 
 /// Whether network and loss take this record. Shapes and counts of the records fit already.
@@ -14903,8 +15268,8 @@ class run_noise {
     if constexpr (has_rounds<Sampling>) return sampling.steps_of_an_event();
     return 1;
   }
-  [[nodiscard]] static bool has_step(std::uint64_t /*taken*/) noexcept { return true; }
-  static void require_step(std::uint64_t /*taken*/) noexcept {}
+  /// Steps of the run: any number.
+  [[nodiscard]] static std::uint64_t steps() noexcept { return ~std::uint64_t{0}; }
   template <class Generator>
   static void catch_up(Generator& /*generator*/, std::uint64_t /*taken*/) noexcept {}
   [[nodiscard]] static noise_filter* filter() noexcept { return nullptr; }
@@ -14958,14 +15323,8 @@ requires(!std::is_same_v<Noise, independent_noise>) class run_noise<Sampling, No
       return noise_->steps();
     }
   }
-  /// Whether there is a step behind so many.
-  [[nodiscard]] bool has_step(std::uint64_t taken) const noexcept { return taken < noise_->steps(); }
-  void require_step(std::uint64_t taken) const {
-    if (has_step(taken)) return;
-    throw budget_exhausted{error_text{
-        {"pergrad: private training: the noise's strategy is for ", noise_->steps(), " steps, all are taken"}}
-                               .text};
-  }
+  /// Steps of the run.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return noise_ == nullptr ? 0 : noise_->steps(); }
   /// Noise of steps that failed or were given up.
   template <class Generator>
   void catch_up(Generator& generator, std::uint64_t taken) {
@@ -14978,7 +15337,6 @@ requires(!std::is_same_v<Noise, independent_noise>) class run_noise<Sampling, No
   /// For files: how many steps are before those that are listed, and the generator's steps of these. Only of a seed.
   [[nodiscard]] std::uint64_t before() const noexcept { return filter_->begun() - filter_->drawn().size(); }
   [[nodiscard]] std::span<const std::uint64_t> drawn() const noexcept { return filter_->drawn(); }
-  [[nodiscard]] std::uint64_t steps() const noexcept { return noise_->steps(); }
   void restart(std::uint64_t before, std::span<const std::uint64_t> drawn) { filter_->restart(before, drawn); }
 
  private:
@@ -15151,7 +15509,7 @@ class private_run {
   /// the run was made, or read from a file.
   template <class = void>
   [[nodiscard]] bool within_budget() const {
-    return noise_.has_step(place_.taken) && (place_.position != 0 || accountant_.within(event_));
+    return place_.taken < most_ && (place_.position != 0 || accountant_.within(event_));
   }
   /// Steps taken, each with its noise, and statistics of all records released beside them (statistics.hpp).
   [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps() + place_.paid; }
@@ -15165,11 +15523,11 @@ class private_run {
   /// The histogram of the last step's records: released with the step, which counts it. Throws std::logic_error if the
   /// options have no `statistic`, and before the first step.
   [[nodiscard]] const released_histogram& last_statistic() const {
-    if (!statistic_ || !statistic_->released) {
+    if (!statistic_ || !statistic_->is_released) {
       throw_logic_error({"pergrad: private training: ",
                          statistic_ ? "no step has released a statistic yet" : "the option statistic is not set"});
     }
-    return *statistic_->released;
+    return statistic_->histogram;
   }
 
  private:
@@ -15205,10 +15563,44 @@ class private_run {
     if (!(deviation <= largest)) {
       refuse_training("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
     }
+    const bool has_schedules = most_ != without_end;
+    most_ = std::min(most_, noise_.steps());
+    if (has_schedules) return;  // they have a proof of their own
     accountant_.prepare(event_);
     require_room_for_a_step(accountant_, event_);
   }
+  /// The next step's numbers. Precondition: these are options of a step of the run.
+  void plan(const private_choices& options, const Sampling& sampling) {
+    sampling_ = sampling;
+    gradient_noise_ = *options.noise;
+    event_ = event_of(options, sampling_);
+  }
+  /// What an event of these options costs.
+  [[nodiscard]] event_type event_of(const private_choices& options, const Sampling& sampling) const {
+    return noise_.event(sampling, options.noise_of_event());
+  }
+  /// Proves that these steps, all that are left of a run by schedules, keep to the budget. Throws std::invalid_argument
+  /// if they do not.
+  template <class = void>
+  void declare(std::span<const ledger_entry<event_type>> steps) {
+    if (!accountant_.budget() || accountant_.plan() != run_plan::beforehand) {
+      for (const auto& each : steps) accountant_.prepare(each.event);
+      if (place_.taken == 0) require_room_for_a_step(accountant_, event_);
+      return;
+    }
+    try {
+      accountant_.declare(steps);
+    } catch (const budget_exhausted&) {
+      refuse_training("the steps of the schedules cost more than the option budget allows: epsilon " +
+                      std::to_string(accountant_.budget()->max_epsilon.value()) + " at delta " +
+                      std::to_string(accountant_.budget()->delta.value()));
+    }
+  }
 
+  /// Whether a later step of the run enters an event.
+  [[nodiscard]] bool pays(std::uint64_t step) const noexcept {
+    return (place_.position + (step - place_.taken)) % noise_.steps_of_an_event(sampling_) == 0;
+  }
   /// Other records than those of the step before: where a record stands in a round has changed, so a new one begins.
   /// What a sampler promises correlated noise is of one set of records: throws std::logic_error for others.
   void begin_a_round() {
@@ -15224,12 +15616,14 @@ class private_run {
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
     if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
-    noise_.require_step(place_.taken);
+    if (place_.taken >= most_) {
+      throw budget_exhausted("pergrad: private training: the run has no step behind number " + std::to_string(most_));
+    }
     if (place_.position == 0) accountant_.spend(event_);
     noise_.catch_up(generator, place_.taken);
     if (statistic_) {
       statistic_->counted.clear();
-      statistic_->released.reset();  // nobody may take an earlier one for this step's
+      statistic_->is_released = false;  // nobody may take an earlier one for this step's
     }
     const std::uint64_t step = generator.next_step();
     if (place_.position == 0) {
@@ -15261,24 +15655,29 @@ class private_run {
   template <class Generator>
   void release_statistic(Generator& generator) {
     if (!statistic_) return;
-    statistic_->released = statistic_release::of(statistic_->counted, statistic_->noise, generator);
+    statistic_release::into(statistic_->histogram, statistic_->counted, statistic_->noise, generator);
+    statistic_->is_released = true;
   }
   struct statistic_of_steps {
-    explicit statistic_of_steps(const step_statistic& chosen) : noise{chosen.noise}, counted{chosen.edges} {}
+    explicit statistic_of_steps(const step_statistic& chosen)
+        : noise{chosen.noise}, counted{chosen.edges}, histogram{statistic_release::empty(counted)} {}
     noise_multiplier noise;
     private_counts counted;
-    std::optional<released_histogram> released;
+    released_histogram histogram;  ///< of the last step
+    bool is_released = false;
   };
 
   Sampling sampling_;
   [[no_unique_address]] run_noise<Sampling, Noise> noise_;
   basic_privacy_accountant<event_type> accountant_;
-  event_type event_;                 ///< of the gradient and the statistic together
+  event_type event_;                 ///< of the next step: its gradient and its statistic together
   noise_multiplier gradient_noise_;  ///< of the gradient alone
   std::optional<statistic_of_steps> statistic_;
-  double sensitivity_ = 0;  ///< of every sum
+  double sensitivity_ = 0;  ///< of the next step's sum
   run_place place_;
   bool has_drawn_ = false;  ///< a step, of records that it was given
+  static constexpr std::uint64_t without_end = ~std::uint64_t{0};
+  std::uint64_t most_ = without_end;  ///< steps that its schedules, or its noise's strategy, have
   drawn_records<Sampling> drawn_;
 };
 
@@ -15593,6 +15992,7 @@ class step_notes {
     return shown_ ? metrics_ : nothing;
   }
   void begin() noexcept { metrics_ = {}; }
+  void set_clip_norm(double clip_norm) noexcept { clip_norm_ = clip_norm; }
   void end() noexcept {
     if (!wanted_) return;
     metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
@@ -15659,7 +16059,9 @@ auto with_clipped(const training_choices& options, const per_sample_gradient_lea
     case clipping_kind::per_layer:
       return f(sum(clip_per_layer(gradients, *options.clip)));
     case clipping_kind::automatic:
-      return f(sum(normalise(gradients, *options.clip)));
+    case clipping_kind::per_sample_adaptive:
+      return f(sum(options.clipping == clipping_kind::automatic ? normalise(gradients, *options.clip)
+                                                                : normalise_adaptively(gradients, *options.clip)));
     case clipping_kind::per_group:
       if constexpr ((clipping_groups<Network>) > 1) {
         return f(sum(clip_per_group(gradients, options.group_bounds)));
@@ -15688,11 +16090,12 @@ class step_by_verbs {
         options_{&options},
         sensitivity_{sensitivity},
         total_{executor, *options.capacity},
-        optimizer_{make_optimizer(options)} {}
+        optimizer_{make_optimizer(options, sensitivity)} {}
 
   void set_learning_rate(learning_rate rate) {
     std::visit([&](auto& optimizer) { optimizer.set_learning_rate(rate); }, optimizer_);
   }
+  void set_sensitivity(double sensitivity) noexcept { sensitivity_ = sensitivity; }
   void forget_records() noexcept {}
 
   /// All of a step: clipped sums into a total, noise, update. What is released goes to `update`; zeros if
@@ -15704,6 +16107,9 @@ class step_by_verbs {
       total_.clear();
       total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
       add_chunks(records);
+      if (auto* const with_noise = std::get_if<adam<Network>>(&optimizer_)) {
+        with_noise->set_noise(noise.multiplier, l2_clip_norm{sensitivity_});
+      }
       std::visit(
           [&](auto& optimizer) {
             total_release::of_total<Network>(executor_->pool(), total_, noise, 1, update.data(),
@@ -15725,7 +16131,10 @@ class step_by_verbs {
 
  private:
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
-  [[nodiscard]] static any_optimizer make_optimizer(const training_choices& options) {
+  [[nodiscard]] static any_optimizer make_optimizer(const training_choices& options, double sensitivity) {
+    if (options.adam.noise_floor > 0) {
+      return adam<Network>{*options.learning_rate, options.adam, *options.noise, l2_clip_norm{sensitivity}};
+    }
     if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
     return sgd<Network>{*options.learning_rate, options.momentum, options.weight_decay};
   }
@@ -15777,7 +16186,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type, typename
   using executor_trainer = typename Executor::template trainer<Network, Loss>;
 
   dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options, bool is_private)
-      : dp_sgd_base{executor, network, loss, checked(options, is_private)} {}
+      : dp_sgd_base{executor, network, loss, checked(options, is_private), is_private, {}} {}
   dp_sgd_base(const dp_sgd_base&) = delete;
   dp_sgd_base& operator=(const dp_sgd_base&) = delete;
   ~dp_sgd_base() = default;
@@ -15789,6 +16198,12 @@ class dp_sgd_base : public private_run<typename Options::sampling_type, typename
   void set_learning_rate(learning_rate rate) {
     options_.learning_rate = rate;
     trainer_->set_learning_rate(rate);
+  }
+  /// The network with the exponential moving average of the parameters behind each step: of released values. Throws
+  /// std::logic_error if the options have no `average_decay`.
+  [[nodiscard]] const Network& average() const {
+    if (!average_) throw_logic_error({"pergrad: private training: the option average_decay is not set"});
+    return average_->network();
   }
   /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
   /// and a device copies them again. Needed on a device, which trains on its copy; on the host each step reads the
@@ -15804,17 +16219,29 @@ class dp_sgd_base : public private_run<typename Options::sampling_type, typename
   friend struct checkpoint_access;
 
   [[nodiscard]] static Options checked(const Options& options, bool is_private) {
-    require_training_choices(options, clipping_groups<Network>);
-    return settled<scalar>(options, is_private);
+    if constexpr (run::is_correlated) {
+      const step_schedules& all = options.schedules;
+      if (options.adaptive_clip || all.noise || all.clip || all.sampling) {
+        refuse_training("noise, clip norms and sampling that change do not go with correlated noise");
+      }
+    }
+    const Options first = with_first_step(options);
+    require_training_choices(first, clipping_groups<Network>);
+    return settled<scalar>(first, is_private);
   }
-  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options)
+  struct of_checked_options {};
+  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
+                                bool is_private, of_checked_options /*unused*/)
       : run{options, *options.sampling, options},
         options_{options},
+        first_clip_{options.clip ? options.clip->value() : 0},
+        is_private_{is_private},
         executor_{&executor},
         network_{&network},
         loss_{loss},
         tape_{executor, options.max_batch} {
     const float_environment proven;
+    if (options.schedules.any()) this->most_ = options.schedules.steps;
     this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
                static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
                executor.pool().thread_count());
@@ -15829,15 +16256,88 @@ class dp_sgd_base : public private_run<typename Options::sampling_type, typename
       if (options.weight_decay != 0 || options.adam.weight_decay != 0) {
         refuse_training("weight decay is not on devices yet");
       }
+      if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
+      if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
+      if (options.adaptive_clip || options.schedules.noise || options.schedules.clip) {
+        refuse_training("noise and clip norms that change are not on devices yet");
+      }
     }
+    if (options.schedules.any()) declare_schedules();
+    if (options.average_decay != 0) average_.emplace(network, options.average_decay);
     notes_ = {options.private_metrics, options.max_batch.count,
               options.clip ? options.clip->value() : this->sensitivity_,
               this->statistic_ ? &this->statistic_->counted : nullptr,
               options.statistic ? options.statistic->of : step_value::norm};
+    require_noise_that_fits();
     trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, this->sensitivity_);
     if constexpr (executor_trainer::trains_on_a_copy) {
       with_empty_batch([&](const auto& sum) { trainer_->clip_with(sum.clipped().rule()); });
     }
+  }
+
+  /// Noise of any step, of adaptive clipping and of schedules, has to fit the scalar and the release's grid. Throws
+  /// std::invalid_argument.
+  void require_noise_that_fits() const {
+    if (options_.adaptive_clip) {
+      const double widest = options_.noise->value() * options_.clip->value() * adaptive_clip::range;
+      if (!(widest <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
+        refuse_training("noise times the widest norm of adaptive_clip, " + std::to_string(widest) +
+                        ", does not fit the network's scalar");
+      }
+    }
+    const step_schedules& all = options_.schedules;
+    if (!all.noise && !all.clip) return;
+    const summation added = summation::of<scalar>(options_.capacity->count);
+    for (std::uint64_t step = 0; step < all.steps; ++step) {
+      const double noise = all.noise ? noise_multiplier{(*all.noise)(step)}.value() : options_.noise->value();
+      const double clip = all.clip ? l2_clip_norm{(*all.clip)(step)}.value() : this->sensitivity_;
+      if (!(noise * clip <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
+        refuse_training("noise times clip of step " + std::to_string(step) + " does not fit the network's scalar");
+      }
+      const release_grid grid = release_grid::of(clip, Network::parameter_count);
+      require_sigma(noise, noise * sensitivity_in_steps(grid, added, 1), noise == 0 && !is_private_);
+    }
+  }
+  /// Those that are left of the run.
+  template <class = void>
+  void declare_schedules() {
+    using event = typename run::event_type;
+    std::vector<ledger_entry<event>> steps;
+    Options each = options_;
+    for (std::uint64_t step = this->place_.taken; step < this->most_; ++step) {
+      apply_schedules(each, step);
+      const event costs = this->event_of(each, *each.sampling);
+      if (steps.empty() || !(steps.back().event == costs)) steps.push_back({costs, 0});
+      if (this->pays(step)) ++steps.back().count;
+    }
+    this->declare(std::span<const ledger_entry<event>>{steps});
+  }
+  /// Makes the numbers of step `taken` those of the next step, if there is one.
+  void plan_next_step() {
+    if (!options_.schedules.any() || this->place_.taken >= this->most_ || planned_ == this->place_.taken) return;
+    apply_schedules(options_, this->place_.taken);
+    this->plan(options_, *options_.sampling);
+    if (options_.schedules.clip) clip_to(*options_.clip);
+    if (options_.schedules.learning_rate) trainer_->set_learning_rate(*options_.learning_rate);
+    planned_ = this->place_.taken;
+  }
+  /// From the next step on.
+  void clip_to(l2_clip_norm bound) {
+    if constexpr (!executor_trainer::trains_on_a_copy) {
+      options_.clip = bound;
+      this->sensitivity_ = with_empty_batch([](const auto& sum) { return sum.sensitivity(); });
+      trainer_->set_sensitivity(this->sensitivity_);
+      notes_.set_clip_norm(bound.value());
+    }
+  }
+  /// The clip norm of the next step from the counts of the last one, which were released.
+  void adapt_clip() {
+    const adaptive_clip& how = *options_.adaptive_clip;
+    const std::span<const double> counts = this->last_statistic().counts();
+    const double share = std::clamp(0.5 + (counts[0] - counts[1]) / (2 * options_.divisor->value()), 0.0, 1.0);
+    const double next = options_.clip->value() * std::exp(-how.rate * (share - how.quantile));
+    clip_to(l2_clip_norm{std::clamp(next, first_clip_ / adaptive_clip::range, first_clip_ * adaptive_clip::range)});
+    this->statistic_->counted.set_edge(options_.clip->value());
   }
 
   template <class Function>
@@ -15872,7 +16372,11 @@ class dp_sgd_base : public private_run<typename Options::sampling_type, typename
         [&] { notes_.leave_out(); });
   }
 
-  Options options_;
+  Options options_;            ///< with the numbers of the next step
+  double first_clip_ = 0;      ///< from which adaptive clipping set out
+  std::uint64_t planned_ = 0;  ///< the step of which they are
+  bool is_private_ = true;
+  std::optional<parameter_average<Network>> average_;
   step_notes<scalar> notes_{false, 0, 0};
   const Executor* executor_;
   Network* network_;
@@ -15910,6 +16414,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
   static constexpr bool is_private = Generator::is_private;
   using base::accountant;
+  using base::average;
   using base::epsilon;
   using base::last_statistic;
   using base::options;
@@ -15937,14 +16442,18 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   void step(const dataset<input_value, target>& records) {
     const detail::float_environment proven;
     this->look_at(records);
+    this->plan_next_step();
     this->notes_.begin();
     const std::uint64_t step = this->spend_and_draw(generator_, records.size());
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),
         detail::noise_of<Generator>{*this->options_.noise, &generator_, this->noise_.filter()},
         [&] { return base::next_noise(generator_); }, detail::total_access::values(update_));
+    if (this->average_) this->average_->update(*this->executor_, *this->network_);
     this->notes_.end();
     this->release_statistic(generator_);
+    if (this->options_.adaptive_clip) this->adapt_clip();
+    this->plan_next_step();
   }
   /// Records of other types, and whatever else is no data set: one error that says so.
   template <class Value, class Target>
@@ -16072,7 +16581,6 @@ template <class Network, class Loss, class Generator, class Executor, class Opti
 
 #include <sys/stat.h>
 
-#include <cstdlib>
 #include <fcntl.h>
 
 namespace pergrad::inline v0_1::detail {
@@ -40377,6 +40885,7 @@ class network_trainer {
     rule_ = clip_rule{.kind = clip_rule::kind_type::flat, .bound = rule.bound, .unit = grid_.unit};
   }
   void clip_with(const pergrad::detail::flat_normalise& rule) {
+    if (rule.adaptive) pergrad::detail::refuse_training("per-sample adaptive clipping is not on devices yet");
     rule_ = {
         .kind = clip_rule::kind_type::normalise, .bound = rule.bound, .stability = rule.stability, .unit = grid_.unit};
   }

@@ -239,6 +239,26 @@ BOOST_AUTO_TEST_CASE(a_run_ends_with_its_strategy) {
   BOOST_TEST(limited.steps() == 8U);
 }
 
+// Rates are what is trained, and not what is released.
+BOOST_AUTO_TEST_CASE(rates_may_change) {
+  const clouds data{100};
+  const pg::host exec{pg::threads{1}};
+  const auto check = [&](const auto& sampling, std::uint64_t events) {
+    auto options = usual(banded, sampling);
+    options.learning_rate.reset();
+    options.schedules.steps = 10;
+    options.schedules.learning_rate = pg::schedule::exponential(0.25, 0.5, 1);
+    options.budget = pg::privacy_budget{pg::epsilon{30}, pg::delta{1e-5}};
+    classifier net{exec, pg::xavier_uniform{1}};
+    pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{41}};
+    while (trainer.within_budget()) trainer.step(data.records());
+    BOOST_TEST(trainer.steps() == 10U);
+    BOOST_TEST(trainer.accountant().steps() == events);
+  };
+  check(turns, 3);
+  check(apart, 1);
+}
+
 BOOST_AUTO_TEST_CASE(what_does_not_go_together) {
   const clouds data{100};
   const clouds others{100, 7};
@@ -257,6 +277,15 @@ BOOST_AUTO_TEST_CASE(what_does_not_go_together) {
   options = usual(banded, turns);
   options.statistic = pg::step_statistic{pg::noise_multiplier{20}, pg::bin_edges{{0.5}}};
   refused(options, "statistic");
+
+  options = usual(banded, turns);
+  options.adaptive_clip = pg::adaptive_clip{.noise = pg::noise_multiplier{3}};
+  refused(options, "that change do not go with correlated noise");
+  options = usual(banded, turns);
+  options.noise.reset();
+  options.schedules.steps = steps;
+  options.schedules.noise = pg::schedule::exponential(1.1, 0.9, 1);
+  refused(options, "that change do not go with correlated noise");
 
   pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, usual(banded, turns)};
   trainer.step(data.records());

@@ -25,13 +25,14 @@
 #include <pergrad/privacy/statistics.hpp>
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/tape.hpp>
+#include <pergrad/train/schedule.hpp>
 
 namespace pergrad::inline v0_1 {
 
 /// How the noised gradient becomes an update.
 enum class optimizer_kind { sgd, adam };
 /// What bounds a sample's share.
-enum class clipping_kind { flat, per_layer, automatic, per_group };
+enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
 
 /// An option that may be missing, and is set to a value of its type: what else is given is an error that says so.
 template <class Value>
@@ -83,15 +84,42 @@ struct private_choices {
   }
 };
 
+/// A clip norm that follows a quantile of the gradients' norms (Andrew et al. 2021, arXiv:1905.03871):
+///   C <- C exp(-rate (share - quantile)),  share = 1/2 + (below - above) / (2 divisor)
+/// of the step's records whose norms are below C and not. Both counts are noised and released with the step, as its
+/// statistic: gradient and counts are one event with `joint_noise` of both. A noise of a twentieth of the divisor costs
+/// next to nothing.
+struct adaptive_clip {
+  noise_multiplier noise;  ///< standard deviation of each count
+  double quantile = 0.5;   ///< share of gradients that are to stay unclipped, in [0, 1]
+  double rate = 0.2;       ///< above 0
+  /// C stays within the first one times and divided by this, so that its noise always fits.
+  static constexpr double range = 0x1p20;
+};
+
+/// What changes from step to step. A schedule takes the place of the option of the same name.
+struct step_schedules {
+  std::uint64_t steps = 0;    ///< of the whole run, which ends then; must be set if there is a schedule
+  option<schedule> noise;     ///< sigma
+  option<schedule> clip;      ///< C, not of clipping per group
+  option<schedule> sampling;  ///< the probability of Poisson sampling; the divisor stays what it is
+  option<schedule> learning_rate;
+
+  [[nodiscard]] bool any() const noexcept { return noise || clip || sampling || learning_rate; }
+};
+
 /// What a trainer is told beside them.
 struct training_choices : private_choices {
   option<pergrad::learning_rate> learning_rate;  ///< of the first step; see `set_learning_rate`
   clipping_kind clipping = clipping_kind::flat;
   std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
   optimizer_kind optimizer = optimizer_kind::sgd;
-  double momentum = 0;           ///< of sgd
-  double weight_decay = 0;       ///< of sgd, decoupled; adam's is adam.weight_decay
-  adam_options adam{};           ///< of adam
+  double momentum = 0;                           ///< of sgd
+  double weight_decay = 0;                       ///< of sgd, decoupled; adam's is adam.weight_decay
+  adam_options adam{};                           ///< of adam
+  option<pergrad::adaptive_clip> adaptive_clip;  ///< of flat clipping; `clip` is the first one
+  step_schedules schedules{};
+  double average_decay = 0;      ///< above 0: an exponential moving average of the parameters, see `average`
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
 };
 
@@ -191,7 +219,70 @@ inline void require_training_choices(const training_choices& options, std::size_
   if (options.optimizer != optimizer_kind::sgd && options.weight_decay != 0) {
     refuse_training("the option weight_decay is for optimizer_kind::sgd only: adam's is adam.weight_decay");
   }
+  if (options.optimizer != optimizer_kind::adam && options.adam.noise_floor != 0) {
+    refuse_training("the option adam.noise_floor is for optimizer_kind::adam only");
+  }
   require_option(options.learning_rate.has_value(), "learning_rate");
+  if (const auto& adapts = options.adaptive_clip) {
+    if (options.clipping != clipping_kind::flat) {
+      refuse_training("the option adaptive_clip is for clipping_kind::flat only");
+    }
+    if (options.schedules.clip) refuse_training("the option adaptive_clip and a schedule of clip exclude each other");
+    released_histogram::require_share(adapts->quantile);
+    if (!(adapts->rate > 0 && adapts->rate <= largest_double)) {
+      refuse_training("adaptive_clip.rate must be finite and above 0, got " + std::to_string(adapts->rate));
+    }
+    if (!l2_clip_norm::holds(options.clip->value() / adaptive_clip::range) ||
+        !l2_clip_norm::holds(options.clip->value() * adaptive_clip::range)) {
+      refuse_training("the option clip, from which adaptive_clip sets out, must be in [1e-24, 1e300]");
+    }
+  }
+}
+
+/// Sets the options of step number `step` to what the schedules say. Throws std::invalid_argument for a number that is
+/// none of its kind.
+template <class Options>
+void apply_schedules(Options& options, std::uint64_t step) {
+  const step_schedules& now = options.schedules;
+  if (now.noise) options.noise = noise_multiplier{(*now.noise)(step)};
+  if (now.clip) options.clip = l2_clip_norm{(*now.clip)(step)};
+  if (now.learning_rate) options.learning_rate = learning_rate{(*now.learning_rate)(step)};
+  if constexpr (std::is_same_v<typename Options::sampling_type, poisson_sampling>) {
+    if (now.sampling) options.sampling = poisson_sampling{sampling_probability{(*now.sampling)(step)}};
+  } else if (now.sampling) {
+    refuse_training("a schedule of sampling is for Poisson sampling only");
+  }
+  if constexpr (has_rounds<typename Options::sampling_type>) {
+    if (now.noise) refuse_training("a schedule of noise is not for a sampler whose event pays several steps");
+  }
+}
+/// Options of the first step of these schedules, each of which is a table then; and what adaptive clipping counts.
+/// Throws std::invalid_argument for what excludes each other, and what a schedule throws.
+template <class Options>
+[[nodiscard]] Options with_first_step(Options options) {
+  step_schedules& all = options.schedules;
+  if (all.any()) {
+    if (all.steps == 0) refuse_training("the option schedules.steps is not set");
+    const auto begins = [&](option<schedule>& one, bool given, const char* name) {
+      if (!one) return;
+      if (given) refuse_training(std::string{"the option "} + name + " and a schedule of it exclude each other");
+      one = one->tabulated(all.steps);
+    };
+    begins(all.noise, options.noise.has_value(), "noise");
+    begins(all.clip, options.clip.has_value(), "clip");
+    begins(all.sampling, options.sampling.has_value(), "sampling");
+    begins(all.learning_rate, options.learning_rate.has_value(), "learning_rate");
+    if (all.clip && options.clipping == clipping_kind::per_group) {
+      refuse_training("a schedule of clip is not for clipping per group");
+    }
+    apply_schedules(options, 0);
+  }
+  if (options.adaptive_clip) {
+    if (options.statistic) refuse_training("the options statistic and adaptive_clip exclude each other");
+    require_option(options.clip.has_value(), "clip");
+    options.statistic = step_statistic{options.adaptive_clip->noise, bin_edges{{options.clip->value()}}};
+  }
+  return options;
 }
 
 /// Whether network and loss take this record. Shapes and counts of the records fit already.

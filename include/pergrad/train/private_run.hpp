@@ -192,7 +192,7 @@ class private_run {
   /// the run was made, or read from a file.
   template <class = void>
   [[nodiscard]] bool within_budget() const {
-    return noise_.has_step(place_.taken) && (place_.position != 0 || accountant_.within(event_));
+    return place_.taken < most_ && (place_.position != 0 || accountant_.within(event_));
   }
   /// Steps taken, each with its noise, and statistics of all records released beside them (statistics.hpp).
   [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps() + place_.paid; }
@@ -206,11 +206,11 @@ class private_run {
   /// The histogram of the last step's records: released with the step, which counts it. Throws std::logic_error if the
   /// options have no `statistic`, and before the first step.
   [[nodiscard]] const released_histogram& last_statistic() const {
-    if (!statistic_ || !statistic_->released) {
+    if (!statistic_ || !statistic_->is_released) {
       throw_logic_error({"pergrad: private training: ",
                          statistic_ ? "no step has released a statistic yet" : "the option statistic is not set"});
     }
-    return *statistic_->released;
+    return statistic_->histogram;
   }
 
  private:
@@ -246,10 +246,44 @@ class private_run {
     if (!(deviation <= largest)) {
       refuse_training("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
     }
+    const bool has_schedules = most_ != without_end;
+    most_ = std::min(most_, noise_.steps());
+    if (has_schedules) return;  // they have a proof of their own
     accountant_.prepare(event_);
     require_room_for_a_step(accountant_, event_);
   }
+  /// The next step's numbers. Precondition: these are options of a step of the run.
+  void plan(const private_choices& options, const Sampling& sampling) {
+    sampling_ = sampling;
+    gradient_noise_ = *options.noise;
+    event_ = event_of(options, sampling_);
+  }
+  /// What an event of these options costs.
+  [[nodiscard]] event_type event_of(const private_choices& options, const Sampling& sampling) const {
+    return noise_.event(sampling, options.noise_of_event());
+  }
+  /// Proves that these steps, all that are left of a run by schedules, keep to the budget. Throws std::invalid_argument
+  /// if they do not.
+  template <class = void>
+  void declare(std::span<const ledger_entry<event_type>> steps) {
+    if (!accountant_.budget() || accountant_.plan() != run_plan::beforehand) {
+      for (const auto& each : steps) accountant_.prepare(each.event);
+      if (place_.taken == 0) require_room_for_a_step(accountant_, event_);
+      return;
+    }
+    try {
+      accountant_.declare(steps);
+    } catch (const budget_exhausted&) {
+      refuse_training("the steps of the schedules cost more than the option budget allows: epsilon " +
+                      std::to_string(accountant_.budget()->max_epsilon.value()) + " at delta " +
+                      std::to_string(accountant_.budget()->delta.value()));
+    }
+  }
 
+  /// Whether a later step of the run enters an event.
+  [[nodiscard]] bool pays(std::uint64_t step) const noexcept {
+    return (place_.position + (step - place_.taken)) % noise_.steps_of_an_event(sampling_) == 0;
+  }
   /// Other records than those of the step before: where a record stands in a round has changed, so a new one begins.
   /// What a sampler promises correlated noise is of one set of records: throws std::logic_error for others.
   void begin_a_round() {
@@ -265,12 +299,14 @@ class private_run {
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
     if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
-    noise_.require_step(place_.taken);
+    if (place_.taken >= most_) {
+      throw budget_exhausted("pergrad: private training: the run has no step behind number " + std::to_string(most_));
+    }
     if (place_.position == 0) accountant_.spend(event_);
     noise_.catch_up(generator, place_.taken);
     if (statistic_) {
       statistic_->counted.clear();
-      statistic_->released.reset();  // nobody may take an earlier one for this step's
+      statistic_->is_released = false;  // nobody may take an earlier one for this step's
     }
     const std::uint64_t step = generator.next_step();
     if (place_.position == 0) {
@@ -302,24 +338,29 @@ class private_run {
   template <class Generator>
   void release_statistic(Generator& generator) {
     if (!statistic_) return;
-    statistic_->released = statistic_release::of(statistic_->counted, statistic_->noise, generator);
+    statistic_release::into(statistic_->histogram, statistic_->counted, statistic_->noise, generator);
+    statistic_->is_released = true;
   }
   struct statistic_of_steps {
-    explicit statistic_of_steps(const step_statistic& chosen) : noise{chosen.noise}, counted{chosen.edges} {}
+    explicit statistic_of_steps(const step_statistic& chosen)
+        : noise{chosen.noise}, counted{chosen.edges}, histogram{statistic_release::empty(counted)} {}
     noise_multiplier noise;
     private_counts counted;
-    std::optional<released_histogram> released;
+    released_histogram histogram;  ///< of the last step
+    bool is_released = false;
   };
 
   Sampling sampling_;
   [[no_unique_address]] run_noise<Sampling, Noise> noise_;
   basic_privacy_accountant<event_type> accountant_;
-  event_type event_;                 ///< of the gradient and the statistic together
+  event_type event_;                 ///< of the next step: its gradient and its statistic together
   noise_multiplier gradient_noise_;  ///< of the gradient alone
   std::optional<statistic_of_steps> statistic_;
-  double sensitivity_ = 0;  ///< of every sum
+  double sensitivity_ = 0;  ///< of the next step's sum
   run_place place_;
   bool has_drawn_ = false;  ///< a step, of records that it was given
+  static constexpr std::uint64_t without_end = ~std::uint64_t{0};
+  std::uint64_t most_ = without_end;  ///< steps that its schedules, or its noise's strategy, have
   drawn_records<Sampling> drawn_;
 };
 

@@ -54,8 +54,8 @@ class run_noise {
     if constexpr (has_rounds<Sampling>) return sampling.steps_of_an_event();
     return 1;
   }
-  [[nodiscard]] static bool has_step(std::uint64_t /*taken*/) noexcept { return true; }
-  static void require_step(std::uint64_t /*taken*/) noexcept {}
+  /// Steps of the run: any number.
+  [[nodiscard]] static std::uint64_t steps() noexcept { return ~std::uint64_t{0}; }
   template <class Generator>
   static void catch_up(Generator& /*generator*/, std::uint64_t /*taken*/) noexcept {}
   [[nodiscard]] static noise_filter* filter() noexcept { return nullptr; }
@@ -109,14 +109,8 @@ requires(!std::is_same_v<Noise, independent_noise>) class run_noise<Sampling, No
       return noise_->steps();
     }
   }
-  /// Whether there is a step behind so many.
-  [[nodiscard]] bool has_step(std::uint64_t taken) const noexcept { return taken < noise_->steps(); }
-  void require_step(std::uint64_t taken) const {
-    if (has_step(taken)) return;
-    throw budget_exhausted{error_text{
-        {"pergrad: private training: the noise's strategy is for ", noise_->steps(), " steps, all are taken"}}
-                               .text};
-  }
+  /// Steps of the run.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return noise_ == nullptr ? 0 : noise_->steps(); }
   /// Noise of steps that failed or were given up.
   template <class Generator>
   void catch_up(Generator& generator, std::uint64_t taken) {
@@ -129,7 +123,6 @@ requires(!std::is_same_v<Noise, independent_noise>) class run_noise<Sampling, No
   /// For files: how many steps are before those that are listed, and the generator's steps of these. Only of a seed.
   [[nodiscard]] std::uint64_t before() const noexcept { return filter_->begun() - filter_->drawn().size(); }
   [[nodiscard]] std::span<const std::uint64_t> drawn() const noexcept { return filter_->drawn(); }
-  [[nodiscard]] std::uint64_t steps() const noexcept { return noise_->steps(); }
   void restart(std::uint64_t before, std::span<const std::uint64_t> drawn) { filter_->restart(before, drawn); }
 
  private:

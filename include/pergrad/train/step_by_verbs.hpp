@@ -44,7 +44,9 @@ auto with_clipped(const training_choices& options, const per_sample_gradient_lea
     case clipping_kind::per_layer:
       return f(sum(clip_per_layer(gradients, *options.clip)));
     case clipping_kind::automatic:
-      return f(sum(normalise(gradients, *options.clip)));
+    case clipping_kind::per_sample_adaptive:
+      return f(sum(options.clipping == clipping_kind::automatic ? normalise(gradients, *options.clip)
+                                                                : normalise_adaptively(gradients, *options.clip)));
     case clipping_kind::per_group:
       if constexpr ((clipping_groups<Network>) > 1) {
         return f(sum(clip_per_group(gradients, options.group_bounds)));
@@ -73,11 +75,12 @@ class step_by_verbs {
         options_{&options},
         sensitivity_{sensitivity},
         total_{executor, *options.capacity},
-        optimizer_{make_optimizer(options)} {}
+        optimizer_{make_optimizer(options, sensitivity)} {}
 
   void set_learning_rate(learning_rate rate) {
     std::visit([&](auto& optimizer) { optimizer.set_learning_rate(rate); }, optimizer_);
   }
+  void set_sensitivity(double sensitivity) noexcept { sensitivity_ = sensitivity; }
   void forget_records() noexcept {}
 
   /// All of a step: clipped sums into a total, noise, update. What is released goes to `update`; zeros if
@@ -89,6 +92,9 @@ class step_by_verbs {
       total_.clear();
       total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
       add_chunks(records);
+      if (auto* const with_noise = std::get_if<adam<Network>>(&optimizer_)) {
+        with_noise->set_noise(noise.multiplier, l2_clip_norm{sensitivity_});
+      }
       std::visit(
           [&](auto& optimizer) {
             total_release::of_total<Network>(executor_->pool(), total_, noise, 1, update.data(),
@@ -110,7 +116,10 @@ class step_by_verbs {
 
  private:
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
-  [[nodiscard]] static any_optimizer make_optimizer(const training_choices& options) {
+  [[nodiscard]] static any_optimizer make_optimizer(const training_choices& options, double sensitivity) {
+    if (options.adam.noise_floor > 0) {
+      return adam<Network>{*options.learning_rate, options.adam, *options.noise, l2_clip_norm{sensitivity}};
+    }
     if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
     return sgd<Network>{*options.learning_rate, options.momentum, options.weight_decay};
   }
