@@ -626,6 +626,12 @@ template <class Layer> struct layer_has_no_device_code {
 template <class Loss> struct loss_has_no_device_code {
   static_assert(never<Loss>, "this loss has no device code: it needs PERGRAD_HD static double evaluate(const S* y, std::size_t count, const target<S>* targets, S* dy) and static constexpr bool on_device = true; see docs/custom_layers.md");
 };
+template <class Noise, class Sampling> struct correlated_noise_needs_a_promise {
+  static_assert(never<Sampling>, "correlated noise needs a sampler that promises how often, and how far apart, a record takes part: pergrad::cyclic_poisson_sampling or pergrad::min_separation_sampling; see docs/privacy.md");
+};
+template <class Executor> struct correlated_noise_on_a_device {
+  static_assert(never<Executor>, "correlated noise is on the host only: make the trainer with a pergrad::host; see docs/privacy.md");
+};
 template <class Function, class First> struct needs_an_executor {
   static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); pergrad::dp_sgd trainer{exec, net, loss, options}; see docs/expressions.md");
 };
@@ -1736,7 +1742,7 @@ struct layer_randomness;
 namespace detail {
 template <class Scalar>
 class release_gate;
-template <class Sampling>
+template <class Sampling, class Noise>
 class private_run;
 class sampling_words;
 }  // namespace detail
@@ -7323,6 +7329,9 @@ struct summation {
 
 namespace pergrad::inline v0_1 {
 
+/// Noise of a run whose steps have nothing to do with each other: that of DP-SGD. Others are in privacy/correlated/.
+struct independent_noise {};
+
 namespace detail {
 
 /// A sum that nobody has seen: F in units of the grid's, null for zeros, and I in steps of the grid, null for zeros.
@@ -7350,6 +7359,29 @@ inline void require_sigma(double multiplier, double sigma, bool is_rehearsal_wit
 struct total_release;
 struct statistic_release;
 
+/// What becomes of fresh noise before it meets a sum, where the noise of a run's steps is correlated
+/// (privacy/correlated/). It makes integers of integers, and nothing of a sum.
+class noise_filter {
+ public:
+  /// What one record can do to all that the run's noise hides, given D of one sum: what fresh noise is scaled by.
+  [[nodiscard]] virtual double sensitivity(double of_one_sum, std::size_t elements) const = 0;
+  /// Throws std::invalid_argument for a deviation that its arithmetic cannot carry, std::logic_error for a step beyond
+  /// the last one.
+  virtual void require_room(double sigma) const = 0;
+  /// Begins the next step, whose fresh noise is that of the generator's step `drawn`. Returns the generator's steps of
+  /// those earlier ones whose noise has to go through the filter again first, in their order.
+  virtual std::span<const std::uint64_t> begin(std::uint64_t drawn) noexcept = 0;
+  /// Noise of a block of elements, in place: of step `i` of those that begin() returned, or of the new one behind them.
+  /// `thread` may have memory of its own.
+  virtual void filter(std::size_t i, std::size_t block, std::size_t thread, double (&k)[gaussian_block]) noexcept = 0;
+
+ protected:
+  noise_filter() = default;
+  noise_filter(const noise_filter&) = default;
+  noise_filter& operator=(const noise_filter&) = default;
+  ~noise_filter() = default;
+};
+
 /// One release, divided by a public constant. Construction throws whatever can be wrong; after that nothing can fail.
 template <class Scalar>
 class release_gate {
@@ -7360,15 +7392,15 @@ class release_gate {
   /// Anybody may look at noise from a seed; with a secret key only a total (expressions/noise.hpp) and counts
   /// (statistics.hpp) are.
   release_gate(const release_grid& grid, double sensitivity, noise_multiplier noise, double divisor,
-               seeded_generator& generator)
-      : release_gate{of_any_generator{}, grid, sensitivity, noise, divisor, generator} {}
+               seeded_generator& generator, noise_filter* filter = nullptr)
+      : release_gate{of_any_generator{}, grid, sensitivity, noise, divisor, generator, filter} {}
 
   /// Stretches of the release; each is to be released once, on any thread.
   [[nodiscard]] std::size_t stretches() const noexcept { return (elements_ + stretch - 1) / stretch; }
   /// out = g (Q(S) + k) for stretch `number`, then `update`. `out` may be the sum itself, or null: then nothing is
   /// kept.
-  void release(std::size_t number, const unreleased_sum<Scalar>& sum, Scalar* out,
-               const element_update<Scalar>& update) const noexcept {
+  void release(std::size_t number, const unreleased_sum<Scalar>& sum, Scalar* out, const element_update<Scalar>& update,
+               std::size_t thread = 0) const noexcept {
     const std::size_t end = std::min(elements_, (number + 1) * stretch);
     alignas(64) Scalar zeros[gaussian_block];
     if (sum.floating == nullptr || sum.integers != nullptr) std::fill_n(zeros, gaussian_block, Scalar{0});
@@ -7377,6 +7409,7 @@ class release_gate {
       const Scalar* const floating = sum.floating == nullptr ? zeros : sum.floating + first;
       alignas(64) double k[gaussian_block];
       draw(first, k);
+      if (filter_ != nullptr) correlate(first, thread, k);
       alignas(64) Scalar passing[gaussian_block];
       Scalar* const to = out == nullptr ? passing : out + first;
       {
@@ -7411,29 +7444,45 @@ class release_gate {
   struct of_any_generator {};
   template <random_generator Generator>
   release_gate(of_any_generator /*unused*/, const release_grid& grid, double sensitivity, noise_multiplier noise,
-               double divisor, Generator& generator)
+               double divisor, Generator& generator, noise_filter* filter = nullptr)
       : elements_{grid.elements},
-        sigma_{noise.value() * sensitivity},
+        sigma_{noise.value() * (filter == nullptr ? sensitivity : filter->sensitivity(sensitivity, grid.elements))},
         scale_{std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps) / divisor,
                static_cast<double>(std::numeric_limits<Scalar>::max())},
-        stream_{stream_of_next_step(noise, generator)} {}
+        filter_{filter},
+        stream_{stream_of_next_step(noise, generator)} {
+    if (filter_ != nullptr) before_ = filter_->begin(stream_.step_);
+  }
   /// Once nothing else can be wrong.
   template <random_generator Generator>
   [[nodiscard]] secret_stream<randomness::noise> stream_of_next_step(noise_multiplier noise,
                                                                      Generator& generator) const {
     require_sigma(noise.value(), sigma_, !Generator::is_private && sigma_ == 0);
     require_gaussians(0, elements_);
+    if (filter_ != nullptr) filter_->require_room(sigma_);
     return generator.template stream<randomness::noise>(generator.next_step());
   }
 
   static constexpr std::size_t stretch = 4 * gaussian_block;
 
-  void draw(std::size_t first, double (&k)[gaussian_block]) const noexcept {
+  void draw(std::size_t first, double (&k)[gaussian_block]) const noexcept { draw_of(stream_, first, k); }
+  void draw_of(const secret_stream<randomness::noise>& stream, std::size_t first,
+               double (&k)[gaussian_block]) const noexcept {
     if (sigma_ == 0) {
       std::fill_n(k, gaussian_block, 0.0);
     } else {
-      fill_rounded_gaussians<native_lanes, Scalar>(stream_.key(), stream_.nonce(), first / gaussian_block, sigma_, k);
+      fill_rounded_gaussians<native_lanes, Scalar>(stream.key(), stream.nonce(), first / gaussian_block, sigma_, k);
     }
+  }
+  /// What was drawn becomes noise of the run.
+  [[gnu::noinline]] void correlate(std::size_t first, std::size_t thread, double (&k)[gaussian_block]) const noexcept {
+    alignas(64) double earlier[gaussian_block];
+    for (std::size_t i = 0; i < before_.size(); ++i) {
+      draw_of({*stream_.key_, before_[i]}, first, earlier);
+      filter_->filter(i, first / gaussian_block, thread, earlier);
+    }
+    filter_->filter(before_.size(), first / gaussian_block, thread, k);
+    wipe(earlier, sizeof earlier);
   }
   void store(const double* k, const Scalar* sum, Scalar* out, std::size_t count) const noexcept {
     release_kernels_in_use<Scalar>().release(k, sum, scale_, out, static_cast<int>(count));
@@ -7442,6 +7491,8 @@ class release_gate {
   std::size_t elements_ = 0;
   double sigma_ = 0;  ///< of the noise in steps of the grid
   release_scale scale_;
+  noise_filter* filter_ = nullptr;
+  std::span<const std::uint64_t> before_;  ///< steps of the generator whose noise goes through the filter first
   secret_stream<randomness::noise> stream_;
 };
 
@@ -9436,6 +9487,7 @@ template <random_generator Generator>
 struct noise_of {
   noise_multiplier multiplier{0};
   Generator* generator = nullptr;
+  noise_filter* filter = nullptr;  ///< of a run whose steps have correlated noise
 };
 
 /// Released values that nobody uses on the way.
@@ -9503,11 +9555,13 @@ struct total_release {
                          state.sensitivity(),
                          noise.multiplier,
                          divisor,
-                         *noise.generator};
+                         *noise.generator,
+                         noise.filter};
     auto use = begin();
     const element_update<scalar> update = as_update<scalar>(use);
     const unreleased_sum<scalar> sum = total_access::sum_of(total);
-    pool.parallel(gate.stretches(), [&](std::size_t number, std::size_t) { gate.release(number, sum, out, update); });
+    pool.parallel(gate.stretches(),
+                  [&](std::size_t number, std::size_t thread) { gate.release(number, sum, out, update, thread); });
   }
 };
 
@@ -15011,20 +15065,31 @@ struct training_choices : private_choices {
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
 };
 
-/// Options of a `private_loop` with this sampler.
-template <class Sampling>
-struct loop_options : private_choices {
+/// How the noise of a run's steps is correlated.
+template <class Noise>
+struct noise_choice {
+  using noise_type = Noise;
+  option<Noise> correlation;  ///< a strategy of privacy/correlated/strategies.hpp, for so many steps as the run has
+};
+template <>
+struct noise_choice<independent_noise> {
+  using noise_type = independent_noise;
+};
+
+/// Options of a `private_loop` with this sampler and this noise.
+template <class Sampling, class Noise = independent_noise>
+struct loop_options : private_choices, noise_choice<Noise> {
   using sampling_type = Sampling;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
 };
-/// Options of a `dp_sgd` with this sampler.
-template <class Sampling = poisson_sampling>
-struct dp_options : training_choices {
+/// Options of a `dp_sgd` with this sampler and this noise.
+template <class Sampling = poisson_sampling, class Noise = independent_noise>
+struct dp_options : training_choices, noise_choice<Noise> {
   using sampling_type = Sampling;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
   /// Those that a loop has, too.
-  operator loop_options<Sampling>() const {  // NOLINT(google-explicit-constructor): one is the other, and more
-    return {static_cast<const private_choices&>(*this), sampling};
+  operator loop_options<Sampling, Noise>() const {  // NOLINT(google-explicit-constructor): one is the other, and more
+    return {static_cast<const private_choices&>(*this), static_cast<const noise_choice<Noise>&>(*this), sampling};
   }
 };
 /// With Poisson sampling.
@@ -15141,6 +15206,9 @@ void apply_schedules(Options& options, std::uint64_t step) {
   } else if (now.sampling) {
     refuse_training("a schedule of sampling is for Poisson sampling only");
   }
+  if constexpr (has_rounds<typename Options::sampling_type>) {
+    if (now.noise) refuse_training("a schedule of noise is not for a sampler whose event pays several steps");
+  }
 }
 /// Options of the first step of these schedules, each of which is a table then; and what adaptive clipping counts.
 /// Throws std::invalid_argument for what excludes each other, and what a schedule throws.
@@ -15233,6 +15301,125 @@ void require_fit_for_training(const Records& records) {
 //
 // A step is entered in the ledger before any of its records is drawn. Records are drawn window by window, so that no
 // memory grows with the data set; they come out in physical batches of at most `max_batch`.
+
+// pergrad/train/run_noise.hpp - what a run's noise asks of its sampler, and what it costs: independent noise, or a
+// strategy whose steps are correlated
+//
+// Independent noise costs the sampler's event in each of its rounds. Correlated noise needs a sampler that promises how
+// far apart a record's steps are, and makes the whole run one Gaussian mechanism (privacy/correlated/filter.hpp): one
+// event without sampling, entered with the first step. Banded noise with no more bands than a `cyclic_poisson_sampling`
+// has groups costs what that sampler's turns cost with independent noise, as a turn is a mechanism of its own.
+
+namespace pergrad::inline v0_1::detail {
+
+/// A sampler that promises how often, and how far apart, a record takes part; its event is that of a Gaussian where
+/// every record takes part.
+template <class Sampling>
+concept promises_participation = requires(const Sampling& sampling) {
+  sampling.min_separation();
+  sampling.max_participations(std::uint64_t{});
+  requires std::is_same_v<typename Sampling::event_type, sampled_gaussian_event>;
+};
+template <class Sampling>
+concept takes_turns = requires {
+  requires Sampling::takes_turns;
+};
+
+/// Independent noise.
+template <class Sampling, class Noise>
+class run_noise {
+ public:
+  static constexpr bool is_correlated = false;
+  using event_type = typename Sampling::event_type;
+
+  run_noise(const noise_choice<Noise>& /*chosen*/, const private_choices& /*options*/, const Sampling& /*sampling*/) {}
+  void take(std::size_t /*elements*/, std::size_t /*threads*/) {}
+  [[nodiscard]] static event_type event(const Sampling& sampling, noise_multiplier noise) {
+    return sampling.event(noise);
+  }
+  /// Steps that one event pays.
+  [[nodiscard]] static std::uint64_t steps_of_an_event(const Sampling& sampling) noexcept {
+    if constexpr (has_rounds<Sampling>) return sampling.steps_of_an_event();
+    return 1;
+  }
+  /// Steps of the run: any number.
+  [[nodiscard]] static std::uint64_t steps() noexcept { return ~std::uint64_t{0}; }
+  template <class Generator>
+  static void catch_up(Generator& /*generator*/, std::uint64_t /*taken*/) noexcept {}
+  [[nodiscard]] static noise_filter* filter() noexcept { return nullptr; }
+};
+
+/// Correlated noise.
+template <class Sampling, class Noise>
+requires(!std::is_same_v<Noise, independent_noise>) class run_noise<Sampling, Noise> {
+  static constexpr bool is_promised = promises_participation<Sampling>;
+  static constexpr bool is_amplified = Noise::is_banded && takes_turns<Sampling>;
+
+ public:
+  static constexpr bool is_correlated = true;
+  using event_type = typename Sampling::event_type;
+
+  /// Throws std::invalid_argument for a strategy that is missing, has more bands than the sampler has groups, or does
+  /// not go with another option.
+  run_noise(const noise_choice<Noise>& chosen, const private_choices& options, const Sampling& sampling) {
+    if constexpr (!is_promised) {
+      static_cast<void>(error::correlated_noise_needs_a_promise<Noise, Sampling>{});
+    } else {
+      require_option(chosen.correlation.has_value(), "correlation");
+      if (options.statistic) refuse_training("the option statistic does not go with correlated noise");
+      noise_ = std::make_unique<Noise>(*chosen.correlation);
+      if constexpr (is_amplified) {
+        if (noise_->bands() > sampling.min_separation()) {
+          refuse_training("noise of " + std::to_string(noise_->bands()) +
+                          " bands needs as many groups, and the sampler has " +
+                          std::to_string(sampling.min_separation()));
+        }
+        sensitivity_ = noise_->sensitivity_of_one();
+      } else {
+        sensitivity_ = noise_->sensitivity_under(sampling);
+      }
+    }
+  }
+  void take(std::size_t elements, std::size_t threads) {
+    if constexpr (is_promised) filter_ = noise_->make_filter(sensitivity_, elements, threads);
+  }
+  [[nodiscard]] static event_type event(const Sampling& sampling, noise_multiplier noise) {
+    if constexpr (is_promised && !is_amplified) {
+      return {1, noise.value()};
+    } else {
+      return sampling.event(noise);
+    }
+  }
+  [[nodiscard]] std::uint64_t steps_of_an_event(const Sampling& sampling) const noexcept {
+    if constexpr (is_promised && is_amplified) {
+      return sampling.steps_of_an_event();
+    } else {
+      return noise_->steps();
+    }
+  }
+  /// Steps of the run.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return noise_ == nullptr ? 0 : noise_->steps(); }
+  /// Noise of steps that failed or were given up.
+  template <class Generator>
+  void catch_up(Generator& generator, std::uint64_t taken) {
+    if constexpr (is_promised) {
+      while (filter_->begun() < taken) filter_->skip(generator.next_step());
+    }
+  }
+  [[nodiscard]] noise_filter* filter() const noexcept { return filter_.get(); }
+
+  /// For files: how many steps are before those that are listed, and the generator's steps of these. Only of a seed.
+  [[nodiscard]] std::uint64_t before() const noexcept { return filter_->begun() - filter_->drawn().size(); }
+  [[nodiscard]] std::span<const std::uint64_t> drawn() const noexcept { return filter_->drawn(); }
+  void restart(std::uint64_t before, std::span<const std::uint64_t> drawn) { filter_->restart(before, drawn); }
+
+ private:
+  std::unique_ptr<Noise> noise_;
+  std::unique_ptr<typename Noise::filter> filter_;
+  typename Noise::sensitivity_type sensitivity_{};
+};
+
+}  // namespace pergrad::inline v0_1::detail
 
 namespace pergrad::inline v0_1 {
 
@@ -15379,18 +15566,21 @@ template <class Scalar, class Options>
 
 /// The ledger of a run and the records of a step: all of a private run that does not know its network. The ledger holds
 /// the events of this sampler, and no others.
-template <class Sampling>
+template <class Sampling, class Noise>
 class private_run {
  public:
   using event_type = typename Sampling::event_type;
+  /// Whether noise of a step depends on that of steps before.
+  static constexpr bool is_correlated = run_noise<Sampling, Noise>::is_correlated;
   /// Whether what is drawn depends on the steps before.
-  static constexpr bool keeps_its_place = has_rounds<Sampling> || requires(const Sampling& sampling) {
+  static constexpr bool keeps_its_place = is_correlated || has_rounds<Sampling> || requires(const Sampling& sampling) {
     sampling.min_separation();
   };
   /// For which neighbours epsilon counts.
   static constexpr neighbouring relation = event_type::relation;
 
-  /// Would one more step keep to the budget? Always true without one. Costs nothing: how many there are was found when
+  /// Would one more step keep to the budget? Always true without one, but for correlated noise, which ends with its
+  /// strategy. Costs nothing: how many there are was found when
   /// the run was made, or read from a file.
   template <class = void>
   [[nodiscard]] bool within_budget() const {
@@ -15429,24 +15619,29 @@ class private_run {
 
   /// `options` are settled; `budget`: of the ledger.
   [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling,
-                                const std::optional<privacy_budget>& budget)
+                                const noise_choice<Noise>& chosen, const std::optional<privacy_budget>& budget)
       : sampling_{sampling},
+        noise_{chosen, options, sampling_},
         accountant_{budget, options.plan},
-        event_{sampling_.event(options.noise_of_event())},
+        event_{noise_.event(sampling_, options.noise_of_event())},
         gradient_noise_{*options.noise},
         drawn_{sampling_, options.max_batch.count} {
     if (options.statistic) statistic_.emplace(*options.statistic);
   }
-  /// The last part of construction: `sensitivity` is known from the options' clipping. Throws std::invalid_argument for
-  /// noise that the largest number of the network's type cannot hold, and for a budget that allows no step.
+  /// The last part of construction: `sensitivity` of sums of so many elements is known from the options' clipping.
+  /// Throws std::invalid_argument for noise that the largest number of the network's type cannot hold, and for a budget
+  /// that allows no step.
   template <class = void>
-  [[gnu::noinline]] void take(double sensitivity, double largest) {
+  [[gnu::noinline]] void take(double sensitivity, double largest, std::size_t elements, std::size_t threads) {
+    noise_.take(elements, threads);
     sensitivity_ = sensitivity;
     const double deviation = gradient_noise_.value() * sensitivity_;
     if (!(deviation <= largest)) {
       refuse_training("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
     }
-    if (most_ != without_end && !has_rounds<Sampling>) return;  // schedules have a proof of their own
+    const bool has_schedules = most_ != without_end;
+    most_ = std::min(most_, noise_.steps());
+    if (has_schedules) return;  // they have a proof of their own
     accountant_.prepare(event_);
     require_room_for_a_step(accountant_, event_);
   }
@@ -15454,7 +15649,11 @@ class private_run {
   void plan(const private_choices& options, const Sampling& sampling) {
     sampling_ = sampling;
     gradient_noise_ = *options.noise;
-    event_ = sampling_.event(options.noise_of_event());
+    event_ = event_of(options, sampling_);
+  }
+  /// What an event of these options costs.
+  [[nodiscard]] event_type event_of(const private_choices& options, const Sampling& sampling) const {
+    return noise_.event(sampling, options.noise_of_event());
   }
   /// Proves that these steps, all that are left of a run by schedules, keep to the budget. Throws std::invalid_argument
   /// if they do not.
@@ -15474,18 +15673,30 @@ class private_run {
     }
   }
 
+  /// Whether a later step of the run enters an event.
+  [[nodiscard]] bool pays(std::uint64_t step) const noexcept {
+    return (place_.position + (step - place_.taken)) % noise_.steps_of_an_event(sampling_) == 0;
+  }
   /// Other records than those of the step before: where a record stands in a round has changed, so a new one begins.
-  void begin_a_round() noexcept { place_.position = 0; }
+  /// What a sampler promises correlated noise is of one set of records: throws std::logic_error for others.
+  void begin_a_round() {
+    if (!has_drawn_) return;  // the first ones, also behind a file
+    if constexpr (is_correlated) {
+      throw_logic_error({"pergrad: private training: correlated noise needs the same records in all steps"});
+    } else {
+      place_.position = 0;
+    }
+  }
   /// Enters a step in the ledger, or refuses it; then its draws may begin. An event that pays a round is entered with
   /// its first step.
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
-    if (place_.taken >= most_) {
-      throw budget_exhausted("pergrad: private training: the schedules have no step behind number " +
-                             std::to_string(most_));
-    }
     if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
+    if (place_.taken >= most_) {
+      throw budget_exhausted("pergrad: private training: the run has no step behind number " + std::to_string(most_));
+    }
     if (place_.position == 0) accountant_.spend(event_);
+    noise_.catch_up(generator, place_.taken);
     if (statistic_) {
       statistic_->counted.clear();
       statistic_->is_released = false;  // nobody may take an earlier one for this step's
@@ -15500,8 +15711,9 @@ class private_run {
     drawn_.begin(sampling_,
                  {stream(step), stream(place_.round), stream(step_of_the_run), place_.position, place_.taken},
                  record_count);
+    has_drawn_ = true;
     ++place_.taken;
-    if constexpr (has_rounds<Sampling>) place_.position = (place_.position + 1) % sampling_.steps_of_an_event();
+    place_.position = (place_.position + 1) % noise_.steps_of_an_event(sampling_);
     return step;
   }
   /// The step's randomness inside layers.
@@ -15532,14 +15744,16 @@ class private_run {
   };
 
   Sampling sampling_;
+  [[no_unique_address]] run_noise<Sampling, Noise> noise_;
   basic_privacy_accountant<event_type> accountant_;
   event_type event_;                 ///< of the next step: its gradient and its statistic together
   noise_multiplier gradient_noise_;  ///< of the gradient alone
   std::optional<statistic_of_steps> statistic_;
   double sensitivity_ = 0;  ///< of the next step's sum
-  static constexpr std::uint64_t without_end = ~std::uint64_t{0};
-  std::uint64_t most_ = without_end;  ///< steps that its schedules have, in all parts of the run
   run_place place_;
+  bool has_drawn_ = false;  ///< a step, of records that it was given
+  static constexpr std::uint64_t without_end = ~std::uint64_t{0};
+  std::uint64_t most_ = without_end;  ///< steps that its schedules, or its noise's strategy, have
   drawn_records<Sampling> drawn_;
 };
 
@@ -15629,7 +15843,7 @@ class private_step {
     }
     from.release_its_statistic();
     end();
-    return {&from.total_, {*from.options_.noise, &from.generator_}};
+    return {&from.total_, {*from.options_.noise, &from.generator_, from.its_filter()}};
   }
 
   Loop* loop_ = nullptr;
@@ -15639,8 +15853,8 @@ class private_step {
 /// as `loop_options` says.
 template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host,
           class Options = private_options>
-class private_loop : private detail::private_run<typename Options::sampling_type> {
-  using base = detail::private_run<typename Options::sampling_type>;
+class private_loop : private detail::private_run<typename Options::sampling_type, typename Options::noise_type> {
+  using base = detail::private_run<typename Options::sampling_type, typename Options::noise_type>;
 
  public:
   using network_type = Network;
@@ -15679,7 +15893,7 @@ class private_loop : private detail::private_run<typename Options::sampling_type
       throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
     }
     if (!records_ || !records_->same_view(records)) {
-      if (records_) this->begin_a_round();
+      this->begin_a_round();
       records_.reset();
       detail::require_fit_for_training<Network, Loss>(records);
       records_ = records;
@@ -15701,7 +15915,7 @@ class private_loop : private detail::private_run<typename Options::sampling_type
   enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
 
   private_loop(const Options& options, const Executor& executor, const Network& network, Loss loss, Generator generator)
-      : base{options, *options.sampling, options.budget},
+      : base{options, *options.sampling, options, options.budget},
         options_{options},
         executor_{&executor},
         network_{&network},
@@ -15710,9 +15924,11 @@ class private_loop : private detail::private_run<typename Options::sampling_type
         total_{executor, *options.capacity},
         generator_{std::move(generator)} {
     detail::require_option(options.clip.has_value(), "clip");
-    this->take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
+    this->take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
+               executor.pool().thread_count());
   }
 
+  [[nodiscard]] detail::noise_filter* its_filter() const noexcept { return this->noise_.filter(); }
   void release_its_statistic() { this->release_statistic(generator_); }
   [[nodiscard]] bool next_batch() {
     if (state_ == batch_state::waiting) {
@@ -16248,8 +16464,8 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 template <class Network, class Loss, executor Executor, class Options>
-class dp_sgd_base : public private_run<typename Options::sampling_type> {
-  using run = private_run<typename Options::sampling_type>;
+class dp_sgd_base : public private_run<typename Options::sampling_type, typename Options::noise_type> {
+  using run = private_run<typename Options::sampling_type, typename Options::noise_type>;
 
  public:
   using scalar = typename Network::scalar;
@@ -16300,6 +16516,16 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   friend struct run_state_access;
 
   [[nodiscard]] static Options checked(const Options& options, bool is_private) {
+    if constexpr (run::is_correlated) {
+      const step_schedules& all = options.schedules;
+      if (options.adaptive_clip || all.noise || all.clip || all.sampling) {
+        refuse_training("noise, clip norms and sampling that change do not go with correlated noise");
+      }
+      if (options.individual) refuse_training("individual accounting does not go with correlated noise");
+      if (options.adam.noise_floor != 0) {
+        refuse_training("adam's noise_floor takes off independent noise, and this one is correlated");
+      }
+    }
     const Options first = with_first_step(options);
     require_training_choices(first, clipping_groups<Network>);
     return settled<scalar>(first, is_private);
@@ -16307,7 +16533,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   struct of_checked_options {};
   [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
                                 bool is_private, of_checked_options /*unused*/)
-      : run{options, *options.sampling,
+      : run{options, *options.sampling, options,
             options.individual ? std::nullopt : std::optional<privacy_budget>{options.budget}},
         options_{options},
         first_clip_{options.clip ? options.clip->value() : 0},
@@ -16319,7 +16545,8 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
     const float_environment proven;
     if (options.schedules.any()) this->most_ = options.schedules.steps;
     this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
-               static_cast<double>(std::numeric_limits<scalar>::max()));
+               static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
+               executor.pool().thread_count());
     if (options.optimizer == optimizer_kind::adam) {
       require_adam_options(options.adam);
     } else {
@@ -16327,6 +16554,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
       require_weight_decay(options.weight_decay);
     }
     if constexpr (executor_trainer::trains_on_a_copy) {
+      if constexpr (run::is_correlated) static_cast<void>(error::correlated_noise_on_a_device<Executor>{});
       if (options.weight_decay != 0 || options.adam.weight_decay != 0) {
         refuse_training("weight decay is not on devices yet");
       }
@@ -16385,15 +16613,14 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   /// Those that are left of the run.
   template <class = void>
   void declare_schedules() {
-    if constexpr (has_rounds<typename Options::sampling_type>) return;  // one kind of event
     using event = typename run::event_type;
     std::vector<ledger_entry<event>> steps;
     Options each = options_;
     for (std::uint64_t step = this->place_.taken; step < this->most_; ++step) {
       apply_schedules(each, step);
-      const event costs = each.sampling->event(each.noise_of_event());
+      const event costs = this->event_of(each, *each.sampling);
       if (steps.empty() || !(steps.back().event == costs)) steps.push_back({costs, 0});
-      ++steps.back().count;
+      if (this->pays(step)) ++steps.back().count;
     }
     this->declare(std::span<const ledger_entry<event>>{steps});
   }
@@ -16442,7 +16669,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
     if (checked_ && checked_->same_view(records)) return;
-    if (checked_) this->begin_a_round();
+    this->begin_a_round();
     checked_.reset();
     require_fit_for_training<Network, Loss>(records);
     checked_ = records;
@@ -16543,8 +16770,8 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
     const std::uint64_t step = this->spend_and_draw(generator_, records.size());
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),
-        detail::noise_of<Generator>{*this->options_.noise, &generator_}, [&] { return base::next_noise(generator_); },
-        detail::total_access::values(update_));
+        detail::noise_of<Generator>{*this->options_.noise, &generator_, this->noise_.filter()},
+        [&] { return base::next_noise(generator_); }, detail::total_access::values(update_));
     if (this->average_) this->average_->update(*this->executor_, *this->network_);
     this->notes_.end();
     this->release_statistic(generator_);
@@ -17602,6 +17829,8 @@ struct run_numbers {
   std::uint64_t optimizer_steps = 0;
   std::uint64_t generator_steps = 0;
   std::optional<run_place> place{};  ///< of a sampler for which it matters
+  /// Of correlated noise: steps before it began, then the generator's steps of its noise since then, if from a seed.
+  std::optional<std::vector<std::uint64_t>> noise{};
 };
 template <class Text>
 void require_entries(const Text& path, std::uint64_t entries) {
@@ -18182,9 +18411,11 @@ void load_parameters(Network& network, const std::string& path, parameter_order 
 // The file is a safetensors file. Tensors: `ledger.events`, the numbers of every kind of step (a sampling probability
 // and a noise multiplier of Poisson sampling); `ledger.steps`, how many there were; `ledger.order`, that of a Renyi
 // filter, or 0; `optimizer.steps`; `generator.steps`, those given out; `sampling.place`, where in a round of its
-// sampler the run is, if that matters; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
-// parameters. Metadata: the optimizer, the run's plan, which events the ledger holds, and a hash of the network's
-// structure.
+// sampler the run is, if that matters; `noise.steps`, of correlated noise: how many steps it had behind it when it
+// began, and, of a seed, the generator's steps since then. Noise itself is a secret and in no file: one of a new key
+// begins anew (privacy/correlated/filter.hpp), one of a seed is drawn again. Then `optimizer.ARRAY.NAME`, with
+// PyTorch's names of an optimizer's arrays; and the parameters. Metadata: the optimizer, the run's plan, which events
+// the ledger holds, and a hash of the network's structure.
 
 // pergrad/files/run_state.hpp - what a trainer's options make it remember between steps, for its file
 //
@@ -18330,13 +18561,15 @@ template <class Accountant>
 concept has_a_plan = std::is_same_v<Accountant, basic_privacy_accountant<typename Accountant::event_type>>;
 /// The tensors of these numbers, ledger first; `run_values` has their bytes.
 template <class = void>
-[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries, std::size_t numbers, bool has_place) {
+[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries, std::size_t numbers, bool has_place,
+                                                           std::optional<std::size_t> noise) {
   std::vector<safetensors::tensor> tensors{{"ledger.events", "F64", {entries, numbers}, 0, 8 * numbers * entries},
                                            {"ledger.steps", "U64", {entries}, 0, 8 * entries},
                                            {"ledger.order", "F64", {}, 0, 8},
                                            {"optimizer.steps", "U64", {}, 0, 8},
                                            {"generator.steps", "U64", {}, 0, 8}};
   if (has_place) tensors.push_back({"sampling.place", "U64", {4}, 0, sizeof(run_place)});
+  if (noise) tensors.push_back({"noise.steps", "U64", {*noise}, 0, 8 * *noise});
   return tensors;
 }
 
@@ -18351,7 +18584,8 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
     events.push_back(entry.event);
     steps.push_back(entry.count);
   }
-  std::vector<safetensors::tensor> tensors = run_tensors(steps.size(), numbers_of<Event>, run.place.has_value());
+  std::vector<safetensors::tensor> tensors = run_tensors(steps.size(), numbers_of<Event>, run.place.has_value(),
+                                                         run.noise ? std::optional{run.noise->size()} : std::nullopt);
   std::vector<const std::byte*> values;
   for (const void* each : {static_cast<const void*>(events.data()), static_cast<const void*>(steps.data()),
                            static_cast<const void*>(&run.order), static_cast<const void*>(&run.optimizer_steps),
@@ -18359,6 +18593,7 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
     values.push_back(static_cast<const std::byte*>(each));
   }
   if (run.place) values.push_back(reinterpret_cast<const std::byte*>(&*run.place));
+  if (run.noise) values.push_back(reinterpret_cast<const std::byte*>(run.noise->data()));
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     tensors.push_back(layout.tensors[i]);
     values.push_back(arrays[layout.arrays[i]] + layout.tensors[i].begin);
@@ -18396,7 +18631,7 @@ void require_ledger(const Text& path, const run_numbers<Event>& run) {
 /// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
 template <class Event, class Text>
 [[nodiscard]] std::pair<loaded_bytes, run_numbers<Event>> read_run(const Text& path, const run_layout& layout,
-                                                                   run_plan plan, bool has_place) {
+                                                                   run_plan plan, bool has_place, bool has_noise) {
   if (is_npy(path)) {
     fail_with_file(path,
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
@@ -18420,7 +18655,14 @@ template <class Event, class Text>
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
   require_entries(path, entries);
-  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries, numbers_of<Event>, has_place);
+  std::optional<std::size_t> noise;
+  if (has_noise) {
+    const safetensors::tensor* const found = safetensors::find(opened.tensors(), "noise.steps");
+    noise =
+        found == nullptr || found->shape.size() != 1 || found->shape[0] > std::uint64_t{1} << 25U ? 1 : found->shape[0];
+  }
+  std::vector<typename basic_safetensors<Text>::tensor> wanted =
+      run_tensors(entries, numbers_of<Event>, has_place, noise);
   wanted.insert(wanted.end(), layout.tensors.begin(), layout.tensors.end());
   const Text differences = safetensors::differences(opened.tensors(), "the file", wanted, "this run", true);
   if (!differences.empty()) opened.fail("does not fit the network and its optimizer: " + differences);
@@ -18450,6 +18692,10 @@ template <class Event, class Text>
   value(run.optimizer_steps, "optimizer.steps", 0);
   value(run.generator_steps, "generator.steps", 0);
   if (has_place) value(run.place.emplace(), "sampling.place", 0);
+  if (has_noise) {
+    run.noise.emplace(*noise);
+    for (std::size_t i = 0; i < *noise; ++i) value((*run.noise)[i], "noise.steps", i);
+  }
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     const safetensors::tensor& each = layout.tensors[i];
     loaded.moves.push_back({layout.arrays[i], begin_of(each.name), each.begin, each.size});
@@ -18521,7 +18767,8 @@ struct checkpoint_access {
 
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
-                   std::uint64_t generator_steps, const std::optional<run_place>& place, const std::string& path) {
+                   std::uint64_t generator_steps, const std::string& path, const std::optional<run_place>& place = {},
+                   const std::optional<std::vector<std::uint64_t>>& noise = {}) {
     const std::uint64_t* const steps = optimizer.count();
     run_numbers<typename Accountant::event_type> run;
     if constexpr (has_a_plan<Accountant>) {
@@ -18534,17 +18781,19 @@ struct checkpoint_access {
     run.optimizer_steps = steps != nullptr ? *steps : 0;
     run.generator_steps = generator_steps;
     run.place = place;
+    run.noise = noise;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
 
   struct gone_on {
     std::uint64_t given_out = 0;  ///< steps of the generator
     run_place place{};
+    std::vector<std::uint64_t> noise{};
   };
   /// Reads first and changes then: nothing is changed if anything is wrong.
   template <class Network, class Optimizer, class Accountant>
   static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                         bool older, bool has_place) {
+                         bool older, bool has_place, bool has_noise, const auto& require_place) {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
@@ -18557,7 +18806,7 @@ struct checkpoint_access {
     using event = typename Accountant::event_type;
     std::pair<loaded_bytes, run_numbers<event>> read;
     if (!older) {
-      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place);
+      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, has_noise);
     } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
       read = read_older<Network>(optimizer, path);
     } else {
@@ -18565,6 +18814,7 @@ struct checkpoint_access {
     }
     const auto& [loaded, run] = read;
     require_ledger(path, run);
+    require_place(run);
     Accountant goes_on = accountant;
     for (const ledger_entry<event>& entry : run.ledger) goes_on.record(entry.event, entry.count);
     if constexpr (has_a_plan<Accountant>) {
@@ -18578,7 +18828,7 @@ struct checkpoint_access {
     accountant = std::move(goes_on);
     loaded.put(places);
     if (std::uint64_t* const count = optimizer.count()) *count = run.optimizer_steps;
-    return {run.generator_steps, run.place.value_or(run_place{})};
+    return {run.generator_steps, run.place.value_or(run_place{}), run.noise.value_or(std::vector<std::uint64_t>{})};
   }
   template <class Network, class Optimizer>
   [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
@@ -18593,7 +18843,7 @@ struct checkpoint_access {
   static void go_on(Run& run, const gone_on& from) {
     run.place_ = from.place;
     if constexpr (Run::is_private) {
-      run.begin_a_round();
+      run.place_.position = 0;
     } else {
       run.generator_ = seeded_generator{run.generator_.seed(), std::max(run.generator_.step(), from.given_out)};
     }
@@ -18602,6 +18852,43 @@ struct checkpoint_access {
     } else {
       run.accountant_.prepare(run.event_);  // how many steps are left
     }
+    if constexpr (Run::is_correlated) go_on_with_noise(run, from);
+  }
+  /// A new key's noise begins with nothing behind it; that of a seed is drawn again when the next step needs it.
+  template <class Run>
+  static void go_on_with_noise(Run& run, const gone_on& from) {
+    if constexpr (Run::is_private) {
+      run.noise_.restart(from.place.taken, {});
+    } else {
+      run.noise_.restart(from.noise.front(), std::span{from.noise}.subspan(1));
+    }
+  }
+  template <class Run>
+  [[nodiscard]] static std::optional<std::vector<std::uint64_t>> noise_of(const Run& run) {
+    if constexpr (Run::is_correlated) {
+      // Of a secret key nothing can be drawn again.
+      std::vector<std::uint64_t> steps{Run::is_private ? run.place_.taken : run.noise_.before()};
+      if (!Run::is_private) steps.insert(steps.end(), run.noise_.drawn().begin(), run.noise_.drawn().end());
+      return steps;
+    } else {
+      return std::nullopt;
+    }
+  }
+  /// What throws unless a file's place and noise can be this run's.
+  template <class Run>
+  [[nodiscard]] static auto place_requirement(const Run& run, const std::string& path) {
+    return [&run, &path](const auto& numbers) {
+      if constexpr (Run::is_correlated) {
+        const std::uint64_t taken = numbers.place->taken;
+        const auto& noise = *numbers.noise;
+        if (taken > run.noise_.steps() || noise.empty() || noise.front() > taken ||
+            noise.size() - 1 > taken - noise.front()) {
+          fail_with_file(path, "has taken " + std::to_string(taken) +
+                                   " steps, and its noise or this run's strategy is for " +
+                                   std::to_string(run.noise_.steps()));
+        }
+      }
+    };
   }
   template <class Run>
   [[nodiscard]] static std::optional<run_place> place_of(const Run& run) {
@@ -18623,7 +18910,8 @@ struct checkpoint_access {
     run_state_access::list(more, trainer, run_state_access::records_of(trainer));
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
       with_state all{optimizer, &more, [] {}};
-      save(*trainer.network_, all, trainer.accountant_, trainer.generator_.step(), place_of(trainer), path);
+      save(*trainer.network_, all, trainer.accountant_, trainer.generator_.step(), path, place_of(trainer),
+           noise_of(trainer));
       return true;
     });
   }
@@ -18633,7 +18921,8 @@ struct checkpoint_access {
     run_state_access::list(more, trainer, run_state_access::records_in(trainer, path));
     const gone_on from = trainer.trainer_->with_optimizer([&](auto& optimizer) {
       with_state all{optimizer, &more, [&] { run_state_access::check(more, trainer, path); }};
-      return restore(*trainer.network_, all, trainer.accountant_, path, older, keeps_place(trainer));
+      return restore(*trainer.network_, all, trainer.accountant_, path, older, keeps_place(trainer),
+                     Trainer::is_correlated, place_requirement(trainer, path));
     });
     run_state_access::go_on(more, trainer);
     go_on(trainer, from);
@@ -18641,12 +18930,13 @@ struct checkpoint_access {
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    save(network, optimizer, loop.accountant_, loop.generator_.step(), place_of(loop), path);
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), path, place_of(loop), noise_of(loop));
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, keeps_place(loop)));
+    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, keeps_place(loop), Loop::is_correlated,
+                        place_requirement(loop, path)));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -18708,12 +18998,13 @@ template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void save_checkpoint(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                      const std::string& path) {
-  detail::checkpoint_access::save(network, optimizer, accountant, 0, std::nullopt, path);
+  detail::checkpoint_access::save(network, optimizer, accountant, 0, path);
 }
 template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false));
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, false,
+                                                       [](const auto&) {}));
 }
 
 namespace unprotected {
@@ -34166,6 +34457,9 @@ namespace pergrad::inline v0_1 {
 class cyclic_poisson_sampling {
  public:
   using event_type = sampled_gaussian_event;
+  /// In each turn a record takes part with the same probability, independently of all others and of other turns, in the
+  /// step of its group: what amplifies banded noise.
+  static constexpr bool takes_turns = true;
   static constexpr std::uint64_t marked_together = poisson_sampling::marked_together;
 
   /// Throws std::invalid_argument for no group.

@@ -34,8 +34,8 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 template <class Network, class Loss, executor Executor, class Options>
-class dp_sgd_base : public private_run<typename Options::sampling_type> {
-  using run = private_run<typename Options::sampling_type>;
+class dp_sgd_base : public private_run<typename Options::sampling_type, typename Options::noise_type> {
+  using run = private_run<typename Options::sampling_type, typename Options::noise_type>;
 
  public:
   using scalar = typename Network::scalar;
@@ -86,6 +86,16 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   friend struct run_state_access;
 
   [[nodiscard]] static Options checked(const Options& options, bool is_private) {
+    if constexpr (run::is_correlated) {
+      const step_schedules& all = options.schedules;
+      if (options.adaptive_clip || all.noise || all.clip || all.sampling) {
+        refuse_training("noise, clip norms and sampling that change do not go with correlated noise");
+      }
+      if (options.individual) refuse_training("individual accounting does not go with correlated noise");
+      if (options.adam.noise_floor != 0) {
+        refuse_training("adam's noise_floor takes off independent noise, and this one is correlated");
+      }
+    }
     const Options first = with_first_step(options);
     require_training_choices(first, clipping_groups<Network>);
     return settled<scalar>(first, is_private);
@@ -93,7 +103,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   struct of_checked_options {};
   [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
                                 bool is_private, of_checked_options /*unused*/)
-      : run{options, *options.sampling,
+      : run{options, *options.sampling, options,
             options.individual ? std::nullopt : std::optional<privacy_budget>{options.budget}},
         options_{options},
         first_clip_{options.clip ? options.clip->value() : 0},
@@ -105,7 +115,8 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
     const float_environment proven;
     if (options.schedules.any()) this->most_ = options.schedules.steps;
     this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
-               static_cast<double>(std::numeric_limits<scalar>::max()));
+               static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
+               executor.pool().thread_count());
     if (options.optimizer == optimizer_kind::adam) {
       require_adam_options(options.adam);
     } else {
@@ -113,6 +124,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
       require_weight_decay(options.weight_decay);
     }
     if constexpr (executor_trainer::trains_on_a_copy) {
+      if constexpr (run::is_correlated) static_cast<void>(error::correlated_noise_on_a_device<Executor>{});
       if (options.weight_decay != 0 || options.adam.weight_decay != 0) {
         refuse_training("weight decay is not on devices yet");
       }
@@ -171,15 +183,14 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   /// Those that are left of the run.
   template <class = void>
   void declare_schedules() {
-    if constexpr (has_rounds<typename Options::sampling_type>) return;  // one kind of event
     using event = typename run::event_type;
     std::vector<ledger_entry<event>> steps;
     Options each = options_;
     for (std::uint64_t step = this->place_.taken; step < this->most_; ++step) {
       apply_schedules(each, step);
-      const event costs = each.sampling->event(each.noise_of_event());
+      const event costs = this->event_of(each, *each.sampling);
       if (steps.empty() || !(steps.back().event == costs)) steps.push_back({costs, 0});
-      ++steps.back().count;
+      if (this->pays(step)) ++steps.back().count;
     }
     this->declare(std::span<const ledger_entry<event>>{steps});
   }
@@ -228,7 +239,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
     if (checked_ && checked_->same_view(records)) return;
-    if (checked_) this->begin_a_round();
+    this->begin_a_round();
     checked_.reset();
     require_fit_for_training<Network, Loss>(records);
     checked_ = records;

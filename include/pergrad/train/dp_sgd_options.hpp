@@ -20,6 +20,7 @@
 #include <pergrad/optim/adam.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/statistics.hpp>
 #include <pergrad/privacy/types.hpp>
@@ -131,20 +132,31 @@ struct training_choices : private_choices {
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
 };
 
-/// Options of a `private_loop` with this sampler.
-template <class Sampling>
-struct loop_options : private_choices {
+/// How the noise of a run's steps is correlated.
+template <class Noise>
+struct noise_choice {
+  using noise_type = Noise;
+  option<Noise> correlation;  ///< a strategy of privacy/correlated/strategies.hpp, for so many steps as the run has
+};
+template <>
+struct noise_choice<independent_noise> {
+  using noise_type = independent_noise;
+};
+
+/// Options of a `private_loop` with this sampler and this noise.
+template <class Sampling, class Noise = independent_noise>
+struct loop_options : private_choices, noise_choice<Noise> {
   using sampling_type = Sampling;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
 };
-/// Options of a `dp_sgd` with this sampler.
-template <class Sampling = poisson_sampling>
-struct dp_options : training_choices {
+/// Options of a `dp_sgd` with this sampler and this noise.
+template <class Sampling = poisson_sampling, class Noise = independent_noise>
+struct dp_options : training_choices, noise_choice<Noise> {
   using sampling_type = Sampling;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
   /// Those that a loop has, too.
-  operator loop_options<Sampling>() const {  // NOLINT(google-explicit-constructor): one is the other, and more
-    return {static_cast<const private_choices&>(*this), sampling};
+  operator loop_options<Sampling, Noise>() const {  // NOLINT(google-explicit-constructor): one is the other, and more
+    return {static_cast<const private_choices&>(*this), static_cast<const noise_choice<Noise>&>(*this), sampling};
   }
 };
 /// With Poisson sampling.
@@ -260,6 +272,9 @@ void apply_schedules(Options& options, std::uint64_t step) {
     if (now.sampling) options.sampling = poisson_sampling{sampling_probability{(*now.sampling)(step)}};
   } else if (now.sampling) {
     refuse_training("a schedule of sampling is for Poisson sampling only");
+  }
+  if constexpr (has_rounds<typename Options::sampling_type>) {
+    if (now.noise) refuse_training("a schedule of noise is not for a sampler whose event pays several steps");
   }
 }
 /// Options of the first step of these schedules, each of which is a table then; and what adaptive clipping counts.
