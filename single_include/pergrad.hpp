@@ -620,6 +620,15 @@ template <class Function, class Needed, class Given> struct plain_number {
 template <class Needed, class Given> struct option_of_another_type {
   static_assert(never<Given>, "an option says what its number stands for: clip = pergrad::l2_clip_norm{1.0}, noise = pergrad::noise_multiplier{1.1}, sampling = pergrad::poisson_sampling{pergrad::sampling_probability{0.01}}, divisor = pergrad::expected_batch_size{256}, learning_rate = pergrad::learning_rate{0.1}, budget = pergrad::privacy_budget{pergrad::epsilon{3.0}, pergrad::delta{1e-5}}; see docs/quickstart.md");
 };
+template <class Needed, class Given> struct option_of_another_sampler {
+  static_assert(never<Given>, "these options are another sampler's, and a ledger counts one sampler's events: name it in their type, pergrad::dp_options<pergrad::fixed_size_sampling> options, or pergrad::loop_options<...> of a private_loop; see docs/privacy.md");
+};
+template <class Needed, class Given> struct event_of_another_sampler {
+  static_assert(never<Given>, "this ledger counts the events of another sampler, whose neighbours or batches are others: pergrad::basic_privacy_accountant<Sampling::event_type> is one of this sampler's; see docs/privacy.md");
+};
+template <class Sampling> struct loop_draws_records {
+  static_assert(never<Sampling>, "a private_loop shows the gradients of single records: owners and views of records are for pergrad::dp_sgd with pergrad::dp_options<pergrad::of_owners<...>>; see docs/privacy.md");
+};
 template <class Layer> struct layer_has_no_device_code {
   static_assert(never<Layer>, "this layer has no device code: mark its functions PERGRAD_HD (those of a general layer as templates over the type of the views, in the place of std::span; those of a layer on tiles in the words of a team) and say: static constexpr bool on_device = true; see docs/custom_layers.md");
 };
@@ -651,7 +660,10 @@ template <class Expression> struct step_accumulates_clipped_sums {
   static_assert(never<Expression>, "a private_step takes clipped sums of its own gradients: accumulate(step, sum(clip(step.gradients(), bound))); see docs/privacy.md");
 };
 template <class Expression> struct step_counts_records_added_or_removed {
-  static_assert(never<Expression>, "a private_loop draws records by Poisson sampling, whose ledger is for neighbours that differ by one record more or less: write sum(clip(...)) without pergrad::neighbouring::replace_one; see docs/privacy.md");
+  static_assert(never<Expression>, "a private_loop's noise counts what one record adds, and its sampler's event what neighbours differ by, also if they replace one: write sum(clip(...)) without pergrad::neighbouring::replace_one; see docs/privacy.md");
+};
+template <class Executor> struct on_the_host_only {
+  static_assert(never<Executor>, "owners and views of records are on the host only so far: draw records, pergrad::dp_options<pergrad::poisson_sampling>; see docs/privacy.md");
 };
 template <class Loop> struct step_is_used_up_by_a_release {
   static_assert(never<Loop>, "a private_step is released once, and is used up by it: write std::move(step); see docs/privacy.md");
@@ -5020,11 +5032,18 @@ struct layer_randomness {
   [[nodiscard]] bool is_random() const noexcept {
     return !(stream_ == detail::secret_stream<detail::randomness::layers>{});
   }
-  /// 32 random bits for each of the elements from `first` on, a multiple of 16: a function of (key, step, record,
+  /// Another one for a record that is seen several times in a step; view 0 is this one.
+  [[nodiscard]] layer_randomness of_view(std::uint32_t view) const noexcept {
+    layer_randomness other = *this;
+    other.view_ = view;
+    return other;
+  }
+  /// 32 random bits for each of the elements from `first` on, a multiple of 16: a function of (key, step, record, view,
   /// layer, element), so of nothing that an executor chooses. A sample's own key comes from its record; layer and
   /// element are nonce and counter under it. Precondition: is_random().
   void bits(std::uint32_t record, std::uint32_t layer, std::size_t first, std::span<std::uint32_t> to) const noexcept {
-    const chacha_block seed = chacha20_block(stream_.key(), stream_.nonce(), record);
+    const chacha_nonce nonce = view_ == 0 ? stream_.nonce() : continued(stream_.nonce(), view_ - 1);
+    const chacha_block seed = chacha20_block(stream_.key(), nonce, record);
     chacha_key own;
     for (std::size_t i = 0; i < own.words.size(); ++i) own.words[i] = seed[i];
     chacha20_keystream(own, make_nonce(random_purpose::dropout, layer), first / 16, to);
@@ -5033,6 +5052,7 @@ struct layer_randomness {
  private:
   friend struct on_device::stream_upload;
   detail::secret_stream<detail::randomness::layers> stream_;
+  std::uint32_t view_ = 0;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -9101,7 +9121,7 @@ template <class Sum, class Network>
 class chunk_of_total;
 template <class Noised, class Network, bool IsPrivate, class Begin>
 class release_of_sum;
-template <class Network, class Loss, executor Executor>
+template <class Network, class Loss, executor Executor, bool OfUnits>
 class step_by_verbs;
 
 /// Memory of a sum: floating point, and integers once they are needed.
@@ -9314,7 +9334,7 @@ struct total_access {
   friend class chunk_of_total;
   template <class Noised, class Network, bool IsPrivate, class Begin>
   friend class release_of_sum;
-  template <class Network, class Loss, executor Executor>
+  template <class Network, class Loss, executor Executor, bool OfUnits>
   friend class step_by_verbs;
   template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::dp_sgd;
@@ -9441,7 +9461,7 @@ struct total_release {
   friend class release_of_sum;
   template <class Optimizer, class Network>
   friend class pergrad::optimizer_steps;
-  template <class Network, class Loss, executor Executor>
+  template <class Network, class Loss, executor Executor, bool OfUnits>
   friend class step_by_verbs;
 
   /// Releases a total: its noised values, divided by a public constant, go to `out` (which may be the total's own
@@ -13861,6 +13881,12 @@ class basic_rdp_accountant {
     ledger_[place_of(event)].count += count;
     steps_ += count;
   }
+  /// An event of another sampler: one error that says so.
+  template <class Other>
+  requires(!std::is_convertible_v<const Other&, Event>) void record(const Other& /*event*/,
+                                                                    std::uint64_t /*count*/ = 1) {
+    static_cast<void>(error::event_of_another_sampler<Event, Other>{});
+  }
 
   /// Number of steps entered.
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
@@ -14141,6 +14167,12 @@ class basic_pld_accountant {
     }
     ledger_.push_back({event, count});
     steps_ += count;
+  }
+  /// An event of another sampler: one error that says so.
+  template <class Other>
+  requires(!std::is_convertible_v<const Other&, Event>) void record(const Other& /*event*/,
+                                                                    std::uint64_t /*count*/ = 1) {
+    static_cast<void>(error::event_of_another_sampler<Event, Other>{});
   }
 
   /// Number of steps entered.
@@ -14508,6 +14540,11 @@ class basic_privacy_accountant {
     }
     kept_ = true;
   }
+  /// An event of another sampler: one error that says so.
+  template <class Other>
+  requires(!std::is_convertible_v<const Other&, Event>) void spend(const Other& /*event*/) {
+    static_cast<void>(error::event_of_another_sampler<Event, Other>{});
+  }
 
   /// Enters steps that were taken already, in an earlier part of the run: also beyond the budget.
   void record(const Event& event, std::uint64_t count) {
@@ -14872,6 +14909,24 @@ enum class optimizer_kind { sgd, adam };
 /// What bounds a sample's share.
 enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
 
+namespace detail {
+/// What is said of a value that is not the option's: of a sampler, which options are its.
+template <class Needed, class Given>
+struct explained_option {
+  using type = error::option_of_another_type<Needed, Given>;
+};
+template <class Needed, class Given>
+requires requires {
+  typename Needed::event_type;
+  typename Given::event_type;
+}
+struct explained_option<Needed, Given> {
+  using type = error::option_of_another_sampler<Needed, Given>;
+};
+template <class Needed, class Given>
+using wrong_option = typename explained_option<Needed, Given>::type;
+}  // namespace detail
+
 /// An option that may be missing, and is set to a value of its type: what else is given is an error that says so.
 template <class Value>
 struct option : std::optional<Value> {
@@ -14881,14 +14936,14 @@ struct option : std::optional<Value> {
   requires(!std::is_convertible_v<Given, std::optional<Value>>)
       // NOLINTNEXTLINE(google-explicit-constructor): explains
       option(const Given& /*given*/) {
-    static_cast<void>(error::option_of_another_type<Value, Given>{});
+    static_cast<void>(detail::wrong_option<Value, Given>{});
   }
   template <class Given = Value>
   option& operator=(Given&& given) {
     if constexpr (std::is_convertible_v<Given, std::optional<Value>>) {
       std::optional<Value>::operator=(std::forward<Given>(given));
     } else {
-      static_cast<void>(error::option_of_another_type<Value, std::remove_cvref_t<Given>>{});
+      static_cast<void>(detail::wrong_option<Value, std::remove_cvref_t<Given>>{});
     }
     return *this;
   }
@@ -14971,6 +15026,7 @@ struct loop_options : private_choices {
 template <class Sampling = poisson_sampling>
 struct dp_options : training_choices {
   using sampling_type = Sampling;
+  using of_a_loop = loop_options<Sampling>;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
   /// Those that a loop has, too.
   operator loop_options<Sampling>() const {  // NOLINT(google-explicit-constructor): one is the other, and more
@@ -15163,6 +15219,147 @@ void require_fit_for_training(const Records& records) {
 // A step is entered in the ledger before any of its records is drawn. Records are drawn window by window, so that no
 // memory grows with the data set; they come out in physical batches of at most `max_batch`.
 
+// pergrad/privacy/units.hpp - units of privacy that are not a record's one gradient: all records of an owner,
+// and a record seen in several views
+//
+// Of a unit, gradients of its rows are added up or averaged first, and clipped once: C bounds what the unit adds. A
+// sampler then draws units, and its event counts units.
+//
+// Owners: neighbours differ by all records of one owner. Owners are numbered by their ids in ascending order; who is
+// added or removed shifts the numbers of those behind, as a record does.
+// Views: K random changes of a record (`augment`, dropout), whose mean gradient is clipped (De et al. 2022,
+// arXiv:2204.13650). The unit is the record.
+
+#include <numeric>
+
+namespace pergrad::inline v0_1 {
+
+/// How the gradients of a unit's rows become one.
+enum class combined { mean, sum };
+
+/// Which rows of a data set make up which unit.
+class privacy_units {
+ public:
+  /// Units are owners; record r belongs to `owner_of_record[r]`, any number. Takes the time of sorting. Throws
+  /// std::invalid_argument for more than 2^32 - 1 records.
+  explicit privacy_units(std::span<const std::uint32_t> owner_of_record, combined how)
+      : rows_(owner_of_record.size()), is_mean_{how == combined::mean} {
+    if (owner_of_record.size() > ~std::uint32_t{0}) {
+      detail::throw_invalid_argument({"pergrad: owners: more than 2^32 - 1 records"});
+    }
+    std::iota(rows_.begin(), rows_.end(), 0U);
+    std::stable_sort(rows_.begin(), rows_.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return owner_of_record[a] < owner_of_record[b]; });
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      if (i == 0 || owner_of_record[rows_[i]] != owner_of_record[rows_[i - 1]]) starts_.push_back(i);
+    }
+    starts_.push_back(rows_.size());
+  }
+  /// Units are records, each seen `views` times. Throws std::invalid_argument for 0 views.
+  explicit privacy_units(std::uint32_t views) : views_{views} {
+    if (views == 0) detail::throw_invalid_argument({"pergrad: with_views: 0 views of a record"});
+  }
+
+  [[nodiscard]] bool are_owners() const noexcept { return views_ == 0; }
+  /// Of a record; 0 where units are owners.
+  [[nodiscard]] std::uint32_t views() const noexcept { return views_; }
+  [[nodiscard]] bool are_averaged() const noexcept { return is_mean_; }
+  /// Units of a data set of so many records. Throws std::invalid_argument where owners of another number are known.
+  [[nodiscard]] std::size_t count(std::size_t records) const {
+    if (!are_owners()) return records;
+    if (records != rows_.size()) {
+      detail::throw_invalid_argument(
+          {"pergrad: owners of ", rows_.size(), " records are known, and the data set has ", records});
+    }
+    return owners();
+  }
+  /// How many there are.
+  [[nodiscard]] std::size_t owners() const noexcept { return starts_.empty() ? 0 : starts_.size() - 1; }
+  /// Records of an owner, ascending.
+  [[nodiscard]] std::span<const std::uint32_t> records_of(std::size_t owner) const noexcept {
+    return std::span{rows_}.subspan(starts_[owner], starts_[owner + 1] - starts_[owner]);
+  }
+
+ private:
+  std::vector<std::uint32_t> rows_;  ///< records, owner by owner
+  std::vector<std::size_t> starts_;  ///< of each owner, and the end
+  std::uint32_t views_ = 0;
+  bool is_mean_ = true;
+};
+
+/// A sampler of owners: it draws owners as `Sampling` draws records, and epsilon counts an owner.
+template <class Sampling>
+class of_owners {
+ public:
+  using sampler_type = Sampling;
+  using event_type = typename Sampling::event_type;
+  static constexpr const char* unit = "owner";
+
+  /// `owner_of_record`: an id a record, in the data set's order. Throws std::invalid_argument for more than 2^32 - 1.
+  of_owners(Sampling sampling, std::span<const std::uint32_t> owner_of_record, combined how = combined::mean)
+      : sampling_{std::move(sampling)}, units_{owner_of_record, how} {}
+
+  /// What a step costs an owner.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return sampling_.event(noise); }
+  [[nodiscard]] const Sampling& sampler() const noexcept { return sampling_; }
+  [[nodiscard]] const privacy_units& units() const noexcept { return units_; }
+
+ private:
+  Sampling sampling_;
+  privacy_units units_;
+};
+
+/// Views of a record.
+struct view_count {
+  std::uint32_t count;
+};
+
+/// A sampler of records each of which is seen in several views; views differ by the randomness inside layers.
+template <class Sampling>
+class with_views {
+ public:
+  using sampler_type = Sampling;
+  using event_type = typename Sampling::event_type;
+  static constexpr const char* unit = "record";
+
+  /// Throws std::invalid_argument for 0 views.
+  with_views(Sampling sampling, view_count views) : sampling_{std::move(sampling)}, units_{views.count} {}
+
+  /// What a step costs a record.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return sampling_.event(noise); }
+  [[nodiscard]] const Sampling& sampler() const noexcept { return sampling_; }
+  [[nodiscard]] const privacy_units& units() const noexcept { return units_; }
+
+ private:
+  Sampling sampling_;
+  privacy_units units_;
+};
+
+namespace detail {
+
+/// Samplers of units that are not a record's one gradient.
+template <class Sampling>
+concept draws_units = requires(const Sampling& sampling) {
+  typename Sampling::sampler_type;
+  { sampling.units() } -> std::same_as<const privacy_units&>;
+};
+template <class Sampling>
+struct inner_sampler {
+  using type = Sampling;
+  [[nodiscard]] static const Sampling& of(const Sampling& sampling) noexcept { return sampling; }
+  static constexpr const char* unit = "record";
+};
+template <draws_units Sampling>
+struct inner_sampler<Sampling> {
+  using type = typename Sampling::sampler_type;
+  [[nodiscard]] static const type& of(const Sampling& sampling) noexcept { return sampling.sampler(); }
+  static constexpr const char* unit = Sampling::unit;
+};
+
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1
+
 namespace pergrad::inline v0_1 {
 
 namespace detail {
@@ -15299,7 +15496,9 @@ template <class Scalar>
 template <class Scalar, class Options>
 [[nodiscard]] Options settled(Options options, bool is_private) {
   require_private_choices(options, options.sampling.has_value(), is_private);
-  const record_capacity capacity = capacity_for<Scalar>(options);
+  // What a unit of several rows adds is added up as integers.
+  const record_capacity capacity =
+      draws_units<typename Options::sampling_type> ? record_capacity{0} : capacity_for<Scalar>(options);
   options.capacity = capacity;
   if (capacity.count > 0) options.max_batch.count = std::min(options.max_batch.count, capacity.count);
   return options;
@@ -15568,12 +15767,27 @@ class private_step {
   Loop* loop_ = nullptr;
 };
 
+namespace detail {
+template <class Usual, class... Given>
+struct first_or {
+  using type = Usual;
+};
+template <class Usual, class First>
+struct first_or<Usual, First> {
+  using type = First;
+};
+}  // namespace detail
+
 /// A private training loop of one network. Refers to the executor and the network; a step allocates nothing. Options:
 /// as `loop_options` says.
 template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host,
           class Options = private_options>
 class private_loop : private detail::private_run<typename Options::sampling_type> {
   using base = detail::private_run<typename Options::sampling_type>;
+  using sampling_type = typename Options::sampling_type;
+  static_assert(
+      sizeof(std::conditional_t<detail::draws_units<sampling_type>, error::loop_draws_records<sampling_type>, char>) !=
+      0);
 
  public:
   using network_type = Network;
@@ -15724,6 +15938,11 @@ private_loop(const Executor&, const Network&, Loss, const Options&)
 template <executor Executor, class Network, class Loss, private_loop_options Options, random_generator Generator>
 private_loop(const Executor&, const Network&, Loss, const Options&, Generator)
     -> private_loop<Network, Loss, Generator, Executor, Options>;
+/// A trainer's options say all that a loop's do.
+template <executor Executor, class Network, class Loss, trainer_options Options, class... Generator>
+private_loop(const Executor&, const Network&, Loss, const Options&, Generator...)
+    -> private_loop<Network, Loss, typename detail::first_or<os_keyed_generator, Generator...>::type, Executor,
+                    typename Options::of_a_loop>;
 
 /// It names its executor first: one error that says so.
 template <class First, class... Rest>
@@ -15761,6 +15980,128 @@ void evaluate_into(const Executor& /*executor*/, released_gradient<Network, IsPr
 // pergrad/train/step_by_verbs.hpp - a trainer's step made of the verbs that a program has too: for executors that need
 // nothing of their own
 
+// pergrad/expressions/unit_gradients.hpp - gradients of units of privacy, each the sum of several rows' gradients, and
+// their clipped share of a total
+//
+// What a unit adds is computed from its own rows alone, one after the other: rows of an evaluation do not depend on
+// what else is in the batch, and its place among other units changes no bit. Its numbers are there, so their squares
+// are added up as they are: the norm has no error but that of a double sum (privacy/clip.hpp, `error` 0). Shares are
+// rounded and added up as integers, so D = C / g + sqrt(d) / 2 (privacy/sensitivity.hpp, integers only).
+
+namespace pergrad::inline v0_1::detail {
+
+/// Where the parameters of layers with parameters of their own lie, in the order of `group_of_layer`.
+struct parameter_stretch {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+template <class Structure>
+[[nodiscard]] constexpr auto list_layer_stretches() {
+  std::array<parameter_stretch, count_layer_groups<Structure>()> list{};
+  std::size_t layer = 0;
+  for (std::size_t i = 0; i < Structure::size; ++i) {
+    if (Structure::trained_counts[i] > 0 && Structure::owners[i] == i) {
+      list[layer++] = {Structure::parameter_offsets[i], Structure::trained_counts[i]};
+    }
+  }
+  return list;
+}
+
+/// Gradients of up to `most` units, and room for as many rows.
+template <class Network>
+class unit_gradients {
+ public:
+  using scalar = typename Network::scalar;
+  static constexpr std::size_t width = Network::parameter_count;
+  static constexpr auto stretches = list_layer_stretches<typename Network::structure>();
+
+  explicit unit_gradients(std::size_t most)
+      : units_{most * width, "gradients of units", uninitialised},
+        rows_{most * width, "gradients of their rows", uninitialised},
+        row_counts_(most),
+        norms_(most),
+        weights_(most) {}
+
+  void begin(std::size_t units) noexcept { std::fill_n(row_counts_.begin(), count_ = units, 0U); }
+  /// Where an evaluation writes the gradients of `count` rows.
+  [[nodiscard]] std::span<scalar> rows(std::size_t count) noexcept { return {rows_.data(), count * width}; }
+  /// Row i of those is one of unit units[i].
+  void add_rows(const thread_pool& pool, std::span<const std::uint32_t> units) {
+    pool.parallel((width + stretch - 1) / stretch, [&](std::size_t number, std::size_t) {
+      const std::size_t first = number * stretch;
+      const std::size_t count = std::min(stretch, width - first);
+      for (std::size_t i = 0; i < units.size(); ++i) {
+        const scalar* const from = rows_.data() + i * width + first;
+        scalar* const to = units_.data() + units[i] * width + first;
+        const bool begins = row_counts_[units[i]] == 0 && (i == 0 || units[i - 1] != units[i]);
+        for (std::size_t k = 0; k < count; ++k) to[k] = begins ? from[k] : to[k] + from[k];
+      }
+    });
+    for (const std::uint32_t unit : units) ++row_counts_[unit];
+  }
+  [[nodiscard]] std::uint32_t rows_of(std::size_t unit) const noexcept { return row_counts_[unit]; }
+  /// The norms of the units' gradients before clipping; one without a row has 0.
+  [[nodiscard]] double norm_of(std::size_t unit) const noexcept { return norms_[unit]; }
+
+  /// Averages if wanted, clips each unit by `rule`, and adds what is left, rounded to the grid, to `integers`.
+  template <class Rule>
+  void add_clipped(const thread_pool& pool, const Rule& rule, bool averaged, const release_grid& grid,
+                   std::int64_t* integers) {
+    pool.parallel(count_, [&](std::size_t unit, std::size_t) { weigh(unit, rule, averaged, grid.unit); });
+    const auto steps = static_cast<double>(std::int64_t{1} << grid.steps);
+    pool.parallel((width + stretch - 1) / stretch, [&](std::size_t number, std::size_t) {
+      const std::size_t first = number * stretch;
+      const std::size_t end = std::min(first + stretch, width);
+      for (std::size_t layer = 0; layer < stretches.size(); ++layer) {
+        const std::size_t from = std::max(first, stretches[layer].first);
+        const std::size_t to = std::min(end, stretches[layer].first + stretches[layer].count);
+        for (std::size_t unit = 0; unit < count_ && from < to; ++unit) {
+          const scalar weight = weights_[unit][Rule::per_layer ? layer : 0];
+          if (weight == 0) continue;  // what is not finite must not be multiplied
+          on_host::add_rounded_to(integers + from, static_cast<double>(weight) * steps,
+                                  units_.data() + unit * width + from, static_cast<on_host::index>(to - from));
+        }
+      }
+    });
+  }
+
+ private:
+  static constexpr std::size_t stretch = 4096;
+  using layer_weights = std::array<scalar, stretches.size() == 0 ? 1 : stretches.size()>;
+
+  template <class Rule>
+  void weigh(std::size_t unit, const Rule& rule, bool averaged, int grid_unit) noexcept {
+    scalar* const values = units_.data() + unit * width;
+    weights_[unit].fill(0);
+    norms_[unit] = 0;
+    if (row_counts_[unit] == 0) return;
+    if (averaged) {
+      const auto rows = static_cast<scalar>(row_counts_[unit]);
+      for (std::size_t k = 0; k < width; ++k) values[k] /= rows;
+    }
+    std::array<norm_bound, stretches.size()> layers{};
+    sample_facts<scalar> facts;
+    for (std::size_t layer = 0; layer < stretches.size(); ++layer) {
+      for (std::size_t k = 0; k < stretches[layer].count; ++k) {
+        const auto value = static_cast<double>(values[stretches[layer].first + k]);
+        layers[layer].squared += value * value;
+      }
+      facts.norm += layers[layer];
+    }
+    facts.layers = layers;
+    norms_[unit] = std::sqrt(facts.norm.squared);
+    rule.template weigh<Network>(facts, grid_unit, weights_[unit].data());
+  }
+
+  aligned_buffer<scalar> units_;
+  aligned_buffer<scalar> rows_;
+  std::size_t count_ = 0;
+  std::vector<std::uint32_t> row_counts_;
+  std::vector<double> norms_;
+  std::vector<layer_weights> weights_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
 // pergrad/train/step_notes.hpp - what a trainer notes of the records of its last step: private values, for
 // `unprotected::metrics`
 
@@ -15831,13 +16172,14 @@ class step_notes {
 
 namespace pergrad::inline v0_1::detail {
 
-/// The records of one step, and what goes with them.
+/// The records of one step, or its units of privacy, and what goes with them.
 template <class Network, class Loss>
 struct step_records {
   using scalar = typename Network::scalar;
   const dataset<typename Network::input_value, target_of<Loss, scalar>>* records = nullptr;
   void* source = nullptr;
   std::span<const std::uint32_t> (*next_batch)(void* source) = nullptr;  ///< the next physical batch; empty behind them
+  const privacy_units* units = nullptr;                                  ///< null: records
   layer_randomness randomness;
   step_notes<scalar>* notes = nullptr;
 
@@ -15866,8 +16208,24 @@ auto with_clipped(const training_choices& options, const per_sample_gradient_lea
   }
 }
 
-/// What a `dp_sgd` keeps on such an executor. Refers to the executor, the network and the tape.
-template <class Network, class Loss, executor Executor>
+/// What a step of units keeps: their gradients, and the rows of the next evaluation.
+template <class Network>
+struct units_of_step {
+  explicit units_of_step(std::size_t most) : gradients{most}, losses(most) {
+    rows.reserve(most);
+    unit_of.reserve(most);
+    loss_of_unit.resize(most);
+  }
+  unit_gradients<Network> gradients;
+  std::vector<std::uint32_t> rows;
+  std::vector<std::uint32_t> unit_of;  ///< of each row, by its place in the physical batch
+  std::vector<double> losses;
+  std::vector<double> loss_of_unit;
+};
+
+/// What a `dp_sgd` keeps on such an executor. Refers to the executor, the network and the tape. `OfUnits`: what is
+/// drawn are units of privacy of several rows each.
+template <class Network, class Loss, executor Executor, bool OfUnits>
 class step_by_verbs {
  public:
   using scalar = typename Network::scalar;
@@ -15883,7 +16241,9 @@ class step_by_verbs {
         options_{&options},
         sensitivity_{sensitivity},
         total_{executor, *options.capacity},
-        optimizer_{make_optimizer(options, sensitivity)} {}
+        optimizer_{make_optimizer(options, sensitivity)} {
+    if constexpr (OfUnits) units_ = std::make_unique<units_of_step<Network>>(tape.capacity());
+  }
 
   void set_learning_rate(learning_rate rate) {
     std::visit([&](auto& optimizer) { optimizer.set_learning_rate(rate); }, optimizer_);
@@ -15899,7 +16259,11 @@ class step_by_verbs {
     try {
       total_.clear();
       total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
-      add_chunks(records);
+      if constexpr (OfUnits) {
+        add_units(records);
+      } else {
+        add_chunks(records);
+      }
       if (auto* const with_noise = std::get_if<adam<Network>>(&optimizer_)) {
         with_noise->set_noise(noise.multiplier, l2_clip_norm{sensitivity_});
       }
@@ -15951,6 +16315,76 @@ class step_by_verbs {
     }
   }
 
+  /// Rows go through the network a tape full at a time, whichever unit they are of.
+  template <class = void>
+  void add_units(const step_records<Network, Loss>& records) {
+    total_state& state = total_access::state(total_);
+    const bool begun = state.has_integers();
+    static_cast<void>(state.next_as_integers(tape_->capacity(), tape_->way_of_additions()));
+    std::int64_t* const integers = total_access::integers(total_, !begun);
+    for (auto drawn = records.next(); !drawn.empty(); drawn = records.next()) {
+      units_->gradients.begin(drawn.size());
+      std::fill(units_->loss_of_unit.begin(), units_->loss_of_unit.end(), 0.0);
+      const privacy_units& units = *records.units;
+      if (units.are_owners()) {
+        for (std::uint32_t i = 0; i < drawn.size(); ++i) {
+          for (const std::uint32_t record : units.records_of(drawn[i])) {
+            if (fits_the_trainer<Network, Loss>(*records.records, record)) add_row(records, record, i, 0);
+          }
+        }
+        evaluate_rows(records, 0);
+      } else {
+        for (std::uint32_t view = 0; view < units.views(); ++view) {
+          for (std::uint32_t i = 0; i < drawn.size(); ++i) add_row(records, drawn[i], i, view);
+          evaluate_rows(records, view);
+        }
+      }
+      const batch<Network, Loss> nobody{*records.records, drawn.first(0)};
+      with_clipped(*options_, per_sample_gradients(*network_, loss_, nobody, *tape_), [&](const auto& sum) {
+        units_->gradients.add_clipped(executor_->pool(), sum.clipped().rule(), units.are_averaged(), state.grid(),
+                                      integers);
+      });
+      note_units(records, drawn.size());
+    }
+  }
+  template <class = void>
+  void add_row(const step_records<Network, Loss>& records, std::uint32_t record, std::uint32_t unit,
+               std::uint32_t view) {
+    units_->rows.push_back(record);
+    units_->unit_of.push_back(unit);
+    if (units_->rows.size() == units_->rows.capacity()) evaluate_rows(records, view);
+  }
+  template <class = void>
+  void evaluate_rows(const step_records<Network, Loss>& records, std::uint32_t view) {
+    auto& [gradients, rows, unit_of, losses, loss_of_unit] = *units_;
+    if (rows.empty()) return;
+    const batch<Network, Loss> chunk{*records.records, rows};
+    const auto of_rows = per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness.of_view(view));
+    if (records.notes->wanted()) {
+      unprotected::evaluate_into(*executor_, assign(gradients.rows(rows.size()), materialise(of_rows)),
+                                 assign(std::span{losses}.first(rows.size()), pergrad::losses(of_rows)));
+      for (std::size_t i = 0; i < rows.size(); ++i) loss_of_unit[unit_of[i]] += losses[i];
+    } else {
+      unprotected::evaluate_into(*executor_, assign(gradients.rows(rows.size()), materialise(of_rows)));
+    }
+    gradients.add_rows(executor_->pool(), unit_of);
+    rows.clear();
+    unit_of.clear();
+  }
+  /// Of a unit, the mean loss of its rows, and the norm of what is clipped.
+  template <class = void>
+  void note_units(const step_records<Network, Loss>& records, std::size_t count) {
+    step_notes<scalar>& notes = *records.notes;
+    if (!notes.wanted()) return;
+    const auto losses = notes.losses(count);
+    const auto norms = notes.norms(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      losses[i] = units_->loss_of_unit[i] / std::max(1U, units_->gradients.rows_of(i));
+      norms[i] = units_->gradients.norm_of(i);
+    }
+    notes.note(count);
+  }
+
   const Executor* executor_;
   Network* network_;
   [[no_unique_address]] Loss loss_;
@@ -15959,6 +16393,7 @@ class step_by_verbs {
   double sensitivity_;
   bounded_total<Network> total_;  ///< of a step
   any_optimizer optimizer_;
+  std::unique_ptr<units_of_step<Network>> units_;  ///< null where records are drawn
 };
 
 }  // namespace pergrad::inline v0_1::detail
@@ -15967,16 +16402,34 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
+struct statistics_access;
+
+/// What an executor does in a step; of units of privacy by verbs, on executors that read records where they lie.
+template <class Executor, class Network, class Loss, bool OfUnits>
+struct trainer_for {
+  using type = typename Executor::template trainer<Network, Loss>;
+};
+template <class Executor, class Network, class Loss>
+struct trainer_for<Executor, Network, Loss, true> {
+  static constexpr bool has_a_copy = Executor::template trainer<Network, Loss>::trains_on_a_copy;
+  static_assert(sizeof(std::conditional_t<has_a_copy, error::on_the_host_only<Executor>, char>) != 0);
+  using type = step_by_verbs<Network, Loss, Executor, true>;
+};
+
 template <class Network, class Loss, executor Executor, class Options>
-class dp_sgd_base : public private_run<typename Options::sampling_type> {
-  using run = private_run<typename Options::sampling_type>;
+class dp_sgd_base : public private_run<typename inner_sampler<typename Options::sampling_type>::type> {
+  using inner = inner_sampler<typename Options::sampling_type>;
+  using run = private_run<typename inner::type>;
 
  public:
   using scalar = typename Network::scalar;
   using input_value = typename Network::input_value;
   using target = target_of<Loss, scalar>;
   /// What the executor keeps of a run and does in a step.
-  using executor_trainer = typename Executor::template trainer<Network, Loss>;
+  using executor_trainer =
+      typename trainer_for<Executor, Network, Loss, draws_units<typename Options::sampling_type>>::type;
+  /// Whose data a unit of privacy is: by which neighbours differ.
+  static constexpr const char* unit_of_privacy = inner::unit;
 
   dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options, bool is_private)
       : dp_sgd_base{executor, network, loss, checked(options, is_private), is_private, {}} {}
@@ -16010,6 +16463,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor, class OfOptions>
   friend class pergrad::dp_sgd;
   friend struct checkpoint_access;
+  friend struct statistics_access;
 
   [[nodiscard]] static Options checked(const Options& options, bool is_private) {
     const Options first = with_first_step(options);
@@ -16019,7 +16473,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   struct of_checked_options {};
   [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
                                 bool is_private, of_checked_options /*unused*/)
-      : run{options, *options.sampling},
+      : run{options, inner::of(*options.sampling)},
         options_{options},
         first_clip_{options.clip ? options.clip->value() : 0},
         is_private_{is_private},
@@ -16101,7 +16555,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
   void plan_next_step() {
     if (!options_.schedules.any() || this->place_.taken >= this->most_ || planned_ == this->place_.taken) return;
     apply_schedules(options_, this->place_.taken);
-    this->plan(options_, *options_.sampling);
+    this->plan(options_, inner::of(*options_.sampling));
     if (options_.schedules.clip) clip_to(*options_.clip);
     if (options_.schedules.learning_rate) trainer_->set_learning_rate(*options_.learning_rate);
     planned_ = this->place_.taken;
@@ -16139,19 +16593,33 @@ class dp_sgd_base : public private_run<typename Options::sampling_type> {
     if (checked_ && checked_->same_view(records)) return;
     if (checked_) this->begin_a_round();
     checked_.reset();
+    static_cast<void>(unit_count(records.size()));
     require_fit_for_training<Network, Loss>(records);
     checked_ = records;
   }
   /// The records of a step that is drawn. Refers to the trainer and to `records`.
   [[nodiscard]] step_records<Network, Loss> records_of_step(const dataset<input_value, target>& records,
                                                             const layer_randomness& randomness) {
-    return {&records, this, [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); }, randomness,
-            &notes_};
+    return {&records, this,       [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); },
+            units(),  randomness, &notes_};
+  }
+  /// Null where records are drawn.
+  [[nodiscard]] const privacy_units* units() const noexcept {
+    if constexpr (draws_units<typename Options::sampling_type>) {
+      return &options_.sampling->units();
+    } else {
+      return nullptr;
+    }
+  }
+  /// Of what is drawn. Throws std::invalid_argument where the owners are those of another number of records.
+  [[nodiscard]] std::size_t unit_count(std::size_t records) const {
+    return units() == nullptr ? records : units()->count(records);
   }
   [[nodiscard]] std::span<const std::uint32_t> next_records() {
     return this->drawn_.next(
         executor_->pool(),
         [&](std::uint64_t record) {
+          if (units() != nullptr && units()->are_owners()) return true;  // each of their records is looked at
           return executor_trainer::trains_on_a_copy || fits_the_trainer<Network, Loss>(*checked_, record);
         },
         [&] { notes_.leave_out(); });
@@ -16207,6 +16675,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   using base::relation;
   using base::set_learning_rate;
   using base::steps;
+  using base::unit_of_privacy;
   using base::within_budget;
 
   /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping, or a
@@ -16229,7 +16698,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
     this->look_at(records);
     this->plan_next_step();
     this->notes_.begin();
-    const std::uint64_t step = this->spend_and_draw(generator_, records.size());
+    const std::uint64_t step = this->spend_and_draw(generator_, this->unit_count(records.size()));
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),
         detail::noise_of<Generator>{*this->options_.noise, &generator_}, [&] { return base::next_noise(generator_); },
@@ -17271,6 +17740,7 @@ struct run_numbers {
   std::uint64_t optimizer_steps = 0;
   std::uint64_t generator_steps = 0;
   std::optional<run_place> place{};  ///< of a sampler for which it matters
+  std::string unit = "record";       ///< whose neighbours the ledger is for
 };
 template <class Text>
 void require_entries(const Text& path, std::uint64_t entries) {
@@ -17852,7 +18322,8 @@ void load_parameters(Network& network, const std::string& path, parameter_order 
 // and a noise multiplier of Poisson sampling); `ledger.steps`, how many there were; `ledger.order`, that of a Renyi
 // filter, or 0; `optimizer.steps`; `generator.steps`, those given out; `sampling.place`, where in a round of its
 // sampler the run is, if that matters; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
-// parameters. Metadata: the optimizer, the run's plan, which events the ledger holds, and a hash of the network's
+// parameters. Metadata: the optimizer, the run's plan, which events the ledger holds, whose data a unit of
+// privacy is, and a hash of the network's
 // structure.
 
 namespace pergrad::inline v0_1 {
@@ -17914,7 +18385,8 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
                       {"structure", layout.structure},
                       {"optimizer", layout.optimizer},
                       {"plan", name_of(run.plan)},
-                      {"events", Event::name}},
+                      {"events", Event::name},
+                      {"unit", run.unit}},
                      tensors, values);
 }
 
@@ -17942,7 +18414,7 @@ void require_ledger(const Text& path, const run_numbers<Event>& run) {
 /// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
 template <class Event, class Text>
 [[nodiscard]] std::pair<loaded_bytes, run_numbers<Event>> read_run(const Text& path, const run_layout& layout,
-                                                                   run_plan plan, bool has_place) {
+                                                                   run_plan plan, bool has_place, const Text& unit) {
   if (is_npy(path)) {
     fail_with_file(path,
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
@@ -17963,6 +18435,7 @@ template <class Event, class Text>
   if (opened.metadata("events") != nullptr || !std::is_same_v<Event, sampled_gaussian_event>) {
     require("events", Event::name, "this sampler's");
   }
+  if (opened.metadata("unit") != nullptr || unit != "record") require("unit", unit, "this sampler's");
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
   require_entries(path, entries);
@@ -18034,7 +18507,8 @@ struct checkpoint_access {
 
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
-                   std::uint64_t generator_steps, const std::optional<run_place>& place, const std::string& path) {
+                   std::uint64_t generator_steps, const std::optional<run_place>& place, const char* unit,
+                   const std::string& path) {
     const std::uint64_t* const steps = optimizer.count();
     run_numbers<typename Accountant::event_type> run;
     if constexpr (has_a_plan<Accountant>) {
@@ -18047,6 +18521,7 @@ struct checkpoint_access {
     run.optimizer_steps = steps != nullptr ? *steps : 0;
     run.generator_steps = generator_steps;
     run.place = place;
+    run.unit = unit;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
 
@@ -18057,7 +18532,7 @@ struct checkpoint_access {
   /// Reads first and changes then: nothing is changed if anything is wrong.
   template <class Network, class Optimizer, class Accountant>
   static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                         bool older, bool has_place) {
+                         bool older, bool has_place, const char* unit) {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
@@ -18070,7 +18545,7 @@ struct checkpoint_access {
     using event = typename Accountant::event_type;
     std::pair<loaded_bytes, run_numbers<event>> read;
     if (!older) {
-      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place);
+      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, std::string{unit});
     } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
       read = read_older<Network>(optimizer, path);
     } else {
@@ -18096,6 +18571,11 @@ struct checkpoint_access {
     for (const auto part : optimizer.state()) sizes.push_back(part.size_bytes());
     return read_older_run(path, {sizes.data(), sizes.size()}, width);
   }
+  template <class Run>
+  [[nodiscard]] static constexpr const char* unit_of() {
+    if constexpr (requires { Run::unit_of_privacy; }) return Run::unit_of_privacy;
+    return "record";
+  }
   /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise. What is left of
   /// a round belongs to the key that began it: with a new one a new round begins.
   template <class Run>
@@ -18116,25 +18596,27 @@ struct checkpoint_access {
   template <class Trainer>
   static void save(const Trainer& trainer, const std::string& path) {
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), place_of(trainer), path);
+      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), place_of(trainer),
+           unit_of<Trainer>(), path);
       return true;
     });
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
     go_on(trainer, trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older, Trainer::keeps_its_place);
+      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older, Trainer::keeps_its_place,
+                     unit_of<Trainer>());
     }));
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    save(network, optimizer, loop.accountant_, loop.generator_.step(), place_of(loop), path);
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), place_of(loop), "record", path);
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, Loop::keeps_its_place));
+    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, Loop::keeps_its_place, "record"));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -18196,12 +18678,12 @@ template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void save_checkpoint(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                      const std::string& path) {
-  detail::checkpoint_access::save(network, optimizer, accountant, 0, std::nullopt, path);
+  detail::checkpoint_access::save(network, optimizer, accountant, 0, std::nullopt, "record", path);
 }
 template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false));
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, "record"));
 }
 
 namespace unprotected {
@@ -27891,7 +28373,7 @@ struct engine {
 namespace pergrad::inline v0_1 {
 
 namespace detail {
-template <class Network, class Loss, executor Executor>
+template <class Network, class Loss, executor Executor, bool OfUnits>
 class step_by_verbs;
 }
 
@@ -27921,7 +28403,7 @@ class host {
   template <class Loss>
   using loss_explanation = char;
   template <class Network, class Loss>
-  using trainer = detail::step_by_verbs<Network, Loss, host>;
+  using trainer = detail::step_by_verbs<Network, Loss, host, false>;
   template <class Network>
   static constexpr std::size_t usual_sums = on_host::usual_sums<Network>;
 
@@ -33980,8 +34462,6 @@ class replace_one_poisson_sampling {
 // sqrt(E). That holds for any order, so one batch after the other, although each sees what those before it led to: a
 // record that is replaced changes one step's sum by up to 2 D.
 
-#include <numeric>
-
 namespace pergrad::inline v0_1 {
 
 /// Batches of `size` records, the last of an epoch of what is left. Keeps the order, four bytes a record.
@@ -34455,8 +34935,16 @@ namespace detail {
 
 /// A trainer or a loop: what has a ledger and a generator of its own.
 struct statistics_access {
+  /// The ledger, for a statistic of so many values. Of a run whose units are owners, each has one: several would move
+  /// a count by more than one. Throws std::invalid_argument for another number.
   template <class Run>
-  [[nodiscard]] static auto& ledger(Run& run) noexcept {
+  [[nodiscard]] static auto& ledger(Run& run, std::size_t values) {
+    if constexpr (requires { run.units(); }) {
+      if (run.units() != nullptr && run.units()->are_owners() && values != run.units()->owners()) {
+        throw_invalid_argument({"pergrad: a statistic of ", values, " values with ", run.units()->owners(),
+                                " owners: each has to have one, computed from its records alone"});
+      }
+    }
     return run.accountant_;
   }
   template <class Run>
@@ -34468,10 +34956,10 @@ struct statistics_access {
 }  // namespace detail
 
 /// How many of all records have their value in which bin, with noise of deviation `noise` on each count. `values`: one
-/// a record, computed from this record alone and from what is public or released; each record stands there once. Enters
-/// {1, noise}, or what that is among the ledger's events, in `ledger`. Throws budget_exhausted if that would exceed its
-/// budget, std::invalid_argument for noise that is none or that the grid cannot carry; nothing is entered or drawn
-/// then.
+/// a record (of a run with owners: an owner), computed from this record alone and from what is public or released; each
+/// record stands there once. Enters {1, noise}, or what that is among the ledger's events, in `ledger`. Throws
+/// budget_exhausted if that would exceed its budget, std::invalid_argument for noise that is none or that the grid
+/// cannot carry; nothing is entered or drawn then.
 template <class Event, random_generator Generator>
 [[nodiscard]] released_histogram release_histogram(basic_privacy_accountant<Event>& ledger, Generator& generator,
                                                    noise_multiplier noise, std::span<const double> values,
@@ -34487,8 +34975,8 @@ template <class Event, random_generator Generator>
 template <class Run>
 [[nodiscard]] released_histogram release_histogram(Run& run, noise_multiplier noise, std::span<const double> values,
                                                    const bin_edges& edges) {
-  return release_histogram(detail::statistics_access::ledger(run), detail::statistics_access::generator(run), noise,
-                           values, edges);
+  return release_histogram(detail::statistics_access::ledger(run, values.size()),
+                           detail::statistics_access::generator(run), noise, values, edges);
 }
 
 /// How many of all records have their value in [low, high), with noise of deviation `noise`; a NaN is in no range. All
@@ -34503,8 +34991,8 @@ template <class Event, random_generator Generator>
 template <class Run>
 [[nodiscard]] double release_count(Run& run, noise_multiplier noise, std::span<const double> values, double low,
                                    double high) {
-  return release_count(detail::statistics_access::ledger(run), detail::statistics_access::generator(run), noise, values,
-                       low, high);
+  return release_count(detail::statistics_access::ledger(run, values.size()), detail::statistics_access::generator(run),
+                       noise, values, low, high);
 }
 
 /// The value below which the share `share` of all records lies, to the width of a bin: `released_histogram::quantile`.
@@ -34519,8 +35007,8 @@ template <class Event, random_generator Generator>
 template <class Run>
 [[nodiscard]] double release_quantile(Run& run, noise_multiplier noise, std::span<const double> values, double share,
                                       const bin_edges& edges) {
-  return release_quantile(detail::statistics_access::ledger(run), detail::statistics_access::generator(run), noise,
-                          values, share, edges);
+  return release_quantile(detail::statistics_access::ledger(run, values.size()),
+                          detail::statistics_access::generator(run), noise, values, share, edges);
 }
 
 }  // namespace pergrad::inline v0_1

@@ -9,7 +9,8 @@
 // and a noise multiplier of Poisson sampling); `ledger.steps`, how many there were; `ledger.order`, that of a Renyi
 // filter, or 0; `optimizer.steps`; `generator.steps`, those given out; `sampling.place`, where in a round of its
 // sampler the run is, if that matters; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
-// parameters. Metadata: the optimizer, the run's plan, which events the ledger holds, and a hash of the network's
+// parameters. Metadata: the optimizer, the run's plan, which events the ledger holds, whose data a unit of
+// privacy is, and a hash of the network's
 // structure.
 #pragma once
 
@@ -100,7 +101,8 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
                       {"structure", layout.structure},
                       {"optimizer", layout.optimizer},
                       {"plan", name_of(run.plan)},
-                      {"events", Event::name}},
+                      {"events", Event::name},
+                      {"unit", run.unit}},
                      tensors, values);
 }
 
@@ -128,7 +130,7 @@ void require_ledger(const Text& path, const run_numbers<Event>& run) {
 /// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
 template <class Event, class Text>
 [[nodiscard]] std::pair<loaded_bytes, run_numbers<Event>> read_run(const Text& path, const run_layout& layout,
-                                                                   run_plan plan, bool has_place) {
+                                                                   run_plan plan, bool has_place, const Text& unit) {
   if (is_npy(path)) {
     fail_with_file(path,
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
@@ -149,6 +151,7 @@ template <class Event, class Text>
   if (opened.metadata("events") != nullptr || !std::is_same_v<Event, sampled_gaussian_event>) {
     require("events", Event::name, "this sampler's");
   }
+  if (opened.metadata("unit") != nullptr || unit != "record") require("unit", unit, "this sampler's");
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
   require_entries(path, entries);
@@ -220,7 +223,8 @@ struct checkpoint_access {
 
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
-                   std::uint64_t generator_steps, const std::optional<run_place>& place, const std::string& path) {
+                   std::uint64_t generator_steps, const std::optional<run_place>& place, const char* unit,
+                   const std::string& path) {
     const std::uint64_t* const steps = optimizer.count();
     run_numbers<typename Accountant::event_type> run;
     if constexpr (has_a_plan<Accountant>) {
@@ -233,6 +237,7 @@ struct checkpoint_access {
     run.optimizer_steps = steps != nullptr ? *steps : 0;
     run.generator_steps = generator_steps;
     run.place = place;
+    run.unit = unit;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
 
@@ -243,7 +248,7 @@ struct checkpoint_access {
   /// Reads first and changes then: nothing is changed if anything is wrong.
   template <class Network, class Optimizer, class Accountant>
   static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                         bool older, bool has_place) {
+                         bool older, bool has_place, const char* unit) {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
@@ -256,7 +261,7 @@ struct checkpoint_access {
     using event = typename Accountant::event_type;
     std::pair<loaded_bytes, run_numbers<event>> read;
     if (!older) {
-      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place);
+      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, std::string{unit});
     } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
       read = read_older<Network>(optimizer, path);
     } else {
@@ -282,6 +287,11 @@ struct checkpoint_access {
     for (const auto part : optimizer.state()) sizes.push_back(part.size_bytes());
     return read_older_run(path, {sizes.data(), sizes.size()}, width);
   }
+  template <class Run>
+  [[nodiscard]] static constexpr const char* unit_of() {
+    if constexpr (requires { Run::unit_of_privacy; }) return Run::unit_of_privacy;
+    return "record";
+  }
   /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise. What is left of
   /// a round belongs to the key that began it: with a new one a new round begins.
   template <class Run>
@@ -302,25 +312,27 @@ struct checkpoint_access {
   template <class Trainer>
   static void save(const Trainer& trainer, const std::string& path) {
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), place_of(trainer), path);
+      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), place_of(trainer),
+           unit_of<Trainer>(), path);
       return true;
     });
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
     go_on(trainer, trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older, Trainer::keeps_its_place);
+      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older, Trainer::keeps_its_place,
+                     unit_of<Trainer>());
     }));
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    save(network, optimizer, loop.accountant_, loop.generator_.step(), place_of(loop), path);
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), place_of(loop), "record", path);
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, Loop::keeps_its_place));
+    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, Loop::keeps_its_place, "record"));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -382,12 +394,12 @@ template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void save_checkpoint(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                      const std::string& path) {
-  detail::checkpoint_access::save(network, optimizer, accountant, 0, std::nullopt, path);
+  detail::checkpoint_access::save(network, optimizer, accountant, 0, std::nullopt, "record", path);
 }
 template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false));
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, "record"));
 }
 
 namespace unprotected {
