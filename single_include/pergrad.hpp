@@ -11482,183 +11482,10 @@ predictor(const Executor&, const Network&) -> predictor<Network, Executor>;
 // or against (1 - q') N(c + y) + q' N(c + x') (replacing; both ways, loss_source.hpp). n counts the larger of two
 // neighbours. From below: gradients of 0 but for the record, which is in with probability (1 - p) q + p q'.
 
-// pergrad/privacy/pld/binomial_tail.hpp - the upper tail of a binomial distribution, with bounds.
+// pergrad/privacy/pld/allocation_source.hpp - losses of t steps, one of which, drawn for each record by itself, has the
+// record: ratio_sums.hpp on a grid of losses.
 //
-// Pr[Bin(n, q) = k] by Stirling's series, whose error is below its first term that is left out (1/1680 k^-7), and its
-// neighbours by their ratios, all of which are positive: nothing cancels but in the exponent, whose terms are counted.
-
-namespace pergrad::inline v0_1::detail {
-
-struct probability_bounds {
-  double least;
-  double most;
-};
-
-[[nodiscard]] inline long double log_factorial(std::uint64_t n) noexcept {
-  if (n < 32) {
-    long double product = 1;
-    for (std::uint64_t i = 2; i <= n; ++i) product *= static_cast<long double>(i);
-    return std::log(product);
-  }
-  const auto x = static_cast<long double>(n);
-  constexpr long double half_log_two_pi = 0.918938533204672741780329736405617640L;
-  return (x + 0.5L) * std::log(x) - x + half_log_two_pi +
-         (1 - (1 - 2 / (7 * x * x)) / (30 * x * x)) / (12 * x);  // the next term is below 1/1680 x^-7 < 2e-14
-}
-
-/// Pr[Bin(n, q) >= k]. Precondition: 0 <= q <= 1, n < 2^40.
-template <class = void>
-[[nodiscard]] probability_bounds binomial_tail(std::uint64_t n, double q, std::uint64_t k) {
-  if (k == 0) return {1, 1};
-  if (k > n || q == 0) return {0, 0};
-  if (q == 1) return {1, 1};
-  const double mean = static_cast<double>(n) * q;
-  // Far below the mean nearly everything is above, and the sum would be long.
-  if (static_cast<double>(k) < mean - 12 * std::sqrt(mean) - 12) return {0.999999, 1};  // Chernoff: above 1 - e^-72
-  const auto of = [](std::uint64_t x) { return static_cast<long double>(x); };
-  const long double log_q = std::log(static_cast<long double>(q));
-  const long double log_rest = std::log1p(-static_cast<long double>(q));
-  const long double exponent =
-      log_factorial(n) - log_factorial(k) - log_factorial(n - k) + of(k) * log_q + of(n - k) * log_rest;
-  const long double size = 4 * log_factorial(n) - of(k) * log_q - of(n - k) * log_rest + 8;
-  const auto error = static_cast<double>(16 * std::numeric_limits<long double>::epsilon() * size + 1e-13L);
-  // Sum of ratios, up to where they fall and what follows is below the last term times ratio / (1 - ratio).
-  const long double odds = static_cast<long double>(q) / (1 - static_cast<long double>(q));
-  long double term = 1;
-  long double sum = 1;
-  long double rest = 0;
-  double steps = 0;
-  for (std::uint64_t i = k; i < n; ++i, ++steps) {
-    const long double ratio = of(n - i) / of(i + 1) * odds;
-    rest = ratio < 1 ? term * ratio / (1 - ratio) : std::numeric_limits<long double>::max();
-    if (rest < 1e-18L * sum) break;
-    term *= ratio;
-    sum += term;
-    rest = 0;
-  }
-  const auto log_sum = static_cast<double>(exponent + std::log(sum));
-  const double off = error + 1e-15 * (steps + 8) + 1e-12;
-  return {std::max(0.0, std::exp(log_sum) * (1 - 1e-15) * std::exp(-off)),
-          std::min(1.0, std::exp(log_sum + off) * (1 + 1e-12) + 1e-320)};
-}
-
-}  // namespace pergrad::inline v0_1::detail
-// pergrad/privacy/pld/loss_source.hpp - one kind of step as the accountant sees it: grids for bounds, points for
-// estimates; and the kinds that are made of Gaussian pairs.
-//
-// both_ways: a batch of fixed size, drawn without replacement, where one record is replaced by another. Given the
-// others of a batch, and whom the record displaces (y), the sides see (1 - q) N(c + y) + q N(c + x) and the same with
-// x'. As in pld_pair.hpp, with |x - y|, |x - x'| <= 2 and a >= 1, P(S) - a Q(S) is largest for x' = y, |x - y| = 2: at
-// most the hockey stick of `sampled` with m = 2 / sigma, removing; for a < 1 that of adding, by swapping sides. One
-// pair has both: for eps >= 0 it has removing's curve, so removing's atoms above 0, for eps < 0 adding's, so adding's
-// atoms below 0, and at 0 the mass that is left. Balle, Barthe & Gaboardi 2018 (arXiv:1807.01647), theorem 11, and Zhu,
-// Dong & Wang 2022 (arXiv:2106.08567), proposition 30. Neither of the two alone bounds compositions.
-//
-// Parts: a step that is one of several, of which an adversary may know, has the mean of their hockey sticks at most.
-
-// pergrad/privacy/pld/pld.hpp - a privacy loss on a grid, from above or from below.
-//
-//
-// One step with sampling probability q and noise multiplier s, neighbours by adding or removing one record. With
-// m = 1/s, u = x/s and phi the standard Gaussian density, the two sides see (Mironov, Talwar & Zhang 2019,
-// arXiv:1908.10530)
-//     D(u) = (1 - q) phi(u) + q phi(u - m)   and   phi(u),      l(u) = ln D/phi = ln(1 - q + q exp(u m - m^2/2)).
-// remove: P = D, Q = phi, loss l. add: P = phi, Q = D, loss -l. The hockey stick of a pair,
-// delta(eps) = sup_S P(S) - e^eps Q(S) = E_P[(1 - e^(eps - loss))+], is all that composition depends on: a pair whose
-// curve is nowhere below that of another dominates it, also when both are composed, with whatever it may be, also
-// adaptively (Zhu, Dong & Wang 2022, arXiv:2106.08567). A discrete pair is a list of atoms: mass p at loss e has P-mass
-// p and Q-mass p e^-e. The proofs below use that these make a pair dominate: more mass, mass at a larger loss, mass at
-// infinity, and spreading mass to both sides with its P and Q kept; and their inverses make it be dominated, merging
-// mass with its P and Q added up among them, which is post-processing.
-//
-
-namespace pergrad::inline v0_1 {
-
-/// Which way a discrete privacy loss errs: `upper` says too much loss, never too little; `lower` the reverse.
-enum class pld_side { lower, upper };
-inline constexpr pld_side upper = pld_side::upper;
-inline constexpr pld_side lower = pld_side::lower;
-
-/// Privacy loss on an even grid: atom i has P-mass `masses[i]` and Q-mass `masses[i]` e^-loss(i).
-template <pld_side Side>
-struct pld {
-  static constexpr std::int64_t parts = std::int64_t{1} << 24;  ///< of a grid's spacing, in which `first` is counted
-
-  double spacing = 1;      ///< of losses, in nats; at most 8 significant bits
-  std::int64_t first = 0;  ///< loss of the first atom, in spacing / parts
-  double infinite = 0;     ///< P-mass where there is no Q-mass
-  std::vector<double> masses;
-
-  /// Loss of an atom, without rounding.
-  [[nodiscard]] double loss(std::size_t i) const noexcept {
-    return static_cast<double>(first + static_cast<std::int64_t>(i) * parts) * (spacing / static_cast<double>(parts));
-  }
-
-  /// Rounds losses above `most` down to it, which makes a lower side no larger.
-  void cut(double most) requires(Side == pld_side::lower) {
-    while (masses.size() > 1 && loss(masses.size() - 1) > most) {
-      masses[masses.size() - 2] += masses.back() * (1 - 0x1p-50);
-      masses[masses.size() - 2] *= 1 - 0x1p-51;
-      masses.pop_back();
-    }
-  }
-
-  /// Spreads masses above the last point that is no higher than `most` to that point and to infinity, with P and Q
-  /// kept, which makes an upper side no smaller, and hockey sticks below `most` no larger.
-  void cut(double most) requires(Side == pld_side::upper) {
-    std::size_t last = masses.size() - 1;
-    while (last > 0 && loss(last) > most) --last;
-    for (std::size_t i = last + 1; i < masses.size(); ++i) {
-      const double share = std::exp(loss(last) - loss(i));
-      masses[last] += masses[i] * share * (1 + 0x1p-48);
-      infinite += masses[i] * (1 - share + 0x1p-48);
-    }
-    masses[last] *= 1 + static_cast<double>(masses.size() - last) * 0x1p-52;
-    infinite *= 1 + static_cast<double>(masses.size() - last) * 0x1p-52;
-    masses.resize(last + 1);
-  }
-
-  /// The hockey stick at `eps` (also a negative one) of these atoms. Relative rounding below (2 n + 40) 2^-53 for n
-  /// atoms. For single steps and tests: it takes time in proportion to the grid.
-  [[nodiscard]] double delta(double eps) const {
-    double sum = 0;
-    for (std::size_t i = masses.size(); i-- > 0 && loss(i) > eps;) sum += masses[i] * -std::expm1(eps - loss(i));
-    return sum + infinite;
-  }
-};
-
-namespace detail {
-
-/// h rounded up to 8 significant bits.
-[[nodiscard]] inline double coarse_spacing(double h) noexcept {
-  int exponent = 0;
-  const double fraction = std::frexp(h, &exponent);
-  return std::ldexp(std::ceil(fraction * 256), exponent - 8);
-}
-
-/// One step on a grid: both sides of `remove`, the upper one of `add`.
-struct discrete_step {
-  pld<upper> remove;
-  pld<lower> remove_below;
-  pld<upper> add;
-};
-
-}  // namespace detail
-}  // namespace pergrad::inline v0_1
-// pergrad/privacy/pld/pld_pair.hpp - what neighbours see of one step, as two mixtures of Gaussians on a line whose loss
-// rises: the loss and its inverse, masses of intervals, and P - e^e Q of an interval without cancellation.
-//
-// sampled: D = (1 - q) phi(u) + q phi(u - m) against phi, as in pld.hpp.
-// replaced: the record is drawn with probability q, and another one stands in its place among the neighbours. With
-// g, g' the two gradients, |g|, |g'| <= 1 (the clip bound), the sides see (1 - q) N(0) + q N(g) and the same with g'.
-// For a >= 1 and any set S with N(g)-mass p, Neyman and Pearson bound the other two masses from below,
-//     N(0)(S) >= Phi(Phi^-1(p) - |g|),    N(g')(S) >= Phi(Phi^-1(p) - |g - g'|),
-// so P(S) - a Q(S) = q p - (1 - q)(a - 1) N(0)(S) - a q N(g')(S) is largest for |g| = 1, |g - g'| = 2, where half-lines
-// attain both: g = -g'. That pair dominates (a < 1 by swapping sides):
-//     P = (1 - q) phi(u) + q phi(u - m),    Q = (1 - q) phi(u) + q phi(u + m),
-//     l(u) = ln (kappa + e^(u m)) / (kappa + e^(-u m)),    kappa = (1 - q)/q e^(m^2/2),
-//     l(u) = e:  sinh(u m - e/2) = kappa sinh(e/2).
-// Both sides are mirror images, so losses of (Q, P) are those of (P, Q).
+// Above: a ratio between two points is spread to them. Below: cells are merged at grid points (merged_losses.hpp).
 
 // pergrad/privacy/pld/fourier.hpp - discrete Fourier transforms in double whose rounding error is bounded.
 //
@@ -11789,6 +11616,123 @@ class fourier_transform {
 };
 
 }  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/loss_source.hpp - one kind of step as the accountant sees it: grids for bounds, points for
+// estimates; and the kinds that are made of Gaussian pairs.
+//
+// both_ways: a batch of fixed size, drawn without replacement, where one record is replaced by another. Given the
+// others of a batch, and whom the record displaces (y), the sides see (1 - q) N(c + y) + q N(c + x) and the same with
+// x'. As in pld_pair.hpp, with |x - y|, |x - x'| <= 2 and a >= 1, P(S) - a Q(S) is largest for x' = y, |x - y| = 2: at
+// most the hockey stick of `sampled` with m = 2 / sigma, removing; for a < 1 that of adding, by swapping sides. One
+// pair has both: for eps >= 0 it has removing's curve, so removing's atoms above 0, for eps < 0 adding's, so adding's
+// atoms below 0, and at 0 the mass that is left. Balle, Barthe & Gaboardi 2018 (arXiv:1807.01647), theorem 11, and Zhu,
+// Dong & Wang 2022 (arXiv:2106.08567), proposition 30. Neither of the two alone bounds compositions.
+//
+// Parts: a step that is one of several, of which an adversary may know, has the mean of their hockey sticks at most.
+
+// pergrad/privacy/pld/pld.hpp - a privacy loss on a grid, from above or from below.
+//
+//
+// One step with sampling probability q and noise multiplier s, neighbours by adding or removing one record. With
+// m = 1/s, u = x/s and phi the standard Gaussian density, the two sides see (Mironov, Talwar & Zhang 2019,
+// arXiv:1908.10530)
+//     D(u) = (1 - q) phi(u) + q phi(u - m)   and   phi(u),      l(u) = ln D/phi = ln(1 - q + q exp(u m - m^2/2)).
+// remove: P = D, Q = phi, loss l. add: P = phi, Q = D, loss -l. The hockey stick of a pair,
+// delta(eps) = sup_S P(S) - e^eps Q(S) = E_P[(1 - e^(eps - loss))+], is all that composition depends on: a pair whose
+// curve is nowhere below that of another dominates it, also when both are composed, with whatever it may be, also
+// adaptively (Zhu, Dong & Wang 2022, arXiv:2106.08567). A discrete pair is a list of atoms: mass p at loss e has P-mass
+// p and Q-mass p e^-e. The proofs below use that these make a pair dominate: more mass, mass at a larger loss, mass at
+// infinity, and spreading mass to both sides with its P and Q kept; and their inverses make it be dominated, merging
+// mass with its P and Q added up among them, which is post-processing.
+//
+
+namespace pergrad::inline v0_1 {
+
+/// Which way a discrete privacy loss errs: `upper` says too much loss, never too little; `lower` the reverse.
+enum class pld_side { lower, upper };
+inline constexpr pld_side upper = pld_side::upper;
+inline constexpr pld_side lower = pld_side::lower;
+
+/// Privacy loss on an even grid: atom i has P-mass `masses[i]` and Q-mass `masses[i]` e^-loss(i).
+template <pld_side Side>
+struct pld {
+  static constexpr std::int64_t parts = std::int64_t{1} << 24;  ///< of a grid's spacing, in which `first` is counted
+
+  double spacing = 1;      ///< of losses, in nats; at most 8 significant bits
+  std::int64_t first = 0;  ///< loss of the first atom, in spacing / parts
+  double infinite = 0;     ///< P-mass where there is no Q-mass
+  std::vector<double> masses;
+
+  /// Loss of an atom, without rounding.
+  [[nodiscard]] double loss(std::size_t i) const noexcept {
+    return static_cast<double>(first + static_cast<std::int64_t>(i) * parts) * (spacing / static_cast<double>(parts));
+  }
+
+  /// Rounds losses above `most` down to it, which makes a lower side no larger.
+  void cut(double most) requires(Side == pld_side::lower) {
+    while (masses.size() > 1 && loss(masses.size() - 1) > most) {
+      masses[masses.size() - 2] += masses.back() * (1 - 0x1p-50);
+      masses[masses.size() - 2] *= 1 - 0x1p-51;
+      masses.pop_back();
+    }
+  }
+
+  /// Spreads masses above the last point that is no higher than `most` to that point and to infinity, with P and Q
+  /// kept, which makes an upper side no smaller, and hockey sticks below `most` no larger.
+  void cut(double most) requires(Side == pld_side::upper) {
+    std::size_t last = masses.size() - 1;
+    while (last > 0 && loss(last) > most) --last;
+    for (std::size_t i = last + 1; i < masses.size(); ++i) {
+      const double share = std::exp(loss(last) - loss(i));
+      masses[last] += masses[i] * share * (1 + 0x1p-48);
+      infinite += masses[i] * (1 - share + 0x1p-48);
+    }
+    masses[last] *= 1 + static_cast<double>(masses.size() - last) * 0x1p-52;
+    infinite *= 1 + static_cast<double>(masses.size() - last) * 0x1p-52;
+    masses.resize(last + 1);
+  }
+
+  /// The hockey stick at `eps` (also a negative one) of these atoms. Relative rounding below (2 n + 40) 2^-53 for n
+  /// atoms. For single steps and tests: it takes time in proportion to the grid.
+  [[nodiscard]] double delta(double eps) const {
+    double sum = 0;
+    for (std::size_t i = masses.size(); i-- > 0 && loss(i) > eps;) sum += masses[i] * -std::expm1(eps - loss(i));
+    return sum + infinite;
+  }
+};
+
+namespace detail {
+
+/// h rounded up to 8 significant bits.
+[[nodiscard]] inline double coarse_spacing(double h) noexcept {
+  int exponent = 0;
+  const double fraction = std::frexp(h, &exponent);
+  return std::ldexp(std::ceil(fraction * 256), exponent - 8);
+}
+
+/// One step on a grid: both sides of `remove`, the upper one of `add`.
+struct discrete_step {
+  pld<upper> remove;
+  pld<lower> remove_below;
+  pld<upper> add;
+};
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/pld/pld_pair.hpp - what neighbours see of one step, as two mixtures of Gaussians on a line whose loss
+// rises: the loss and its inverse, masses of intervals, and P - e^e Q of an interval without cancellation.
+//
+// sampled: D = (1 - q) phi(u) + q phi(u - m) against phi, as in pld.hpp.
+// replaced: the record is drawn with probability q, and another one stands in its place among the neighbours. With
+// g, g' the two gradients, |g|, |g'| <= 1 (the clip bound), the sides see (1 - q) N(0) + q N(g) and the same with g'.
+// For a >= 1 and any set S with N(g)-mass p, Neyman and Pearson bound the other two masses from below,
+//     N(0)(S) >= Phi(Phi^-1(p) - |g|),    N(g')(S) >= Phi(Phi^-1(p) - |g - g'|),
+// so P(S) - a Q(S) = q p - (1 - q)(a - 1) N(0)(S) - a q N(g')(S) is largest for |g| = 1, |g - g'| = 2, where half-lines
+// attain both: g = -g'. That pair dominates (a < 1 by swapping sides):
+//     P = (1 - q) phi(u) + q phi(u - m),    Q = (1 - q) phi(u) + q phi(u + m),
+//     l(u) = ln (kappa + e^(u m)) / (kappa + e^(-u m)),    kappa = (1 - q)/q e^(m^2/2),
+//     l(u) = e:  sinh(u m - e/2) = kappa sinh(e/2).
+// Both sides are mirror images, so losses of (Q, P) are those of (P, Q).
+
 // pergrad/privacy/pld/gaussian_mass.hpp - masses of intervals under a Gaussian, with what they err by.
 //
 // Narrow: the Taylor series of phi about the middle c, integrated; with v half the width and
@@ -12542,6 +12486,461 @@ class mixture_source final : public loss_source {
 };
 
 }  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/ratio_sums.hpp - the law of the likelihood ratio of t steps, one of which, drawn for each record
+// by itself, has the record: random allocation.
+//
+// Feldman & Shenfeld 2026 (arXiv:2602.17284) compute these losses by sums of exponentials; the bounds here are our own.
+// Given the other records' steps, and with z_i the release of step i along the record's gradient,
+//     P = 1/t sum_i N(m e_i, 1),   Q = N(0, 1)^t,   dP/dQ = 1/t sum_i r_i,   r_i = e^(m z_i - m^2/2).
+// Whoever sees z can make what is released of it step by step, also where gradients depend on what was released: the
+// gradient's direction times z_i, and noise for what the gradient lacks of the clip bound. So the pair dominates.
+//
+// A pair is the law of r = dP/dQ under Q, and mass of P where Q has none. A law that is larger in the convex order
+// (spread out, with its mean kept) dominates, in both directions, as (r - a)+ and (1 - a r)+ are convex; a smaller one,
+// where values are merged to their mean, is dominated. Sums of independent values keep the order. So S_s = r_1 + ... +
+// r_s is taken from S_a and S_b with a + b = s, and after each sum
+// * above: the value e^(i h) + e^(j h) is spread to the two neighbours among e^(k h). It lies log1p(e^(-|i - j| h)) / h
+//   points above the larger one: places and shares depend on |i - j| alone. What is below the grid is spread to 0 and
+//   its lowest point, what is above it to its top and infinity.
+// * below: values are merged that come to the same cell, which holds their mass and their mass times value.
+// h falls with s such that each sum adds about `widening` of the final variance, (e^(m^2) - 1) / t.
+//
+// Rounding. A spread value's mean errs by a factor 1 + 16 u, that of a single step by its bucket's ends and masses; all
+// of that is a factor of r, which adds up to value_error, by which losses are moved up in the end. Masses are sums of
+// products, all positive: they err by the two factors' errors and by so many u as there are terms.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Laws of a sum S of `steps` values r, from above and from below, about points e^((first + i) h).
+struct sum_of_ratios {
+  double steps = 1;
+  double spacing = 1;
+  std::int64_t first = 0;
+  std::vector<double> above;         ///< Q-mass at a point
+  std::vector<double> below;         ///< Q-mass of the cell between a point and the next
+  std::vector<double> below_values;  ///< the same times its value
+  double nil = 0;                    ///< above: Q-mass at S = 0
+  double infinite = 0;               ///< above: P-mass where Q has none
+  double mass_error = 0;             ///< bounds relative errors
+  double value_error = 0;
+
+  [[nodiscard]] double log_value(std::size_t i) const noexcept {
+    return static_cast<double>(first + static_cast<std::int64_t>(i)) * spacing;
+  }
+};
+
+/// Adds ratios up. A template, so that programs which do not account do not compile it.
+template <class = void>
+class ratio_sums {
+ public:
+  static constexpr double u = unit_roundoff;
+  static constexpr double widening = 2e-5;
+  static constexpr double widest = 0.02;  ///< of all h
+
+  /// `m`: 1 / noise multiplier, m + deviations <= 37; `tail`: mass that may be left outside, about.
+  ratio_sums(double m, double deviations, double tail) : m_{m}, z_{deviations}, tail_{tail} {}
+
+  /// Precondition: 1 <= steps <= 2^24.
+  [[nodiscard]] sum_of_ratios of(std::uint64_t steps) const {
+    // From the highest bit of `steps` down: the law of the number s of its upper bits, and that of s + 1 where it will
+    // be needed.
+    const auto bits_below = [&](int bit) { return (steps & ((std::uint64_t{1} << bit) - 1)) != 0; };
+    int bit = static_cast<int>(std::bit_width(steps)) - 1;
+    sum_of_ratios low = one();
+    sum_of_ratios high;  // of the same spacing
+    if (bits_below(bit)) high = sum(low, low, low.spacing);
+    while (bit-- > 0) {
+      const bool odd = (steps >> bit & 1U) != 0;
+      const double h = spacing_for(static_cast<double>(steps >> bit));
+      sum_of_ratios next_high;
+      if (bits_below(bit)) next_high = odd ? sum(high, high, h) : sum(low, high, h);
+      low = odd ? sum(low, high, h) : sum(low, low, h);
+      high = std::move(next_high);
+    }
+    return low;
+  }
+
+ private:
+  [[nodiscard]] double spacing_for(double steps) const noexcept {
+    return std::min(widest, std::sqrt(6 * widening * std::expm1(m_ * m_) / steps));
+  }
+
+  /// The law of r. Bucket i is [u_i, u_{i+1}], where ln r is at e_i = m u_i - m^2/2.
+  [[nodiscard]] sum_of_ratios one() const {
+    sum_of_ratios made;
+    const double h = coarse_spacing(spacing_for(1));
+    made.spacing = h;
+    const auto log_ratio = [&](double at) { return m_ * at - m_ * m_ / 2; };
+    made.first = static_cast<std::int64_t>(std::floor(log_ratio(-z_) / h));
+    const auto n = static_cast<std::size_t>(std::ceil(log_ratio(m_ + z_) / h) - static_cast<double>(made.first)) + 1;
+    made.above.assign(n, 0.0);
+    made.below.assign(n, 0.0);
+    made.below_values.assign(n, 0.0);
+    double worst = 0;
+    const auto place = [&](std::size_t i) { return made.log_value(i) / m_ + m_ / 2; };
+    const auto mass = [&](double from, double to, double width, double centre) {
+      const interval_mass found = interval(from - centre, to - centre, width, 2 * centre);
+      worst = std::max(worst, found.error);
+      return found.mass;
+    };
+    for (std::size_t i = 0; i + 1 < n; ++i) {
+      const double from = place(i);
+      const double to = place(i + 1);
+      const double q = mass(from, to, to - from, 0);
+      const double p = mass(from, to, to - from, m_);
+      const double value = std::exp(made.log_value(i));
+      const double up = std::clamp((p / value - q) / std::expm1(h), 0.0, q);
+      made.above[i] += q - up;
+      made.above[i + 1] += up;
+      made.below[i] += q;
+      made.below_values[i] += p;
+    }
+    {  // below the grid: to 0 and the lowest point
+      const double q = mass(-infinity, place(0), infinity, 0);
+      const double p = mass(-infinity, place(0), infinity, m_);
+      const double kept = std::min(q, p / std::exp(made.log_value(0)));
+      made.above[0] += kept;
+      made.nil = q - kept;
+      made.below[0] += q;
+      made.below_values[0] += p;
+    }
+    {  // above it: to its top and infinity
+      const double q = mass(place(n - 1), infinity, infinity, 0);
+      const double p = mass(place(n - 1), infinity, infinity, m_);
+      made.above[n - 1] += q;
+      made.infinite = std::max(0.0, p - q * std::exp(made.log_value(n - 1)) * (1 - 64 * u)) * (1 + 64 * u) + 1e-300;
+      made.below[n - 1] += q;
+      made.below_values[n - 1] += p;
+    }
+    // ln r of a bucket's end errs by some u of what it is made of.
+    const double size = m_ * (z_ + 2 * m_) + m_ * m_ + 1;
+    made.value_error = 32 * u * size + 2 * worst + 64 * u;
+    made.mass_error = worst + 64 * u;
+    return made;
+  }
+
+  /// Of a grid whose spacing is a half, a fourth, ... of that of a and b, such that it is at most `wanted`.
+  [[nodiscard]] sum_of_ratios sum(const sum_of_ratios& a, const sum_of_ratios& b, double wanted) const {
+    sum_of_ratios made;
+    made.steps = a.steps + b.steps;
+    std::int64_t finer = 1;  // points of the sum for each of a and b
+    for (double h = a.spacing; h > wanted; h /= 2) finer *= 2;
+    const double h = made.spacing = a.spacing / static_cast<double>(finer);
+    const auto end_of = [](const sum_of_ratios& x) { return x.first + static_cast<std::int64_t>(x.above.size()); };
+    made.first = std::min(a.first, b.first) * finer;
+    const auto rise = static_cast<std::int64_t>(std::ceil(0.6931471805599454 / h)) + 1;  // ln 2
+    const auto n = static_cast<std::size_t>((std::max(end_of(a), end_of(b)) - 1) * finer + rise + 1 - made.first);
+    made.above.assign(n, 0.0);
+    made.below.assign(n, 0.0);
+    made.below_values.assign(n, 0.0);
+    const bool same = &a == &b;
+    for (std::int64_t apart = 0; apart < end_of(a) - b.first; ++apart) {
+      add_pairs(a, b, apart, finer, same && apart > 0 ? 2 : 1, made);
+    }
+    for (std::int64_t apart = 1; apart < end_of(b) - a.first && !same; ++apart) add_pairs(b, a, apart, finer, 1, made);
+    const auto with_nil = [&](const sum_of_ratios& x, double nil) {
+      for (std::size_t i = 0; i < x.above.size(); ++i) {
+        const std::int64_t place = (x.first + static_cast<std::int64_t>(i)) * finer - made.first;
+        made.above[static_cast<std::size_t>(place)] += nil * x.above[i];
+      }
+    };
+    with_nil(a, b.nil);
+    with_nil(b, a.nil);
+    made.nil = a.nil * b.nil;
+    made.infinite = (a.steps * a.infinite + b.steps * b.infinite) / made.steps * (1 + 8 * u);
+    made.value_error = std::max(a.value_error, b.value_error) + 16 * u;
+    made.mass_error = a.mass_error + b.mass_error + u * (8 * static_cast<double>(a.above.size() + b.above.size()) + 64);
+    trim(made);
+    return made;
+  }
+
+  /// Adds all pairs whose larger value is in x, `apart` points above that of y.
+  static void add_pairs(const sum_of_ratios& x, const sum_of_ratios& y, std::int64_t apart, std::int64_t finer,
+                        double times, sum_of_ratios& made) {
+    // i: in x; i - apart: in y
+    const std::int64_t from = std::max(x.first, y.first + apart);
+    const std::int64_t to = std::min(x.first + static_cast<std::int64_t>(x.above.size()),
+                                     y.first + apart + static_cast<std::int64_t>(y.above.size()));
+    if (from >= to) return;
+    const double h = made.spacing;
+    const double risen = std::log1p(std::exp(-static_cast<double>(apart) * x.spacing));
+    const auto whole = static_cast<std::int64_t>(std::floor(risen / h));
+    const double up = std::clamp(std::expm1(risen - static_cast<double>(whole) * h) / std::expm1(h), 0.0, 1.0) * times;
+    const double stay = times - up;
+    const auto pointer = [](const std::vector<double>& of, std::int64_t i) { return of.data() + i; };
+    const double* const ax = pointer(x.above, from - x.first);
+    const double* const ay = pointer(y.above, from - apart - y.first);
+    const double* const bx = pointer(x.below, from - x.first);
+    const double* const by = pointer(y.below, from - apart - y.first);
+    const double* const vx = pointer(x.below_values, from - x.first);
+    const double* const vy = pointer(y.below_values, from - apart - y.first);
+    const std::int64_t place = from * finer + whole - made.first;
+    double* const above = made.above.data() + place;
+    double* const below = made.below.data() + place;
+    double* const values = made.below_values.data() + place;
+    const std::int64_t n = to - from;
+    if (finer == 1) {
+      for (std::int64_t i = 0; i < n; ++i) above[i] += stay * (ax[i] * ay[i]);
+      for (std::int64_t i = 0; i < n; ++i) above[i + 1] += up * (ax[i] * ay[i]);
+      for (std::int64_t i = 0; i < n; ++i) below[i] += times * (bx[i] * by[i]);
+      for (std::int64_t i = 0; i < n; ++i) values[i] += times * (vx[i] * by[i] + bx[i] * vy[i]);
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) {
+        const std::int64_t at = i * finer;
+        const double both = ax[i] * ay[i];
+        above[at] += stay * both;
+        above[at + 1] += up * both;
+        below[at] += times * (bx[i] * by[i]);
+        values[at] += times * (vx[i] * by[i] + bx[i] * vy[i]);
+      }
+    }
+  }
+
+  /// Cuts the ends off where hardly any mass is.
+  void trim(sum_of_ratios& x) const {
+    const double most = tail_ / 64;
+    std::size_t top = x.above.size() - 1;
+    double mass = 0;
+    double values = 0;  // P-mass
+    for (double cut = 0; top > 0; --top) {
+      const double value = std::exp(x.log_value(top)) / x.steps;
+      cut += x.above[top] * value;
+      if (cut > most) break;
+      mass += x.above[top];
+      values = cut;
+    }
+    x.above[top] += mass;
+    x.infinite = (x.infinite + values) * (1 + 64 * u * static_cast<double>(x.above.size()));
+    std::size_t low = 0;
+    double nil = 0;
+    double kept = 0;
+    for (double cut = 0; low < top; ++low) {
+      cut += x.above[low];
+      if (cut > most) break;
+      nil = cut;
+      kept += x.above[low] * std::exp(x.log_value(low));
+    }
+    kept = std::min(nil, kept / std::exp(x.log_value(low)));
+    x.above[low] += kept;
+    x.nil += nil - kept;
+    const auto gather = [&](std::vector<double>& of) {
+      for (std::size_t i = 0; i < low; ++i) of[low] += of[i];
+      for (std::size_t i = of.size() - 1; i > top; --i) of[top] += of[i];
+    };
+    gather(x.below);
+    gather(x.below_values);
+    for (std::vector<double>* of : {&x.above, &x.below, &x.below_values}) {
+      of->resize(top + 1);
+      of->erase(of->begin(), of->begin() + static_cast<std::ptrdiff_t>(low));
+    }
+    x.first += static_cast<std::int64_t>(low);
+    x.mass_error += 4 * u * static_cast<double>(low + 64);
+    x.value_error += 4 * u * static_cast<double>(low + 64);
+  }
+
+  double m_;
+  double z_;
+  double tail_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+/// One of `steps` steps has the record. `gaussian_below`: the lower side is a Gaussian of this sensitivity over its
+/// deviation, or that of the same losses if it is 0.
+template <class = void>
+class allocation_source final : public loss_source {
+ public:
+  allocation_source(std::uint64_t steps, double m, double gaussian_below = 0)
+      : steps_{steps}, m_{m}, gaussian_below_{gaussian_below} {}
+
+  [[nodiscard]] bool reach(double tail) override {
+    const double deviations = std::sqrt(-2 * std::log(tail));
+    if (!(m_ + deviations <= 37)) return false;
+    if (!law_ || tail < tail_) law_ = ratio_sums<>{m_, deviations, tail}.of(steps_);
+    tail_ = tail;
+    deviations_ = deviations;
+    return true;
+  }
+  [[nodiscard]] double lowest_loss() const override { return loss(0); }
+  [[nodiscard]] double highest_loss() const override { return loss(law_->above.size() - 1); }
+
+  [[nodiscard]] discrete_step on_grid(double h) const override {
+    const sum_of_ratios& law = *law_;
+    const auto before = static_cast<std::int64_t>(std::floor(lowest_loss() / h)) - 2;
+    const auto behind = static_cast<std::int64_t>(std::ceil(highest_loss() / h)) + 2;
+    const auto n = static_cast<std::size_t>(behind - before);  // buckets
+    discrete_step made;
+    made.remove.spacing = made.add.spacing = h;
+    made.remove.first = before * pld<upper>::parts;
+    made.add.first = -(before + static_cast<std::int64_t>(n)) * pld<upper>::parts;
+    made.remove.masses.assign(n + 2, 0.0);
+    made.add.masses.assign(n + 2, 0.0);
+    const double scale = -std::expm1(-h);
+    const double moved = 1.01 * (law.value_error + 16 * u * (std::abs(lowest_loss()) + std::abs(highest_loss())));
+    const double shift = std::min(1.0, moved / scale);
+    const double more = (1 + law.mass_error) * (1 + 64 * u);
+    const auto raise = [&](std::vector<double>& to, std::size_t i, double mass) {
+      to[i] += mass * (1 - shift) * (1 + 4 * u);
+      to[i + 1] += mass * shift * (1 + 4 * u);
+    };
+    for (std::size_t i = 0; i < law.above.size(); ++i) {
+      const double at = loss(i);
+      const auto bucket = static_cast<std::size_t>(static_cast<std::int64_t>(std::floor(at / h)) - before);
+      const double e = made.remove.loss(bucket);
+      const double up = std::clamp(std::expm1(at - e) / std::expm1(h), 0.0, 1.0);
+      const double mass = law.above[i] * more;
+      raise(made.remove.masses, bucket, mass * (1 - up) * std::exp(e) * (1 + moved));
+      raise(made.remove.masses, bucket + 1, mass * up * std::exp(made.remove.loss(bucket + 1)) * (1 + moved));
+      raise(made.add.masses, n - bucket, mass * (1 - up));
+      raise(made.add.masses, n - bucket - 1, mass * up);
+    }
+    const double terms = 4 * u * static_cast<double>(law.above.size());
+    for (double& each : made.remove.masses) each *= 1 + terms;
+    for (double& each : made.add.masses) each *= 1 + terms;
+    made.remove.infinite = law.infinite * (1 + 8 * u) + 1e-300;
+    made.add.infinite = law.nil * more + 1e-300;
+    made.remove_below = gaussian_below_ > 0
+                            ? step_discretiser<>{{1, gaussian_below_, 8, deviations_}}.on_grid(h).remove_below
+                            : merged_on_grid(made.remove, n);
+    return made;
+  }
+
+  void estimate(loss_points& into) const override {
+    const sum_of_ratios& law = *law_;
+    const std::size_t together = law.above.size() / 400 + 1;
+    for (std::size_t i = 0; i < law.above.size(); i += together) {
+      double mass = 0;
+      double values = 0;
+      for (std::size_t j = i; j < std::min(i + together, law.above.size()); ++j) {
+        mass += law.above[j];
+        values += law.above[j] * std::exp(loss(j));
+      }
+      if (mass > 0 && values > 0) into.add(std::log(values / mass), std::log(mass));
+    }
+  }
+  [[nodiscard]] double total_variation() const override {
+    // The record is in one step at most: that of a Gaussian, also before the grid reaches anywhere.
+    double sum = law_ ? law_->infinite : infinity;
+    for (std::size_t i = 0; law_ && i < law_->above.size(); ++i) {
+      sum += law_->above[i] * (1 + law_->mass_error) * std::max(0.0, std::expm1(loss(i) + law_->value_error));
+    }
+    return std::min(sum * (1 + 1e-9), std::erf(m_ * 0.35355339059327376) * (1 + 1e-9));
+  }
+  [[nodiscard]] bool is_symmetric() const override { return false; }
+  [[nodiscard]] bool is_tight() const override { return false; }
+
+ private:
+  static constexpr double u = unit_roundoff;
+
+  /// The lower side, about the points of `grid`: n buckets.
+  [[nodiscard]] pld<lower> merged_on_grid(const pld<upper>& grid, std::size_t n) const {
+    const sum_of_ratios& law = *law_;
+    const double h = grid.spacing;
+    const double scale = -std::expm1(-h);
+    const double terms = 4 * u * static_cast<double>(law.below.size());
+    std::vector<merged_piece> halves(2 * n);
+    double top = 0;  // what is above the grid's last point
+    const double less = 2 * law.mass_error + law.value_error + 64 * u;
+    for (std::size_t i = 0; i < law.below.size(); ++i) {
+      const double q = law.below[i] * (1 + less);
+      const double p = law.below_values[i] / law.steps * (1 - less);
+      if (!(p > 0)) continue;
+      const double at = std::log(p / q) - 16 * u;
+      if (!(at > grid.loss(1))) continue;
+      if (at >= grid.loss(n)) {
+        top += p * (1 - terms);
+        continue;
+      }
+      const auto bucket =
+          static_cast<std::size_t>(static_cast<std::int64_t>(std::floor(at / h)) - grid.first / pld<upper>::parts);
+      const double e = grid.loss(bucket);
+      const double high = (p - std::exp(e) * q) / scale - 16 * u * p / scale;
+      if (!(high > 0)) continue;
+      merged_piece& half = halves[2 * bucket + (at > e + h / 2 ? 1 : 0)];
+      half.kept += p * (1 - terms);
+      half.high += std::min(high, p) * (1 - terms);
+    }
+    pld<lower> made;
+    made.spacing = h;
+    made.first = grid.first;
+    made.masses = merged_losses<>{halves, h, 2}.masses(top);
+    return made;
+  }
+
+  [[nodiscard]] double loss(std::size_t i) const { return law_->log_value(i) - std::log(law_->steps); }
+
+  std::uint64_t steps_;
+  double m_;
+  double gaussian_below_;
+  double deviations_ = 0;
+  double tail_ = 0;
+  std::optional<sum_of_ratios> law_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/binomial_tail.hpp - the upper tail of a binomial distribution, with bounds.
+//
+// Pr[Bin(n, q) = k] by Stirling's series, whose error is below its first term that is left out (1/1680 k^-7), and its
+// neighbours by their ratios, all of which are positive: nothing cancels but in the exponent, whose terms are counted.
+
+namespace pergrad::inline v0_1::detail {
+
+struct probability_bounds {
+  double least;
+  double most;
+};
+
+[[nodiscard]] inline long double log_factorial(std::uint64_t n) noexcept {
+  if (n < 32) {
+    long double product = 1;
+    for (std::uint64_t i = 2; i <= n; ++i) product *= static_cast<long double>(i);
+    return std::log(product);
+  }
+  const auto x = static_cast<long double>(n);
+  constexpr long double half_log_two_pi = 0.918938533204672741780329736405617640L;
+  return (x + 0.5L) * std::log(x) - x + half_log_two_pi +
+         (1 - (1 - 2 / (7 * x * x)) / (30 * x * x)) / (12 * x);  // the next term is below 1/1680 x^-7 < 2e-14
+}
+
+/// Pr[Bin(n, q) >= k]. Precondition: 0 <= q <= 1, n < 2^40.
+template <class = void>
+[[nodiscard]] probability_bounds binomial_tail(std::uint64_t n, double q, std::uint64_t k) {
+  if (k == 0) return {1, 1};
+  if (k > n || q == 0) return {0, 0};
+  if (q == 1) return {1, 1};
+  const double mean = static_cast<double>(n) * q;
+  // Far below the mean nearly everything is above, and the sum would be long.
+  if (static_cast<double>(k) < mean - 12 * std::sqrt(mean) - 12) return {0.999999, 1};  // Chernoff: above 1 - e^-72
+  const auto of = [](std::uint64_t x) { return static_cast<long double>(x); };
+  const long double log_q = std::log(static_cast<long double>(q));
+  const long double log_rest = std::log1p(-static_cast<long double>(q));
+  const long double exponent =
+      log_factorial(n) - log_factorial(k) - log_factorial(n - k) + of(k) * log_q + of(n - k) * log_rest;
+  const long double size = 4 * log_factorial(n) - of(k) * log_q - of(n - k) * log_rest + 8;
+  const auto error = static_cast<double>(16 * std::numeric_limits<long double>::epsilon() * size + 1e-13L);
+  // Sum of ratios, up to where they fall and what follows is below the last term times ratio / (1 - ratio).
+  const long double odds = static_cast<long double>(q) / (1 - static_cast<long double>(q));
+  long double term = 1;
+  long double sum = 1;
+  long double rest = 0;
+  double steps = 0;
+  for (std::uint64_t i = k; i < n; ++i, ++steps) {
+    const long double ratio = of(n - i) / of(i + 1) * odds;
+    rest = ratio < 1 ? term * ratio / (1 - ratio) : std::numeric_limits<long double>::max();
+    if (rest < 1e-18L * sum) break;
+    term *= ratio;
+    sum += term;
+    rest = 0;
+  }
+  const auto log_sum = static_cast<double>(exponent + std::log(sum));
+  const double off = error + 1e-15 * (steps + 8) + 1e-12;
+  return {std::max(0.0, std::exp(log_sum) * (1 - 1e-15) * std::exp(-off)),
+          std::min(1.0, std::exp(log_sum + off) * (1 + 1e-12) + 1e-320)};
+}
+
+}  // namespace pergrad::inline v0_1::detail
 
 namespace pergrad::inline v0_1 {
 
@@ -12658,6 +13057,31 @@ template <class = void>
   if (cut > 0) parts.push_back({cut, replaces ? pair_kind::both_ways : pair_kind::sampled, {kept, 2 * m, 2, 0}});
   const step_part below = untruncated(1, least_taking_part);
   made.parts.push_back({std::make_unique<mixture_source<>>(std::move(parts), below), 1});
+  return made;
+}
+
+/// Every record takes part in `times` of `steps` steps, chosen for each record by itself, all sets alike; neighbours by
+/// adding or removing one record. An epoch of `steps` steps is one event. A partition of the steps into `times` blocks,
+/// drawn at random, and one step of each block make such a set; whoever knows the partition sees one source a block.
+/// Precondition: 1 <= times <= steps <= 2^24.
+template <class = void>
+[[nodiscard]] step_losses allocation_losses(std::uint64_t steps, std::uint64_t times, double noise) {
+  require_noise(noise, 1.0 / 32);
+  step_losses made;
+  const double m = 1 / noise;
+  if (times == steps) {
+    made.gaussian = std::sqrt(static_cast<double>(times)) * m * (1 + 4 * unit_roundoff);
+    return made;
+  }
+  const std::uint64_t length = steps / times;
+  const std::uint64_t longer = steps % times;  // blocks of one more
+  // From below, whoever does not know the partition may add up all releases; each block has its share of that.
+  const double sum = times == 1 ? 0 : m * std::sqrt(static_cast<double>(times) / static_cast<double>(steps));
+  const auto blocks = [&](std::uint64_t of, std::uint64_t count) {
+    if (count != 0) made.parts.push_back({std::make_unique<allocation_source<>>(of, m, sum), count});
+  };
+  blocks(length, times - longer);
+  blocks(length + 1, longer);
   return made;
 }
 
