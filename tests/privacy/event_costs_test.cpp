@@ -139,6 +139,21 @@ BOOST_AUTO_TEST_CASE(what_cuts_batches_costs_is_paid) {
               bracket_of(pg::sampled_gaussian_event{1, 2}, 1, 1e-5).upper));
 }
 
+BOOST_AUTO_TEST_CASE(a_secret_step_of_a_round_costs_less_than_a_known_one) {
+  const pg::bracket one = bracket_of(pg::allocated_gaussian_event{100, 1, 1}, 10, 1e-5);
+  const double known = bracket_of(pg::sampled_gaussian_event{1, 1}, 10, 1e-5).upper;
+  BOOST_TEST(one.upper < 0.3 * known);
+  BOOST_TEST(one.upper - one.lower < 2e-3 * one.upper + 1e-4);
+  BOOST_TEST(by_renyi(pg::allocated_gaussian_event{100, 1, 1}, 10, 1e-5) >= known);  // which counts a known step
+  // All steps, or a round of one, are nothing secret.
+  BOOST_TEST(std::abs(bracket_of(pg::allocated_gaussian_event{4, 4, 2}, 5, 1e-5).upper /
+                          bracket_of(pg::sampled_gaussian_event{1, 2}, 20, 1e-5).upper -
+                      1) < 1e-9);
+  BOOST_TEST(std::abs(bracket_of(pg::allocated_gaussian_event{1, 1, 2}, 5, 1e-5).upper /
+                          bracket_of(pg::sampled_gaussian_event{1, 2}, 5, 1e-5).upper -
+                      1) < 1e-9);
+}
+
 BOOST_AUTO_TEST_CASE(counts_of_all_records_move_by_the_root_of_two_where_one_is_replaced) {
   // A Gaussian of sensitivity sqrt(2) and deviation 3.
   const double wanted = bracket_of(pg::sampled_gaussian_event{1, 3 / std::sqrt(2.0)}, 1, 1e-5).upper;
@@ -168,7 +183,8 @@ BOOST_AUTO_TEST_CASE(budgets_and_accountants_of_both_families_agree) {
   check(pg::replace_one_gaussian_event{0.02, 1.2});
   check(pg::fixed_size_gaussian_event{0.01, 3});
   check(pg::truncated_gaussian_event{0.02, 1, 60, 2000});
-  check(pg::allocated_gaussian_event{50, 4});
+  check(pg::allocated_gaussian_event{50, 1, 4});
+  check(pg::allocated_gaussian_event{50, 3, 6});
 }
 
 BOOST_AUTO_TEST_CASE(events_that_are_none_are_refused) {
@@ -182,9 +198,11 @@ BOOST_AUTO_TEST_CASE(events_that_are_none_are_refused) {
   refused(pg::truncated_gaussian_event{0.1, 1, 0, 10});
   refused(pg::truncated_gaussian_event{0.1, 1, 3.5, 10});
   refused(pg::truncated_gaussian_event{0.1, 1, 3, -1});
-  refused(pg::allocated_gaussian_event{0, 1});
-  refused(pg::allocated_gaussian_event{2, infinity});
-  BOOST_CHECK_THROW(static_cast<void>(pg::renyi_divergence(pg::allocated_gaussian_event{2, 1}, 1)),
+  refused(pg::allocated_gaussian_event{0, 1, 1});
+  refused(pg::allocated_gaussian_event{5, 6, 1});
+  refused(pg::allocated_gaussian_event{5, 0, 1});
+  refused(pg::allocated_gaussian_event{2, 1, infinity});
+  BOOST_CHECK_THROW(static_cast<void>(pg::renyi_divergence(pg::allocated_gaussian_event{2, 1, 1}, 1)),
                     std::invalid_argument);
 }
 
