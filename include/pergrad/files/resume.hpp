@@ -12,7 +12,7 @@
 // began, and, of a seed, the generator's steps since then. Noise itself is a secret and in no file: one of a new key
 // begins anew (privacy/correlated/filter.hpp), one of a seed is drawn again. Then `optimizer.ARRAY.NAME`, with
 // PyTorch's names of an optimizer's arrays; and the parameters. Metadata: the optimizer, the run's plan, which events
-// the ledger holds, and a hash of the network's structure.
+// the ledger holds, whose data a unit of privacy is, and a hash of the network's structure.
 #pragma once
 
 #include <algorithm>
@@ -107,7 +107,8 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
                       {"structure", layout.structure},
                       {"optimizer", layout.optimizer},
                       {"plan", name_of(run.plan)},
-                      {"events", Event::name}},
+                      {"events", Event::name},
+                      {"unit", run.unit}},
                      tensors, values);
 }
 
@@ -135,7 +136,8 @@ void require_ledger(const Text& path, const run_numbers<Event>& run) {
 /// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
 template <class Event, class Text>
 [[nodiscard]] std::pair<loaded_bytes, run_numbers<Event>> read_run(const Text& path, const run_layout& layout,
-                                                                   run_plan plan, bool has_place, bool has_noise) {
+                                                                   run_plan plan, bool has_place, bool has_noise,
+                                                                   const Text& unit) {
   if (is_npy(path)) {
     fail_with_file(path,
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
@@ -156,6 +158,7 @@ template <class Event, class Text>
   if (opened.metadata("events") != nullptr || !std::is_same_v<Event, sampled_gaussian_event>) {
     require("events", Event::name, "this sampler's");
   }
+  if (opened.metadata("unit") != nullptr || unit != "record") require("unit", unit, "this sampler's");
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
   require_entries(path, entries);
@@ -272,7 +275,7 @@ struct checkpoint_access {
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                    std::uint64_t generator_steps, const std::string& path, const std::optional<run_place>& place = {},
-                   const std::optional<std::vector<std::uint64_t>>& noise = {}) {
+                   const std::optional<std::vector<std::uint64_t>>& noise = {}, const char* unit = "record") {
     const std::uint64_t* const steps = optimizer.count();
     run_numbers<typename Accountant::event_type> run;
     if constexpr (has_a_plan<Accountant>) {
@@ -286,6 +289,7 @@ struct checkpoint_access {
     run.generator_steps = generator_steps;
     run.place = place;
     run.noise = noise;
+    run.unit = unit;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
 
@@ -297,7 +301,8 @@ struct checkpoint_access {
   /// Reads first and changes then: nothing is changed if anything is wrong.
   template <class Network, class Optimizer, class Accountant>
   static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                         bool older, bool has_place, bool has_noise, const auto& require_place) {
+                         bool older, bool has_place, bool has_noise, const auto& require_place,
+                         const char* unit = "record") {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
@@ -310,7 +315,7 @@ struct checkpoint_access {
     using event = typename Accountant::event_type;
     std::pair<loaded_bytes, run_numbers<event>> read;
     if (!older) {
-      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, has_noise);
+      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, has_noise, std::string{unit});
     } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
       read = read_older<Network>(optimizer, path);
     } else {
@@ -340,6 +345,11 @@ struct checkpoint_access {
     std::vector<std::size_t> sizes{width * (Network::parameter_count + Network::frozen_parameter_count)};
     for (const auto part : optimizer.state()) sizes.push_back(part.size_bytes());
     return read_older_run(path, {sizes.data(), sizes.size()}, width);
+  }
+  template <class Run>
+  [[nodiscard]] static constexpr const char* unit_of() {
+    if constexpr (requires { Run::unit_of_privacy; }) return Run::unit_of_privacy;
+    return "record";
   }
   /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise. What is left of
   /// a round belongs to the key that began it: with a new one a new round begins.
@@ -415,7 +425,7 @@ struct checkpoint_access {
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
       with_state all{optimizer, &more, [] {}};
       save(*trainer.network_, all, trainer.accountant_, trainer.generator_.step(), path, place_of(trainer),
-           noise_of(trainer));
+           noise_of(trainer), unit_of<Trainer>());
       return true;
     });
   }
@@ -426,7 +436,7 @@ struct checkpoint_access {
     const gone_on from = trainer.trainer_->with_optimizer([&](auto& optimizer) {
       with_state all{optimizer, &more, [&] { run_state_access::check(more, trainer, path); }};
       return restore(*trainer.network_, all, trainer.accountant_, path, older, keeps_place(trainer),
-                     Trainer::is_correlated, place_requirement(trainer, path));
+                     Trainer::is_correlated, place_requirement(trainer, path), unit_of<Trainer>());
     });
     run_state_access::go_on(more, trainer);
     go_on(trainer, from);
