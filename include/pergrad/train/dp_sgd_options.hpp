@@ -25,7 +25,7 @@
 #include <pergrad/privacy/statistics.hpp>
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/tape.hpp>
-#include <pergrad/train/schedule.hpp>
+#include <pergrad/privacy/schedule.hpp>
 
 namespace pergrad::inline v0_1 {
 
