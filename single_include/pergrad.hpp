@@ -1931,7 +1931,7 @@ class os_keyed_generator {
  private:
   template <class Scalar>
   friend class detail::release_gate;
-  template <class Sampling>
+  template <class Sampling, class Noise>
   friend class detail::private_run;
   friend struct layer_randomness;
   template <class Sampling, random_generator Generator>
@@ -13825,7 +13825,8 @@ class pld_engine {
       const auto count = static_cast<double>(each.count);
       if (losses.gaussian > 0) {
         steps_ += count;
-        squares += static_cast<long double>(each.count) * losses.gaussian * losses.gaussian;
+        const auto gaussian = static_cast<long double>(losses.gaussian);
+        squares += static_cast<long double>(each.count) * gaussian * gaussian;
         ++whole;
       }
       for (step_losses::part& part : losses.parts) {
@@ -19661,6 +19662,8 @@ struct checkpoint_access {
     Optimizer& of;
     run_state* more;
     Check check;  ///< throws for numbers of a file that cannot be
+    with_state(Optimizer& optimizer, run_state* state, Check of_numbers)
+        : of{optimizer}, more{state}, check{std::move(of_numbers)} {}
     static constexpr auto state_names = Optimizer::state_names;
     [[nodiscard]] auto kind() const noexcept { return of.kind(); }
     [[nodiscard]] auto state() noexcept { return of.state(); }

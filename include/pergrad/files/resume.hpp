@@ -91,6 +91,8 @@ struct checkpoint_access {
     Optimizer& of;
     run_state* more;
     Check check;  ///< throws for numbers of a file that cannot be
+    with_state(Optimizer& optimizer, run_state* state, Check of_numbers)
+        : of{optimizer}, more{state}, check{std::move(of_numbers)} {}
     static constexpr auto state_names = Optimizer::state_names;
     [[nodiscard]] auto kind() const noexcept { return of.kind(); }
     [[nodiscard]] auto state() noexcept { return of.state(); }
