@@ -223,6 +223,7 @@ struct checkpoint_access {
   template <class Run>
   [[nodiscard]] static auto place_requirement(const Run& run, const std::string& path) {
     return [&run, &path](const auto& numbers) {
+      static_cast<void>(run), static_cast<void>(path), static_cast<void>(numbers);
       if constexpr (Run::is_correlated) {
         const std::uint64_t taken = numbers.place->taken;
         const auto& noise = *numbers.noise;
