@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/cuda/elementwise_test.cpp - activations with constants, and losses with options, on a device as on the host
-#include <stdexcept>
-#include <string>
-
 #include "device_fixture.hpp"
 
 BOOST_AUTO_TEST_SUITE(cuda_elementwise)
@@ -21,25 +18,6 @@ BOOST_AUTO_TEST_CASE(activations_and_losses_are_the_hosts) {
   compare_gradients<activated, pg::focal<>>("focal");
   compare_gradients<activated, pg::huber<0.5>>("huber");
   compare_gradients<activated, pg::binary_focal_with_logits<>>("binary focal");
-}
-
-// Their kernels know no decay yet: a run says so instead of leaving it out.
-BOOST_AUTO_TEST_CASE(weight_decay_is_refused) {
-  using network = pg::network<pg::shape{3}, pg::linear<2>>;
-  const pg::emulated device;
-  network net{device, pg::zeros{}};
-  pg::dp_sgd_options options;
-  options.clip = pg::l2_clip_norm{1};
-  options.noise = pg::noise_multiplier{1};
-  options.sampling = pg::poisson_sampling{pg::sampling_probability{0.5}};
-  options.divisor = pg::expected_batch_size{2};
-  options.learning_rate = pg::learning_rate{0.1};
-  BOOST_CHECK_NO_THROW((pg::dp_sgd{device, net, pg::cross_entropy{}, options}));
-  options.weight_decay = 0.1;
-  BOOST_CHECK_EXCEPTION(
-      (pg::dp_sgd{device, net, pg::cross_entropy{}, options}), std::invalid_argument, [](const std::exception& error) {
-        return std::string{error.what()}.find("weight decay is not on devices yet") != std::string::npos;
-      });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

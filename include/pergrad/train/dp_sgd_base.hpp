@@ -83,11 +83,6 @@ class dp_sgd_base : public private_run {
       require_momentum(options.momentum);
       require_weight_decay(options.weight_decay);
     }
-    if constexpr (executor_trainer::trains_on_a_copy) {
-      if (options.weight_decay != 0 || options.adam.weight_decay != 0) {
-        refuse_training("weight decay is not on devices yet");
-      }
-    }
     notes_ = {options.private_metrics, options.max_batch.count, options.clip ? options.clip->value() : sensitivity_,
               statistic_ ? &statistic_->counted : nullptr,
               options.statistic ? options.statistic->of : step_value::norm};
