@@ -620,6 +620,15 @@ template <class Function, class Needed, class Given> struct plain_number {
 template <class Needed, class Given> struct option_of_another_type {
   static_assert(never<Given>, "an option says what its number stands for: clip = pergrad::l2_clip_norm{1.0}, noise = pergrad::noise_multiplier{1.1}, sampling = pergrad::poisson_sampling{pergrad::sampling_probability{0.01}}, divisor = pergrad::expected_batch_size{256}, learning_rate = pergrad::learning_rate{0.1}, budget = pergrad::privacy_budget{pergrad::epsilon{3.0}, pergrad::delta{1e-5}}; see docs/quickstart.md");
 };
+template <class Needed, class Given> struct option_of_another_sampler {
+  static_assert(never<Given>, "these options are another sampler's, and a ledger counts one sampler's events: name it in their type, pergrad::dp_options<pergrad::fixed_size_sampling> options, or pergrad::loop_options<...> of a private_loop; see docs/privacy.md");
+};
+template <class Needed, class Given> struct event_of_another_sampler {
+  static_assert(never<Given>, "this ledger counts the events of another sampler, whose neighbours or batches are others: pergrad::basic_privacy_accountant<Sampling::event_type> is one of this sampler's; see docs/privacy.md");
+};
+template <class Sampling> struct loop_draws_records {
+  static_assert(never<Sampling>, "a private_loop shows the gradients of single records: owners and views of records are for pergrad::dp_sgd with pergrad::dp_options<pergrad::of_owners<...>>; see docs/privacy.md");
+};
 template <class Layer> struct layer_has_no_device_code {
   static_assert(never<Layer>, "this layer has no device code: mark its functions PERGRAD_HD (those of a general layer as templates over the type of the views, in the place of std::span; those of a layer on tiles in the words of a team) and say: static constexpr bool on_device = true; see docs/custom_layers.md");
 };
@@ -651,7 +660,10 @@ template <class Expression> struct step_accumulates_clipped_sums {
   static_assert(never<Expression>, "a private_step takes clipped sums of its own gradients: accumulate(step, sum(clip(step.gradients(), bound))); see docs/privacy.md");
 };
 template <class Expression> struct step_counts_records_added_or_removed {
-  static_assert(never<Expression>, "a private_loop draws records by Poisson sampling, whose ledger is for neighbours that differ by one record more or less: write sum(clip(...)) without pergrad::neighbouring::replace_one; see docs/privacy.md");
+  static_assert(never<Expression>, "a private_loop's noise counts what one record adds, and its sampler's event what neighbours differ by, also if they replace one: write sum(clip(...)) without pergrad::neighbouring::replace_one; see docs/privacy.md");
+};
+template <class Executor> struct on_the_host_only {
+  static_assert(never<Executor>, "owners and views of records are on the host only so far: draw records, pergrad::dp_options<pergrad::poisson_sampling>; see docs/privacy.md");
 };
 template <class Loop> struct step_is_used_up_by_a_release {
   static_assert(never<Loop>, "a private_step is released once, and is used up by it: write std::move(step); see docs/privacy.md");
@@ -891,6 +903,10 @@ struct learning_rate : detail::checked_number<learning_rate> {
 
 /// Which datasets are neighbours: one with a record more or less, or one with a record exchanged.
 enum class neighbouring { add_or_remove_one, replace_one };
+/// In words.
+[[nodiscard]] constexpr const char* name_of(neighbouring relation) noexcept {
+  return relation == neighbouring::replace_one ? "replacing one record" : "adding or removing one record";
+}
 
 /// What a training run may spend in total.
 struct privacy_budget {
@@ -1732,7 +1748,9 @@ struct layer_randomness;
 namespace detail {
 template <class Scalar>
 class release_gate;
+template <class Sampling>
 class private_run;
+class sampling_words;
 }  // namespace detail
 namespace on_device {
 struct stream_upload;
@@ -1744,8 +1762,8 @@ template <class Generator>
 concept random_generator = std::same_as<Generator, os_keyed_generator> || std::same_as<Generator, seeded_generator>;
 
 namespace unaccounted {
-template <random_generator Generator>
-std::vector<std::uint32_t> draw(const poisson_sampling& sampling, Generator& generator, std::uint32_t record_count);
+template <class Sampling, random_generator Generator>
+std::vector<std::uint32_t> draw(const Sampling& sampling, Generator& generator, std::uint32_t record_count);
 }
 
 namespace detail {
@@ -1767,6 +1785,7 @@ class secret_stream {
   template <class Scalar>
   friend class release_gate;
   friend class pergrad::poisson_sampling;
+  friend class sampling_words;
   friend struct pergrad::layer_randomness;
   friend struct on_device::stream_upload;
 
@@ -1906,10 +1925,11 @@ class os_keyed_generator {
  private:
   template <class Scalar>
   friend class detail::release_gate;
+  template <class Sampling>
   friend class detail::private_run;
   friend struct layer_randomness;
-  template <random_generator Generator>
-  friend std::vector<std::uint32_t> unaccounted::draw(const poisson_sampling& sampling, Generator& generator,
+  template <class Sampling, random_generator Generator>
+  friend std::vector<std::uint32_t> unaccounted::draw(const Sampling& sampling, Generator& generator,
                                                       std::uint32_t record_count);
 
   /// The words of a step. Refers to the generator. Not for others: who was drawn in a step is a private value.
@@ -1987,16 +2007,36 @@ namespace pergrad::inline v0_1 {
 
 /// What one step of the Poisson-sampled Gaussian mechanism costs, for neighbours that differ by adding or removing one
 /// record: sampling probability q and noise multiplier (noise standard deviation over L2 sensitivity).
+///
+/// An event is numbers (doubles and nothing else, as files hold them), the neighbours for which they count, a name, and
+/// what a release about all records costs. A ledger holds events of one type.
 struct sampled_gaussian_event {
   double sampling_probability;
   double noise_multiplier;
 
+  static constexpr neighbouring relation = neighbouring::add_or_remove_one;
+  static constexpr const char* name = "sampled Gaussian";
+  /// Of a histogram of all records, with noise of this deviation on each count.
+  [[nodiscard]] static sampled_gaussian_event of_counts(pergrad::noise_multiplier noise) { return {1, noise.value()}; }
+
   friend constexpr bool operator==(const sampled_gaussian_event&, const sampled_gaussian_event&) noexcept = default;
+};
+
+/// Where in a run a step is drawn: draws are functions of this and of a record's number.
+struct draw_place {
+  using stream = detail::secret_stream<detail::randomness::sampling>;
+  stream step;                 ///< of this step alone
+  stream round;                ///< of the step that began the round: of all steps that one event pays
+  stream run;                  ///< of all steps that are drawn with one key
+  std::uint64_t position = 0;  ///< of the step in its round
+  std::uint64_t taken = 0;     ///< steps of the run before this one
 };
 
 /// Each record enters each batch with the same probability, independently of all others.
 class poisson_sampling {
  public:
+  using event_type = sampled_gaussian_event;
+
   explicit poisson_sampling(sampling_probability q) : everybody_{q.value() == 1.0} {
     if (!everybody_) threshold_ = static_cast<std::uint64_t>(std::ldexp(q.value(), 64));  // truncates: rounds down
   }
@@ -2026,6 +2066,11 @@ class poisson_sampling {
                  bits.subspan(word).first<words_per_block>());
     }
   }
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    mark(place.step, first, bits);
+  }
+  /// Whether a record with this word is drawn.
+  [[nodiscard]] bool is_below(std::uint64_t word) const noexcept { return everybody_ || word < threshold_; }
   /// Records that `mark` marks together.
   static constexpr std::uint64_t marked_together = 128;
 
@@ -2088,22 +2133,55 @@ class poisson_sampling {
   bool everybody_ = false;
 };
 
+namespace detail {
+
+/// A sampler that lists the records of a step, as others mark them.
+template <class Sampling>
+concept lists_records = requires {
+  typename Sampling::listing;
+};
+/// A sampler whose event pays several steps, a round: `steps_of_an_event()`.
+template <class Sampling>
+concept has_rounds = requires(const Sampling& sampling) {
+  sampling.steps_of_an_event();
+};
+/// The stream of all steps that are drawn with one key: of a step that no generator gives out.
+inline constexpr std::uint64_t step_of_the_run = ~std::uint64_t{0};
+
+}  // namespace detail
+
 namespace unaccounted {
 
-/// The records of [0, record_count) that one step draws, ascending: a step of the generator. They are private values,
-/// as is their number; what is made of them has to be noised, and every draw entered in a ledger. Throws
-/// std::out_of_range beyond 2^35 records.
-template <random_generator Generator>
-[[nodiscard]] std::vector<std::uint32_t> draw(const poisson_sampling& sampling, Generator& generator,
-                                              std::uint32_t record_count) {
-  const auto stream = generator.template stream<pergrad::detail::randomness::sampling>(generator.next_step());
-  std::vector<std::uint64_t> bits((std::size_t{record_count} + poisson_sampling::marked_together - 1) /
-                                  poisson_sampling::marked_together * (poisson_sampling::marked_together / 64));
-  sampling.mark(stream, 0, bits);
+/// The records of [0, record_count) that a step at this place draws, ascending.
+template <class Sampling>
+[[nodiscard]] std::vector<std::uint32_t> drawn_at(const draw_place& place, const Sampling& sampling,
+                                                  std::uint32_t record_count) {
   std::vector<std::uint32_t> drawn;
-  poisson_sampling::visit_marked(bits, 0, record_count,
-                                 [&](std::uint64_t record) { drawn.push_back(static_cast<std::uint32_t>(record)); });
+  if constexpr (pergrad::detail::lists_records<Sampling>) {
+    typename Sampling::listing list{sampling};
+    const auto records = list.draw(sampling, place, record_count);
+    drawn.assign(records.begin(), records.end());
+  } else {
+    constexpr std::uint64_t together = Sampling::marked_together;
+    std::vector<std::uint64_t> bits((std::size_t{record_count} + together - 1) / together * (together / 64));
+    sampling.mark(place, 0, bits);
+    poisson_sampling::visit_marked(bits, 0, record_count,
+                                   [&](std::uint64_t record) { drawn.push_back(static_cast<std::uint32_t>(record)); });
+  }
   return drawn;
+}
+
+/// The records of [0, record_count) that one step draws, ascending: a step of the generator, the first one of a run.
+/// They are private values, as is their number; what is made of them has to be noised, and every draw entered in a
+/// ledger. Throws std::out_of_range beyond 2^35 records.
+template <class Sampling, random_generator Generator>
+[[nodiscard]] std::vector<std::uint32_t> draw(const Sampling& sampling, Generator& generator,
+                                              std::uint32_t record_count) {
+  using pergrad::detail::randomness;
+  const std::uint64_t step = generator.next_step();
+  const auto stream = generator.template stream<randomness::sampling>(step);
+  const auto run = generator.template stream<randomness::sampling>(pergrad::detail::step_of_the_run);
+  return drawn_at(draw_place{stream, stream, run, 0, 0}, sampling, record_count);
 }
 
 }  // namespace unaccounted
@@ -4663,7 +4741,7 @@ class thread_pool {
 // meaning. Other mistakes are what the compiler makes of them. What takes the place of an expression goes through every
 // function in silence.
 
-// pergrad/expressions/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise
+// pergrad/expressions/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise and their kin
 //
 // A clipped expression knows the most that one sample can add to its sum. That number is its sensitivity; noise is
 // scaled by it and by nothing else.
@@ -4918,6 +4996,20 @@ template <class Scalar>
                                        norm + stability);
 }
 
+/// Per-sample adaptive clipping's factor bound / (‖g‖ + r / (‖g‖ + r)) / 2^unit (Xia et al. 2023, arXiv:2212.00328): as
+/// automatic clipping's for large gradients, while small ones, which often point elsewhere than the mean, keep a weight
+/// of at most about bound where that has bound / r. What is added to the norm is never negative, so the clip factor's
+/// proof is this one's; it rounds three times more, 1.5 units of the 8. The divisor is nowhere below
+/// min(1, 2 sqrt(r) - r), beside which squares that vanish are nothing.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline Scalar per_sample_adaptive_factor(norm_bound known, std::size_t count, double bound,
+                                                                  double r, int unit = 0) noexcept {
+  const double norm = norm_upper_bound(known, count);
+  if (!is_finite_norm<Scalar>(norm)) return 0;
+  return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)),
+                                       norm + r / (norm + r));
+}
+
 }  // namespace pergrad::inline v0_1
 // pergrad/privacy/layer_randomness.hpp - random bits of layers such as dropout: a function of key, step, record, layer
 // and element
@@ -4940,11 +5032,18 @@ struct layer_randomness {
   [[nodiscard]] bool is_random() const noexcept {
     return !(stream_ == detail::secret_stream<detail::randomness::layers>{});
   }
-  /// 32 random bits for each of the elements from `first` on, a multiple of 16: a function of (key, step, record,
+  /// Another one for a record that is seen several times in a step; view 0 is this one.
+  [[nodiscard]] layer_randomness of_view(std::uint32_t view) const noexcept {
+    layer_randomness other = *this;
+    other.view_ = view;
+    return other;
+  }
+  /// 32 random bits for each of the elements from `first` on, a multiple of 16: a function of (key, step, record, view,
   /// layer, element), so of nothing that an executor chooses. A sample's own key comes from its record; layer and
   /// element are nonce and counter under it. Precondition: is_random().
   void bits(std::uint32_t record, std::uint32_t layer, std::size_t first, std::span<std::uint32_t> to) const noexcept {
-    const chacha_block seed = chacha20_block(stream_.key(), stream_.nonce(), record);
+    const chacha_nonce nonce = view_ == 0 ? stream_.nonce() : continued(stream_.nonce(), view_ - 1);
+    const chacha_block seed = chacha20_block(stream_.key(), nonce, record);
     chacha_key own;
     for (std::size_t i = 0; i < own.words.size(); ++i) own.words[i] = seed[i];
     chacha20_keystream(own, make_nonce(random_purpose::dropout, layer), first / 16, to);
@@ -4953,6 +5052,7 @@ struct layer_randomness {
  private:
   friend struct on_device::stream_upload;
   detail::secret_stream<detail::randomness::layers> stream_;
+  std::uint32_t view_ = 0;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -5363,15 +5463,19 @@ struct flat_clip {
   }
 };
 
-/// w = C / (‖g‖ + stability)
+/// w = C / (‖g‖ + stability), or per-sample adaptive w = C / (‖g‖ + stability / (‖g‖ + stability)): one type, so that a
+/// trainer compiles one sum for both
 struct flat_normalise {
   static constexpr bool per_layer = false;
   double bound;
   double stability;
+  bool adaptive = false;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
   void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
-    weights[0] = normalise_factor<Scalar>(facts.norm, Network::parameter_count, bound, stability, unit);
+    constexpr std::size_t count = Network::parameter_count;
+    weights[0] = adaptive ? per_sample_adaptive_factor<Scalar>(facts.norm, count, bound, stability, unit)
+                          : normalise_factor<Scalar>(facts.norm, count, bound, stability, unit);
   }
 };
 
@@ -5461,6 +5565,9 @@ class clipped_gradients final : public detail::expression_tag {
   template <class Network, class Loss, detail::algorithms Which>
   friend auto normalise(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
                         double stability);
+  template <class Network, class Loss, detail::algorithms Which>
+  friend auto normalise_adaptively(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
+                                   double r);
 
   clipped_gradients(Leaf leaf, Rule rule) : leaf_{leaf}, rule_{rule} {}
 
@@ -5523,6 +5630,17 @@ template <class Network, class Loss, detail::algorithms Which>
         {"pergrad: normalise: stability must be finite and at least 1e-100, got ", stability});
   }
   return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
+}
+
+/// g_b C / (‖g_b‖ + r / (‖g_b‖ + r)): per-sample adaptive clipping, DP-PSAC (Xia et al. 2023, arXiv:2212.00328).
+/// Sensitivity C. Throws std::invalid_argument unless r is finite and at least 1e-100, as for `normalise`.
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto normalise_adaptively(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
+                                        l2_clip_norm bound = l2_clip_norm{1.0}, double r = 0.1) {
+  if (!(r >= 1e-100) || !std::isfinite(r)) {
+    detail::throw_invalid_argument({"pergrad: normalise_adaptively: r must be finite and at least 1e-100, got ", r});
+  }
+  return clipped_gradients{gradients, detail::flat_normalise{bound.value(), r, true}};
 }
 
 }  // namespace pergrad::inline v0_1
@@ -8983,9 +9101,9 @@ template <class Network, class Loss, detail::algorithms Which>
 
 namespace pergrad::inline v0_1 {
 
-template <class Network, class Loss, random_generator Generator, executor Executor>
+template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
 class dp_sgd;
-template <class Network, class Loss, random_generator Generator, executor Executor>
+template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
 class private_loop;
 
 /// A public number of records that a total is made for, no less than a tape takes. It limits nothing: records beyond it
@@ -9003,7 +9121,7 @@ template <class Sum, class Network>
 class chunk_of_total;
 template <class Noised, class Network, bool IsPrivate, class Begin>
 class release_of_sum;
-template <class Network, class Loss, executor Executor>
+template <class Network, class Loss, executor Executor, bool OfUnits>
 class step_by_verbs;
 
 /// Memory of a sum: floating point, and integers once they are needed.
@@ -9216,11 +9334,11 @@ struct total_access {
   friend class chunk_of_total;
   template <class Noised, class Network, bool IsPrivate, class Begin>
   friend class release_of_sum;
-  template <class Network, class Loss, executor Executor>
+  template <class Network, class Loss, executor Executor, bool OfUnits>
   friend class step_by_verbs;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
+  template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::dp_sgd;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
+  template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::private_loop;
   friend struct total_probe;
 
@@ -9343,7 +9461,7 @@ struct total_release {
   friend class release_of_sum;
   template <class Optimizer, class Network>
   friend class pergrad::optimizer_steps;
-  template <class Network, class Loss, executor Executor>
+  template <class Network, class Loss, executor Executor, bool OfUnits>
   friend class step_by_verbs;
 
   /// Releases a total: its noised values, divided by a public constant, go to `out` (which may be the total's own
@@ -10517,25 +10635,13 @@ void step(Optimizer& optimizer, const Executor& executor, Network& network, cons
 
 }  // namespace unprotected
 }  // namespace pergrad::inline v0_1
-// pergrad/optim/sgd.hpp - stochastic gradient descent  v <- momentum v + g;  w <- w - rate v      (torch.optim.SGD)
+// pergrad/optim/parameter_average.hpp - the exponential moving average of a network's parameters
 //
-// Weight decay is decoupled, w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019, arXiv:1711.05101).
-// Without momentum that is torch.optim.SGD's `weight_decay`; with momentum it is SGDW.
-
-// pergrad/optim/rules.hpp - what an optimizer does to one parameter, stated once for host and device
+//   a <- a + (w - a) (1 - decay) / (1 - decay^t),  t = 1, 2, ...
 //
-//   SGD       w <- w - step g
-//   momentum  v <- momentum v + factor g;  w <- w - rate v
-//   Adam      g' = factor g;  m <- b1 m + (1 - b1) g';  v <- b2 v + (1 - b2) g'²;
-//             w <- w - rate m / (sqrt(v) correction + stability)        (Kingma & Ba 2015, arXiv:1412.6980)
-//
-// Before each of them w <- keep w, keep = 1 - rate * decay: decoupled weight decay (Loshchilov & Hutter 2019,
-// arXiv:1711.05101), of Adam it is AdamW. Without decay keep is 1, and no bit of w moves. It reads parameters that were
-// released, so it costs no privacy.
-//
-// Adam's rate and correction hold the bias corrections of the step: rate / (1 - b1^t) and 1 / sqrt(1 - b2^t). Every
-// product that meets a sum is an explicit fma, so host, device and every compiler make the same bits; but on a host
-// without such an instruction the sweep over the parameters rounds twice (simd/rounded.hpp).
+// That is the average with weights decay^(t - i) of the parameters behind steps i = 1 ... t, without the share of the
+// first ones that a start from them leaves (Polyak & Juditsky 1992; in private training De et al. 2022,
+// arXiv:2204.13650). It reads parameters that were released, so it costs no privacy.
 
 // pergrad/simd/lanes.hpp - what lets one template serve a scalar and a whole vector register.
 //
@@ -10772,6 +10878,94 @@ template <host_vector Vector>
 
 }  // namespace pergrad::inline v0_1::rounded
 
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+struct checkpoint_access;
+
+inline void require_average_decay(double decay) {
+  if (decay > 0 && decay < 1) return;
+  throw_invalid_argument({"pergrad: parameter_average: the decay must be in (0, 1), got ", decay});
+}
+}  // namespace detail
+
+/// An average of the parameters behind each step, as a network of its own: to predict with, to save.
+///
+///   pg::parameter_average average{net, 0.999};
+///   ...                                              // behind each step:
+///   average.update(exec, net);
+///   pg::predict(exec, average.network(), inputs);
+template <class Network>
+class parameter_average {
+ public:
+  using scalar = typename Network::scalar;
+  /// Throws std::invalid_argument unless 0 < decay < 1. Until the first update its network is what `network` is now.
+  parameter_average(const Network& network, double decay) : parameter_average{network.clone(), decay, 0} {}
+  /// Goes on with an average that was saved behind `updates` updates.
+  parameter_average(Network&& saved, double decay, std::uint64_t updates)
+      : average_{std::move(saved)}, decay_{decay}, updates_{updates} {
+    detail::require_average_decay(decay);
+  }
+
+  /// Takes the parameters behind one more step in. Allocates nothing.
+  template <executor Executor>
+  void update(const Executor& executor, const Network& network) {
+    const detail::float_environment proven;
+    ++updates_;
+    const double share = (1 - decay_) / (1 - std::pow(decay_, static_cast<double>(updates_)));
+    const auto mine = static_cast<scalar>(1 - share);
+    const auto new_ones = static_cast<scalar>(share);
+    scalar* const a = average_.parameters().data();
+    const scalar* const w = network.parameters().data();
+    constexpr std::size_t stretch = std::size_t{1} << 12U;
+    constexpr std::size_t count = Network::parameter_count;
+    executor.pool().parallel((count + stretch - 1) / stretch, [=](std::size_t task, std::size_t) {
+      const std::size_t first = task * stretch;
+      on_host::for_each_pack<scalar>(
+          static_cast<on_host::index>(std::min(count - first, stretch)), [=](on_host::index i, const auto& lanes) {
+            using pack = on_host::pack<scalar>;
+            const pack kept = rounded::multiply(math::splat<pack>(mine), pack{lanes.load(a + first + i)});
+            lanes.store(a + first + i,
+                        rounded::fma(math::splat<pack>(new_ones), pack{lanes.load(w + first + i)}, kept));
+          });
+    });
+  }
+
+  /// With the averaged parameters; frozen ones as they were when this was made.
+  [[nodiscard]] const Network& network() const noexcept { return average_; }
+  [[nodiscard]] std::uint64_t updates() const noexcept { return updates_; }
+  [[nodiscard]] double decay() const noexcept { return decay_; }
+
+ private:
+  friend struct detail::checkpoint_access;
+  Network average_;
+  double decay_;
+  std::uint64_t updates_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/optim/sgd.hpp - stochastic gradient descent  v <- momentum v + g;  w <- w - rate v      (torch.optim.SGD)
+//
+// Weight decay is decoupled, w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019, arXiv:1711.05101).
+// Without momentum that is torch.optim.SGD's `weight_decay`; with momentum it is SGDW.
+
+// pergrad/optim/rules.hpp - what an optimizer does to one parameter, stated once for host and device
+//
+//   SGD       w <- w - step g
+//   momentum  v <- momentum v + factor g;  w <- w - rate v
+//   Adam      g' = factor g;  m <- b1 m + (1 - b1) g';  v <- b2 v + (1 - b2) g'²;
+//             w <- w - rate m / (sqrt(v) correction + stability)        (Kingma & Ba 2015, arXiv:1412.6980)
+//   DP-AdamBC as Adam, with the denominator sqrt(max(v square - noise, floor))     (Tang et al. 2024,
+//             arXiv:2312.14334)
+//
+// Before each of them w <- keep w, keep = 1 - rate * decay: decoupled weight decay (Loshchilov & Hutter 2019,
+// arXiv:1711.05101), of Adam it is AdamW. Without decay keep is 1, and no bit of w moves. It reads parameters that were
+// released, so it costs no privacy.
+//
+// Adam's rate and correction hold the bias corrections of the step: rate / (1 - b1^t) and 1 / sqrt(1 - b2^t). Every
+// product that meets a sum is an explicit fma, so host, device and every compiler make the same bits; but on a host
+// without such an instruction the sweep over the parameters rounds twice (simd/rounded.hpp).
+
 namespace pergrad::inline v0_1::rules {
 
 template <class Value, class Scalar>
@@ -10827,6 +11021,28 @@ struct adam_rule {
         rounded::fma(rounded::square_root(second), math::splat<Value>(correction), math::splat<Value>(stability));
     parameter = rounded::subtract(kept(parameter, keep),
                                   rounded::divide(rounded::multiply(math::splat<Value>(rate), first), denominator));
+  }
+};
+
+template <class Scalar>
+struct corrected_adam_rule {
+  adam_rule<Scalar> adam;
+  Scalar square;  ///< 1 / (1 - b2^t)
+  Scalar noise;   ///< its share of the second moment over 1 - b2^t
+  Scalar floor;
+
+  template <class Value>
+  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
+    const Value value = rounded::multiply(math::splat<Value>(adam.factor), gradient);
+    first =
+        rounded::fma(math::splat<Value>(adam.beta1), first, rounded::multiply(math::splat<Value>(adam.rest1), value));
+    second = rounded::fma(math::splat<Value>(adam.beta2), second,
+                          rounded::multiply(rounded::multiply(math::splat<Value>(adam.rest2), value), value));
+    const Value without = rounded::fma(second, math::splat<Value>(square), math::splat<Value>(-noise));
+    const Value denominator = rounded::square_root(math::max(without, math::splat<Value>(floor)));
+    parameter =
+        rounded::subtract(kept(parameter, adam.keep),
+                          rounded::divide(rounded::multiply(math::splat<Value>(adam.rate), first), denominator));
   }
 };
 
@@ -10915,6 +11131,13 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
 //
 // With weight decay it is AdamW: w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019,
 // arXiv:1711.05101).
+//
+// Noise of variance phi in every element of g adds phi to the expectation of v / (1 - b2^t), and where it is most of
+// that, Adam is SGD of a small rate. DP-AdamBC (Tang, Shpilevskiy & Lecuyer 2024, arXiv:2312.14334) takes it off again:
+//   w <- w - rate (m / (1 - b1^t)) / sqrt(max(v / (1 - b2^t) - noise, floor)),  noise = u / (1 - b2^t)
+//   u <- b2 u + (1 - b2) phi
+// With phi = (sigma C / divisor)² in every step, noise is phi; with schedules of sigma or C it is what is in v. All of
+// it is public.
 
 namespace pergrad::inline v0_1 {
 
@@ -10924,6 +11147,9 @@ struct adam_options {
   double beta2 = 0.999;
   double stability = 1e-8;
   double weight_decay = 0;  ///< decoupled: above 0 it is `torch.optim.AdamW`, whose default is 0.01
+  /// Above 0 it is DP-AdamBC: the noise's variance is taken off the second moment, which is at least this then; it
+  /// stands in the place of `stability`. In the units of a squared gradient: 5e-8, say.
+  double noise_floor = 0;
 };
 
 namespace detail {
@@ -10933,47 +11159,81 @@ inline void require_adam_options(const adam_options& options) {
   if (!fraction(options.beta1) || !fraction(options.beta2) || !(options.stability > 0)) {
     throw std::invalid_argument("pergrad: adam: betas must be in [0, 1) and stability above 0");
   }
+  if (!(options.noise_floor >= 0 && options.noise_floor <= largest_double)) {
+    throw_invalid_argument({"pergrad: adam: noise_floor must be finite and not negative, got ", options.noise_floor});
+  }
   require_weight_decay(options.weight_decay);
 }
 
 }  // namespace detail
 
-/// `torch.optim.Adam` without weight decay; with it, `torch.optim.AdamW`.
+/// `torch.optim.Adam` without weight decay; with it, `torch.optim.AdamW`; with a noise floor, DP-AdamBC.
 template <class Network>
 class adam : public optimizer_steps<adam<Network>, Network> {
  public:
   using scalar = typename Network::scalar;
-  /// Throws std::invalid_argument unless 0 <= beta < 1, stability > 0 and weight_decay >= 0.
-  explicit adam(learning_rate rate, adam_options options = {})
-      : rate_{rate.value()},
-        options_{options},
-        first_{Network::parameter_count, "an optimizer's first moment"},
-        second_{Network::parameter_count, "an optimizer's second moment"} {
-    detail::require_adam_options(options);
+  /// Throws std::invalid_argument unless 0 <= beta < 1, stability > 0 and weight_decay >= 0, and for a noise floor.
+  explicit adam(learning_rate rate, adam_options options = {}) : adam{rate, options, 0} {
+    if (options.noise_floor > 0) {
+      throw std::invalid_argument(
+          "pergrad: adam: a noise_floor needs the noise: adam{rate, options, noise_multiplier, l2_clip_norm}");
+    }
+  }
+  /// DP-AdamBC, for gradients with this noise. Throws std::invalid_argument as above, and without a noise floor.
+  adam(learning_rate rate, adam_options options, noise_multiplier noise, l2_clip_norm clip)
+      : adam{rate, options, noise.value() * clip.value()} {
+    if (!(options.noise_floor > 0)) {
+      throw std::invalid_argument("pergrad: adam: the noise is told for a noise_floor above 0 only");
+    }
   }
 
   /// Of all steps from now on: for schedules. A rate must not be computed from records.
   void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
+  /// Of the next step's gradient, for DP-AdamBC.
+  void set_noise(noise_multiplier noise, l2_clip_norm clip) noexcept { deviation_ = noise.value() * clip.value(); }
 
  private:
+  adam(learning_rate rate, const adam_options& options, double deviation)
+      : rate_{rate.value()},
+        options_{options},
+        deviation_{deviation},
+        first_{Network::parameter_count, "an optimizer's first moment"},
+        second_{Network::parameter_count, "an optimizer's second moment"} {
+    detail::require_adam_options(options);
+  }
   friend struct optimizer_access;
   // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
   // their names, and a count of steps or null.
   friend struct detail::checkpoint_access;
   static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
-  [[nodiscard]] const char* kind() const noexcept { return "adam"; }
+  [[nodiscard]] const char* kind() const noexcept { return corrects() ? "adam with noise correction" : "adam"; }
   [[nodiscard]] std::array<std::span<scalar>, 2> state() noexcept { return {first_.span(), second_.span()}; }
   [[nodiscard]] std::uint64_t* count() noexcept { return &steps_; }
+  [[nodiscard]] double* noise_share() noexcept { return corrects() ? &noise_ : nullptr; }
+  [[nodiscard]] bool corrects() const noexcept { return options_.noise_floor > 0; }
   [[nodiscard]] auto begin(Network& network, double scale) {
     ++steps_;
     const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
-    return detail::update_by(rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
-                                                      options_.stability, scale, 1 - rate_ * options_.weight_decay),
-                             network.parameters().data(), first_.data(), second_.data());
+    const double phi = deviation_ * scale * (deviation_ * scale);
+    noise_ = options_.beta2 * noise_ + (1 - options_.beta2) * phi;
+    const auto rule = rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
+                                               options_.stability, scale, 1 - rate_ * options_.weight_decay);
+    const double square = bias.correction * bias.correction;
+    const rules::corrected_adam_rule<scalar> corrected{rule, static_cast<scalar>(square),
+                                                       static_cast<scalar>(noise_ * square),
+                                                       static_cast<scalar>(options_.noise_floor)};
+    scalar* const w = network.parameters().data();
+    return [plain = detail::update_by(rule, w, first_.data(), second_.data()),
+            with = detail::update_by(corrected, w, first_.data(), second_.data()),
+            is_corrected = corrects()](std::size_t first, const scalar* gradient, std::size_t size) {
+      is_corrected ? with(first, gradient, size) : plain(first, gradient, size);
+    };
   }
 
   double rate_;
   adam_options options_;
+  double deviation_ = 0;  ///< of the noise in each element of the gradient, before it is divided
+  double noise_ = 0;      ///< u of the head of this file
   detail::aligned_buffer<scalar> first_;
   detail::aligned_buffer<scalar> second_;
   std::uint64_t steps_ = 0;
@@ -11205,486 +11465,27 @@ predictor(const Executor&, const Network&) -> predictor<Network, Executor>;
 // sampling are one Gaussian of 1/s^2 = sum T/s^2. Every attempt proves its bounds, so the least upper and the largest
 // lower one count.
 
-// pergrad/privacy/accounting/rdp_accountant.hpp - a ledger of sampled Gaussian steps and the (epsilon, delta) that it
-// proves.
+// pergrad/privacy/accounting/step_losses.hpp - which privacy losses the steps of a sampler have.
 //
-// The ledger holds events with whole counts. For each event its RDP curve over a fixed grid of orders is computed once;
-// a query adds count * curve, takes the best order of the grid and refines it by golden section over real orders next
-// to it. Any order gives a valid bound, so neither the grid nor where the search stops can make a result too small.
-// Curves carry a margin of 1e-10 for rounding, a thousand times the error of the formulas in rdp.hpp.
-
-// pergrad/privacy/accounting/rdp.hpp - Renyi differential privacy of the Poisson-sampled Gaussian, and its way to
-// (epsilon, delta).
+// An event type takes part in the PLD accountant by a function losses_of(event), found by its argument, that returns
+// one of these. Noise multipliers s are deviations over the clip bound C, whatever the relation: what one record adds
+// to a sum is at most C, so replacing it changes a sum by up to 2 C.
 //
-// Mironov, Talwar & Zhang 2019 (arXiv:1908.10530): with sampling probability q and noise multiplier s, one step has
-//     RDP(a) = ln A(a) / (a - 1),   A(a) = E[(1 + x)^a],   x = q expm1(w),   w = u/s - 1/(2 s^2),   u ~ N(0, 1)
-// for every real order a > 1, neighbours by adding or removing one record. Steps compose by addition at the same a.
-// Since E[x] = 0, A - 1 = E[(1 + x)^a - 1 - a x], whose integrand is never negative (convexity), so nothing cancels:
-// * real a: trapezoidal rule in u. The integrand is analytic in the strip |Im u| < pi s and decays like a Gaussian, so
-//   step h = min(1/16, s/2) has error of order exp(-2 pi min(pi s, 2 pi / h) / h), below double precision.
-// * whole a: A - 1 = sum_{k=2..a} binom(a, k) q^k (1 - q)^(a - k) expm1((k^2 - k) / (2 s^2)), all terms positive.
-// * where the trapezoid would need too many points (tiny s), ln A of a fractional order is bounded from above by the
-//   chord between its whole neighbours: ln A is convex in a (a cumulant generating function) and ln A(1) = 0.
+// Truncated Poisson. Records are drawn with probability q each, and if more than B were drawn, B of them are kept, all
+// sets alike. Let N be the number of the other n - 1 records that were drawn. Given N < B, the record takes part with
+// probability q, and nothing is truncated. Given N >= B, order the B that would be kept without it: their joint law
+// does not depend on N. The record is drawn and kept with probability q B/(N + 1), and then stands in the place of the
+// last one; in the mean over N >= B with
+//     q' = B/n Pr[Bin(n, q) > B] / p,    p = Pr[Bin(n - 1, q) >= B],
+// as q/(N + 1) Pr[Bin(n - 1, q) = N] = Pr[Bin(n, q) = N + 1] / n. So with probability 1 - p the pair is that of
+// Poisson sampling, otherwise one of (1 - q') N(c + y) + q' N(c + x) against N(c + y), |x - y| <= 2 (adding, removing),
+// or against (1 - q') N(c + y) + q' N(c + x') (replacing; both ways, loss_source.hpp). n counts the larger of two
+// neighbours. From below: gradients of 0 but for the record, which is in with probability (1 - p) q + p q'.
+
+// pergrad/privacy/pld/allocation_source.hpp - losses of t steps, one of which, drawn for each record by itself, has the
+// record: ratio_sums.hpp on a grid of losses.
 //
-// RDP to (epsilon, delta), Canonne, Kamath & Steinke 2020 (arXiv:2004.00010, proposition 12), Balle et al. 2019
-// (arXiv:1905.09982, theorem 21):
-//     epsilon = r + log1p(-1/a) - ln(delta a) / (a - 1),    delta = exp((a - 1)(r - epsilon + log1p(-1/a))) / a
-// and, as a divergence of order a > 1 bounds Kullback-Leibler, delta <= sqrt(1 - exp(-r)) at epsilon = 0
-// (Bretagnolle & Huber 1979). Every order gives a valid bound, hence so does the minimum over any set of orders.
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-/// ln sum_i exp(x_i), term by term.
-class log_sum {
- public:
-  void add(double x) noexcept {
-    if (x <= largest_) {
-      scaled_ += std::exp(x - largest_);
-    } else {
-      scaled_ = scaled_ * std::exp(largest_ - x) + 1.0;
-      largest_ = x;
-    }
-  }
-  [[nodiscard]] double value() const noexcept { return scaled_ > 0 ? largest_ + std::log(scaled_) : -infinity; }
-
- private:
-  double largest_ = -std::numeric_limits<double>::max();
-  double scaled_ = 0;
-};
-
-/// ln(1 + exp(y)) for any y.
-[[nodiscard]] inline double log1p_exp(double y) noexcept { return y > 40 ? y + std::exp(-y) : std::log1p(std::exp(y)); }
-
-/// ln(exp(y) - 1) for y > 0.
-[[nodiscard]] inline double log_expm1(double y) noexcept {
-  return y > 1 ? y + std::log1p(-std::exp(-y)) : std::log(std::expm1(y));
-}
-
-/// ln A(order) for a whole order >= 1; 0 < q < 1, s > 0.
-[[nodiscard]] inline double sampled_gaussian_log_moment_whole(double q, double s, std::uint64_t order) {
-  const double log_q = std::log(q);
-  const double log_rest = std::log1p(-q);
-  const auto a = static_cast<double>(order);
-  double log_binomial = 0;  // ln binom(order, k), summed with compensation
-  double lost = 0;
-  log_sum sum;
-  for (std::uint64_t whole = 1; whole <= order; ++whole) {
-    const auto k = static_cast<double>(whole);
-    const double term = std::log((a - k + 1) / k) - lost;
-    const double next = log_binomial + term;
-    lost = (next - log_binomial) - term;
-    log_binomial = next;
-    if (whole >= 2) sum.add(log_binomial + k * log_q + (a - k) * log_rest + log_expm1(k * (k - 1) / (2 * s * s)));
-  }
-  return log1p_exp(sum.value());
-}
-
-/// ln A(a) by the trapezoidal rule for real a > 1; 0 < q < 1, s > 0.
-[[nodiscard]] inline double sampled_gaussian_log_moment_real(double q, double s, double a) {
-  const double log_q = std::log(q);
-  const double log_rest = std::log1p(-q);
-  const double log_a = std::log(a);
-  const double step = std::min(1.0 / 16, s / 2);
-  const double reach = std::max(a, 2.0);
-  double binomials[14];
-  binomials[0] = 1;
-  for (int k = 1; k < 14; ++k) binomials[k] = binomials[k - 1] * (a - k + 1) / k;
-
-  double plain = 0;  // sum of exp(-u^2/2) g(x) where g needs no logarithm
-  log_sum large;
-  const auto points = static_cast<std::int64_t>(std::ceil((39 + a / s) / step));
-  for (auto at = static_cast<std::int64_t>(-std::ceil(39 / step)); at <= points; ++at) {
-    const double u = static_cast<double>(at) * step;
-    const double w = u / s - 1 / (2 * s * s);
-    const double x = w < 700 ? q * std::expm1(w) : std::exp(log_q + w);
-    if (std::abs(x) * reach < 1e-2) {
-      double series = 0;
-      for (int k = 13; k >= 2; --k) series = series * x + binomials[k];
-      plain += std::exp(-u * u / 2) * series * x * x;
-      continue;
-    }
-    const double log_ratio = w < 30 ? std::log1p(x) : log_rest + log1p_exp(log_q + w - log_rest);  // ln(1 + x)
-    const double y = a * log_ratio;
-    if (y < 30) {
-      plain += std::exp(-u * u / 2) * (std::expm1(y) - a * x);
-      continue;
-    }
-    // (1 + x)^a - (1 + a x) with 1 + a x = a (1 + x) - (a - 1), relative to (1 + x)^a
-    const double subtracted = std::exp(log_a + log_ratio - y) - (a - 1) * std::exp(-y);
-    large.add(y + std::log1p(-subtracted) - u * u / 2);
-  }
-  if (plain > 0) large.add(std::log(plain));
-  constexpr double log_sqrt_two_pi = 0.91893853320467274178;
-  return log1p_exp(large.value() + std::log(step) - log_sqrt_two_pi);
-}
-
-inline constexpr double most_trapezoid_points = 200'000;
-
-/// ln A(a), or a bound from above where the trapezoid would be too long; 0 < q < 1, s > 0.
-[[nodiscard]] inline double sampled_gaussian_log_moment(double q, double s, double a) {
-  const double below = std::floor(a);
-  if (below == a && a <= 1e6) return sampled_gaussian_log_moment_whole(q, s, static_cast<std::uint64_t>(a));
-  if ((78 + a / s) / std::min(1.0 / 16, s / 2) <= most_trapezoid_points) {
-    return sampled_gaussian_log_moment_real(q, s, a);
-  }
-  if (a > 1e6) return infinity;
-  const auto whole = static_cast<std::uint64_t>(below);
-  const double lower = sampled_gaussian_log_moment_whole(q, s, whole);
-  const double upper = sampled_gaussian_log_moment_whole(q, s, whole + 1);
-  return lower + (a - below) * (upper - lower);
-}
-
-inline void require_event(const sampled_gaussian_event& event) {
-  if (!sampling_probability::holds(event.sampling_probability)) {
-    throw_bad_number("sampling_probability of an event", sampling_probability::need, event.sampling_probability);
-  }
-  if (!noise_multiplier::holds(event.noise_multiplier)) {
-    throw_bad_number("noise_multiplier of an event", noise_multiplier::need, event.noise_multiplier);
-  }
-}
-
-}  // namespace detail
-
-/// RDP of one step at a real order > 1. Infinity without noise, 0 without sampling. Relative error about 1e-13; for
-/// noise multipliers so small (below about 0.03) that the quadrature would be long, an upper bound between whole
-/// orders. Throws std::invalid_argument on an order that is not above 1 and on an event that is none.
-[[nodiscard]] inline double renyi_divergence(const sampled_gaussian_event& event, double order) {
-  detail::require_event(event);
-  if (!(order > 1 && order < detail::infinity)) detail::throw_bad_number("Renyi order", "finite and above 1", order);
-  const double q = event.sampling_probability;
-  const double s = event.noise_multiplier;
-  if (q == 0) return 0;
-  if (2 * s * s == 0) return detail::infinity;
-  if (q == 1) return order / (2 * s * s);
-  const double log_moment = detail::sampled_gaussian_log_moment(q, s, order);
-  if (!(log_moment >= 0)) {  // cannot happen; a NaN must not pass for a small loss
-    detail::throw_runtime_error({"pergrad: renyi_divergence: no result at order ", order});
-  }
-  return log_moment / (order - 1);
-}
-
-/// Smallest epsilon that (order, rdp) proves for `at`, never negative.
-[[nodiscard]] inline double epsilon_from_rdp(double order, double rdp, pergrad::delta at) {
-  if (!(rdp >= 0) || !(order > 1)) {
-    detail::throw_bad_number("RDP", "not negative at an order above 1", rdp >= 0 ? order : rdp);
-  }
-  const double d = at.value();
-  if (d * d + std::expm1(-rdp) >= 0) return 0;
-  return std::max(0.0, rdp + std::log1p(-1 / order) - std::log(d * order) / (order - 1));
-}
-
-/// Smallest delta that (order, rdp) proves for `at`, at most 1.
-[[nodiscard]] inline double delta_from_rdp(double order, double rdp, pergrad::epsilon at) {
-  if (!(rdp >= 0) || !(order > 1)) {
-    detail::throw_bad_number("RDP", "not negative at an order above 1", rdp >= 0 ? order : rdp);
-  }
-  if (rdp == 0 || at.value() == detail::infinity) return 0;
-  const double kullback_leibler = std::sqrt(-std::expm1(-rdp));
-  const double converted = std::exp((order - 1) * (rdp - at.value() + std::log1p(-1 / order)) - std::log(order));
-  return std::min({1.0, kullback_leibler, converted});
-}
-
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1 {
-
-/// Accountant by Renyi differential privacy, for neighbours by adding or removing one record.
-class rdp_accountant {
- public:
-  /// So many steps of one kind.
-  struct entry {
-    sampled_gaussian_event event;
-    std::uint64_t count;
-  };
-
-  /// Computes the event's curve (some milliseconds) and reserves its place, so that later calls with this event are
-  /// cheap and allocate nothing. Throws std::invalid_argument on an event that is none.
-  void prepare(const sampled_gaussian_event& event) { static_cast<void>(place_of(event)); }
-
-  /// Enters `count` steps. Throws std::overflow_error when the number of steps does not fit 64 bits.
-  void record(const sampled_gaussian_event& event, std::uint64_t count = 1) {
-    if (count > std::numeric_limits<std::uint64_t>::max() - steps_) {
-      throw std::overflow_error("pergrad: rdp_accountant: the number of steps exceeds 64 bits");
-    }
-    ledger_[place_of(event)].count += count;
-    steps_ += count;
-  }
-
-  /// Number of steps entered.
-  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
-
-  /// What was entered, one entry for each kind of event (prepared ones may have count 0).
-  [[nodiscard]] std::span<const entry> ledger() const noexcept { return {ledger_.data(), ledger_.size()}; }
-
-  /// Smallest epsilon that this accountant can prove for `at`; infinity when a step had no noise.
-  [[nodiscard]] double epsilon(pergrad::delta at) const {
-    const detail::float_environment proven;
-    return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total_curve(), nullptr);
-  }
-
-  /// Smallest delta that this accountant can prove for `at`.
-  [[nodiscard]] double delta_for(pergrad::epsilon at) const {
-    const detail::float_environment proven;
-    return best([&](double order, double rdp) { return delta_from_rdp(order, rdp, at); }, total_curve(), nullptr);
-  }
-
-  /// Renyi divergence of all steps at a real order above 1.
-  [[nodiscard]] double renyi(double order) const {
-    const detail::float_environment proven;
-    return total_at(order, nullptr);
-  }
-
-  /// Epsilon if `count` more steps of `event` were entered. Does not change the ledger.
-  [[nodiscard]] double epsilon_after(const sampled_gaussian_event& event, std::uint64_t count,
-                                     pergrad::delta at) const {
-    const detail::float_environment proven;
-    const entry more{event, count};
-    return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total_curve(&more), &more);
-  }
-
-  /// Epsilon by one order alone, if `count` more steps of `event` were entered. An order that was fixed before the
-  /// first step makes a filter: events may then be chosen on the way, also from what was released (Feldman and Zrnic
-  /// 2021, arXiv:2008.11193). The best order afterwards makes none.
-  [[nodiscard]] double epsilon_at_order(double order, const sampled_gaussian_event& event, std::uint64_t count,
-                                        pergrad::delta at) const {
-    const detail::float_environment proven;
-    const entry more{event, count};
-    return epsilon_from_rdp(order, total_at(order, &more), at);
-  }
-
-  /// The order that allows the most steps of `event` alone.
-  [[nodiscard]] static double order_for(const privacy_budget& budget, const sampled_gaussian_event& event) {
-    const detail::float_environment proven;
-    double best_order = orders().front();
-    double most_steps = -1;
-    for (const double order : orders()) {
-      const double cost = renyi_divergence(event, order) * margin;
-      const double conversion = std::log1p(-1 / order) - std::log(budget.delta.value() * order) / (order - 1);
-      const double steps = (budget.max_epsilon.value() - conversion) / std::max(cost, 1e-300);
-      if (steps > most_steps) {
-        most_steps = steps;
-        best_order = order;
-      }
-    }
-    return best_order;
-  }
-
-  /// Whether `count` more steps of `event` would cost more than the budget. Microseconds for a prepared event, unless
-  /// the total is within a fraction of a percent of the budget, where orders are refined (milliseconds).
-  [[nodiscard]] bool would_exceed(const privacy_budget& budget, const sampled_gaussian_event& event,
-                                  std::uint64_t count = 1) const {
-    const detail::float_environment proven;
-    return order_within(budget, {event, count}) == 0;
-  }
-
-  /// Enters `count` steps unless they would cost more than the budget; returns whether it did. Remembers the order that
-  /// proved it when that was none of the grid, so that a run nearing its budget seldom has to refine orders again.
-  [[nodiscard]] bool record_within(const privacy_budget& budget, const sampled_gaussian_event& event,
-                                   std::uint64_t count = 1) {
-    const detail::float_environment proven;
-    prepare(event);
-    const double order = order_within(budget, {event, count});
-    if (order == 0) return false;
-    record(event, count);
-    if (order != remembered_ && !std::binary_search(orders().begin(), orders().end(), order)) {
-      remembered_ = order;
-      for (std::size_t place = 0; place < ledger_.size(); ++place) {
-        curves_[place][order_count] = renyi_divergence(ledger_[place].event, order) * margin;
-      }
-    }
-    return true;
-  }
-
- private:
-  static constexpr std::size_t order_count = 128;
-  static constexpr std::size_t most_refined_events = 32;  // a ledger of more kinds answers from the grid alone
-  static constexpr double margin = 1 + 1e-10;
-  using grid = std::array<double, order_count>;
-  using curve = std::array<double, order_count + 1>;  // RDP on the grid, then at the remembered order (else 0)
-
-  /// Orders with order - 1 in geometric progression from 0.01 to 4000; whole from 11 on, where that is fine enough and
-  /// the closed form is fast.
-  [[nodiscard]] static const grid& orders() {
-    static const grid all = [] {
-      grid made{};
-      for (std::size_t i = 0; i < order_count; ++i) {
-        const double order =
-            1 + 0.01 * std::exp(std::log(4e5) * static_cast<double>(i) / static_cast<double>(order_count - 1));
-        made[i] = order < 11 ? order : std::round(order);
-      }
-      return made;
-    }();
-    return all;
-  }
-
-  [[nodiscard]] curve curve_of(const sampled_gaussian_event& event) const {
-    const detail::float_environment proven;
-    curve made{};
-    for (std::size_t i = 0; i < order_count; ++i) made[i] = renyi_divergence(event, orders()[i]) * margin;
-    if (remembered_ != 0) made[order_count] = renyi_divergence(event, remembered_) * margin;
-    return made;
-  }
-
-  [[nodiscard]] std::size_t find(const sampled_gaussian_event& event) const noexcept {
-    std::size_t place = 0;
-    while (place < ledger_.size() && ledger_[place].event != event) ++place;
-    return place;
-  }
-
-  std::size_t place_of(const sampled_gaussian_event& event) {
-    const std::size_t place = find(event);
-    if (place == ledger_.size()) {
-      const curve made = curve_of(event);
-      curves_.reserve(curves_.size() + 1);
-      ledger_.push_back({event, 0});
-      curves_.push_back(made);
-    }
-    return place;
-  }
-
-  /// Steps of one place of the ledger, and of `more` if it is of that kind. They are added before they meet a curve:
-  /// 99 steps and one more cost, in the last bit, what 100 cost.
-  [[nodiscard]] static double count_with(const entry& each, const entry* more) noexcept {
-    const bool alike = more != nullptr && more->event == each.event;
-    return static_cast<double>(each.count) + (alike ? static_cast<double>(more->count) : 0.0);
-  }
-  [[nodiscard]] bool is_apart(const entry* more) const noexcept {
-    return more != nullptr && more->count != 0 && find(more->event) == ledger_.size();
-  }
-
-  static void add(curve& total, double count, const curve& each) {
-    if (count == 0) return;  // 0 * infinity would not be a number
-    for (std::size_t i = 0; i <= order_count; ++i) total[i] += count * each[i];
-  }
-  /// Curve of the ledger and `more` (which may be null).
-  [[nodiscard]] curve total_curve(const entry* more = nullptr) const {
-    curve total{};
-    for (std::size_t place = 0; place < ledger_.size(); ++place) {
-      add(total, count_with(ledger_[place], more), curves_[place]);
-    }
-    if (is_apart(more)) add(total, static_cast<double>(more->count), curve_of(more->event));
-    return total;
-  }
-
-  /// An order that proves that the ledger and `more` keep to the budget, 0 if there is none.
-  [[nodiscard]] double order_within(const privacy_budget& budget, const entry& more) const {
-    const curve total = total_curve(&more);
-    const auto keeps = [&](double order, double rdp) {
-      return epsilon_from_rdp(order, rdp, budget.delta) <= budget.max_epsilon.value();
-    };
-    if (remembered_ != 0 && keeps(remembered_, total[order_count])) return remembered_;
-    for (std::size_t i = 0; i < order_count; ++i) {
-      if (keeps(orders()[i], total[i])) return orders()[i];
-    }
-    double order = 0;
-    const auto value = [&](double at, double rdp) { return epsilon_from_rdp(at, rdp, budget.delta); };
-    return best(value, total, &more, &order) <= budget.max_epsilon.value() ? order : 0;
-  }
-
-  /// Total RDP at any order, of the ledger and `more` (which may be null).
-  [[nodiscard]] double total_at(double order, const entry* more) const {
-    double total = 0;
-    const auto add_steps = [&](double count, const sampled_gaussian_event& event) {
-      if (count != 0) total += count * (renyi_divergence(event, order) * margin);
-    };
-    for (const entry& each : ledger_) add_steps(count_with(each, more), each.event);
-    if (is_apart(more)) add_steps(static_cast<double>(more->count), more->event);
-    return total;
-  }
-
-  /// Smallest value(order, RDP at order) over the grid, then over real orders around the best one.
-  template <class Value>
-  [[nodiscard]] double best(const Value& value, const curve& total, const entry* more,
-                            double* best_order = nullptr) const {
-    double least = detail::infinity;
-    std::size_t at = 0;
-    for (std::size_t i = 0; i < order_count; ++i) {
-      const double here = value(orders()[i], total[i]);
-      if (here < least) {
-        least = here;
-        at = i;
-      }
-    }
-    if (best_order != nullptr) *best_order = orders()[at];
-    if (remembered_ != 0) {
-      const double here = value(remembered_, total[order_count]);
-      if (here < least) {
-        least = here;
-        if (best_order != nullptr) *best_order = remembered_;
-      }
-    }
-    if (!(least > 0 && least < detail::infinity) || ledger_.size() > most_refined_events) return least;
-    const auto probe = [&](double log_excess) {
-      const double order = 1 + std::exp(log_excess);
-      const double here = value(order, total_at(order, more));
-      if (here < least) {
-        least = here;
-        if (best_order != nullptr) *best_order = order;
-      }
-      return here;
-    };
-    constexpr double golden = 0.61803398874989484820;
-    double low = std::log(orders()[at == 0 ? 0 : at - 1] - 1);
-    double high = std::log(orders()[std::min(at + 1, order_count - 1)] - 1);
-    double left = high - golden * (high - low);
-    double right = low + golden * (high - low);
-    double at_left = probe(left);
-    double at_right = probe(right);
-    while (high - low > 2e-5) {  // the minimum is quadratic: the value is then right to about 1e-10
-      if (at_left <= at_right) {
-        high = right;
-        right = left;
-        at_right = at_left;
-        left = high - golden * (high - low);
-        at_left = probe(left);
-      } else {
-        low = left;
-        left = right;
-        at_left = at_right;
-        right = low + golden * (high - low);
-        at_right = probe(right);
-      }
-    }
-    return least;
-  }
-
-  std::vector<entry> ledger_;
-  std::vector<curve> curves_;
-  std::uint64_t steps_ = 0;
-  double remembered_ = 0;
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/privacy/pld/composed_pld.hpp - many steps' privacy losses added up, with what that errs by.
-//
-// Losses of independent steps add up, so atoms of a composition are convolutions. They are taken of tilted masses: with
-// p_i the masses of one kind of step, e_i its losses and theta >= 0,
-//     w_i = p_i e^(theta e_i) / M,    p^(*T)_k = w^(*T)_k M^T e^(-theta E_k),
-//     delta(E_k) = M^T e^(-theta E_k) sum_{j > k} w^(*T)_j e^(-theta (j - k) h) (1 - e^(-(j - k) h)).
-// M is any number (that which makes w sum to about 1). The tilt puts the bulk of w^(*T) where E is near epsilon, so an
-// error of 1e-15 of its bulk is a relative error of delta, however small delta is.
-//
-// * Rounding before the transform: factors of 1 +- so many u of every w_i, upwards in the upper and downwards in the
-//   lower side. delta grows with every p_i.
-// * Transform (fourier.hpp): a kind's heaviest atom is put at place 0, where its transform is constant and needs no
-//   rounding; what is transformed is the rest. So a coefficient z_k of w errs by at most E, the transform's error for
-//   the sum of the rest, and 3 u. Powers and products of kinds j, T_j times each, err by at most prod (|z| + E)^T (1 +
-//   growth) - prod |z|^T, growth = (1 + 3 u)^(all steps + kinds) - 1. By
-//   Parseval's equation the l2 norm of what all atoms err by is the root of the mean square of these over k, plus the
-//   transform's own error times the root of the mean square of the moduli. Atoms below 0 are set to 0, which takes them
-//   nearer to the truth. The sum over j is a scalar product of atoms and a weight, so by Cauchy and Schwarz it errs by
-//   at most the two norms' product: added to the upper and taken from the lower side.
-// * Wrap-around: atoms outside of a window of N come out inside of it. That makes the upper side larger only; what it
-//   lacks lies above the window, at most tau_high, by Markov's inequality for e^(t E) (Chernoff). The lower side holds
-//   at most tau_high + tau_low too much. An atom w adds at most peak = max_y e^(-theta y) (1 - e^-y) to the sum, and at
-//   most e^(-theta (top - E_k)) from above the window's top.
-// * Mass at infinity: at most the sum over steps, added to delta.
-// * The sum over j is a recurrence from the top, all of whose terms are positive: a factor 1 +- N (4 (theta + 1) h +
-// 32) u.
-// * Exponents: |theta E|, |ln M| T and E's own sums times a few u.
-// Between grid points the hockey stick of a discrete pair is linear in e^eps, hence so are bounds of it.
+// Above: a ratio between two points is spread to them. Below: cells are merged at grid points (merged_losses.hpp).
 
 // pergrad/privacy/pld/fourier.hpp - discrete Fourier transforms in double whose rounding error is bounded.
 //
@@ -11815,6 +11616,19 @@ class fourier_transform {
 };
 
 }  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/loss_source.hpp - one kind of step as the accountant sees it: grids for bounds, points for
+// estimates; and the kinds that are made of Gaussian pairs.
+//
+// both_ways: a batch of fixed size, drawn without replacement, where one record is replaced by another. Given the
+// others of a batch, and whom the record displaces (y), the sides see (1 - q) N(c + y) + q N(c + x) and the same with
+// x'. As in pld_pair.hpp, with |x - y|, |x - x'| <= 2 and a >= 1, P(S) - a Q(S) is largest for x' = y, |x - y| = 2: at
+// most the hockey stick of `sampled` with m = 2 / sigma, removing; for a < 1 that of adding, by swapping sides. One
+// pair has both: for eps >= 0 it has removing's curve, so removing's atoms above 0, for eps < 0 adding's, so adding's
+// atoms below 0, and at 0 the mass that is left. Balle, Barthe & Gaboardi 2018 (arXiv:1807.01647), theorem 11, and Zhu,
+// Dong & Wang 2022 (arXiv:2106.08567), proposition 30. Neither of the two alone bounds compositions.
+//
+// Parts: a step that is one of several, of which an adversary may know, has the mean of their hockey sticks at most.
+
 // pergrad/privacy/pld/pld.hpp - a privacy loss on a grid, from above or from below.
 //
 //
@@ -11904,6 +11718,1410 @@ struct discrete_step {
 
 }  // namespace detail
 }  // namespace pergrad::inline v0_1
+// pergrad/privacy/pld/pld_pair.hpp - what neighbours see of one step, as two mixtures of Gaussians on a line whose loss
+// rises: the loss and its inverse, masses of intervals, and P - e^e Q of an interval without cancellation.
+//
+// sampled: D = (1 - q) phi(u) + q phi(u - m) against phi, as in pld.hpp.
+// replaced: the record is drawn with probability q, and another one stands in its place among the neighbours. With
+// g, g' the two gradients, |g|, |g'| <= 1 (the clip bound), the sides see (1 - q) N(0) + q N(g) and the same with g'.
+// For a >= 1 and any set S with N(g)-mass p, Neyman and Pearson bound the other two masses from below,
+//     N(0)(S) >= Phi(Phi^-1(p) - |g|),    N(g')(S) >= Phi(Phi^-1(p) - |g - g'|),
+// so P(S) - a Q(S) = q p - (1 - q)(a - 1) N(0)(S) - a q N(g')(S) is largest for |g| = 1, |g - g'| = 2, where half-lines
+// attain both: g = -g'. That pair dominates (a < 1 by swapping sides):
+//     P = (1 - q) phi(u) + q phi(u - m),    Q = (1 - q) phi(u) + q phi(u + m),
+//     l(u) = ln (kappa + e^(u m)) / (kappa + e^(-u m)),    kappa = (1 - q)/q e^(m^2/2),
+//     l(u) = e:  sinh(u m - e/2) = kappa sinh(e/2).
+// Both sides are mirror images, so losses of (Q, P) are those of (P, Q).
+
+// pergrad/privacy/pld/gaussian_mass.hpp - masses of intervals under a Gaussian, with what they err by.
+//
+// Narrow: the Taylor series of phi about the middle c, integrated; with v half the width and
+// v, |c| v <= 1/16, what follows its fifth term is below 6e-15 of the sum (Cauchy's estimate of exp(|c| v t + v^2
+// t^2/2), which majorises the series, on |t| = 30). Others: differences of erfc that keep at least a twentieth of the
+// larger one; erfc, exp, log, expm1 and log1p are taken to be right to 8 units of roundoff. `interval` has the sum of
+// all.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Mass of an interval under the standard Gaussian, right to the factor 1 +- error.
+struct interval_mass {
+  double mass;
+  double error;
+};
+
+inline constexpr double sqrt_half = 0.70710678118654752440;
+
+/// Mass between `left` and `right`, which may be infinite; both are within (|end| + 2 m) 8 u of the ends that are
+/// meant, and `width` is within a factor 1 + u of what is meant. |end| <= 38 where finite, or the nearer end is.
+template <class = void>
+[[nodiscard]] interval_mass interval(double left, double right, double width, double m) noexcept {
+  constexpr double u = unit_roundoff;
+  if (!(width > 0) || right == -infinity || left == infinity) return {0, 0};
+  const double middle = left + width / 2;
+  const double c = std::abs(middle);
+  if (width <= 0.125 && c * width <= 0.125) {
+    const double v2 = width * width / 4;
+    const double c2 = c * c;
+    const double he2 = c2 - 1;
+    const double he4 = (c2 - 6) * c2 + 3;
+    const double he6 = ((c2 - 15) * c2 + 45) * c2 - 15;
+    const double he8 = (((c2 - 28) * c2 + 210) * c2 - 420) * c2 + 105;
+    const double series = 1 + v2 * (he2 / 6 + v2 * (he4 / 120 + v2 * (he6 / 5040 + v2 * (he8 / 362880))));
+    constexpr double density = 0.39894228040143267794;
+    return {width * density * std::exp(-c2 / 2) * series, u * (8 * c2 + 9 * c * (c + 2 * m + 1) + 128)};
+  }
+  const auto tail = [](double x) { return std::erfc(x * sqrt_half) / 2; };
+  double mass = 0;
+  double nearer = 0;
+  if (left >= 0) {
+    nearer = left;
+    mass = tail(left) - tail(right);
+  } else if (right <= 0) {
+    nearer = -right;
+    mass = tail(-right) - tail(-left);
+  } else {
+    mass = 1 - tail(-left) - tail(right);
+  }
+  return {mass, 24 * u * (4 * nearer * nearer + 24 + 9 * (nearer + 1) * (nearer + 2 * m))};
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+/// One kind of step, and where its grid ends.
+struct continuous_step {
+  double q;           ///< sampling probability, in (0, 1]
+  double m;           ///< 1 / noise multiplier
+  double m_error;     ///< bounds the relative error of m, in units of roundoff; at most 2^20
+  double deviations;  ///< the grid reaches so many deviations beyond the means of Gaussians
+};
+
+/// Masses of an interval under the Gaussians of a pair; `lowered` is left empty where Q has no part of its own.
+struct pair_masses {
+  interval_mass rest{0, 0};     ///< N(0, 1)
+  interval_mass raised{0, 0};   ///< N(m, 1)
+  interval_mass lowered{0, 0};  ///< N(-m, 1)
+
+  void add(const pair_masses& other) noexcept {
+    add(rest, other.rest);
+    add(raised, other.raised);
+    add(lowered, other.lowered);
+  }
+  /// Bounds what quotients of them err by, relatively.
+  [[nodiscard]] double error() const noexcept { return rest.error + raised.error + lowered.error; }
+
+ private:
+  static void add(interval_mass& to, const interval_mass& part) noexcept {
+    to = {to.mass + part.mass, std::max(to.error, part.error + unit_roundoff)};
+  }
+};
+
+/// What both pairs share. A template, so that programs which do not account do not compile it.
+template <class = void>
+class gaussian_mixture {
+ public:
+  static constexpr double u = unit_roundoff;
+
+  explicit gaussian_mixture(const continuous_step& step) noexcept
+      : q_{step.q}, m_{step.m}, rest_{1 - step.q}, z_{step.deviations}, m_units_{8 + step.m_error} {}
+
+ protected:
+  [[nodiscard]] static double above(const interval_mass& x) noexcept { return x.mass * (1 + x.error); }
+  [[nodiscard]] static double below(const interval_mass& x) noexcept { return x.mass * std::max(0.0, 1 - x.error); }
+  /// Bounds the error of factor x; 1e-320 is for masses below the smallest normal number.
+  [[nodiscard]] static double error_of(double factor, const interval_mass& x) noexcept {
+    return factor * (x.mass * (x.error + 32 * u) + 1e-320);
+  }
+  [[nodiscard]] interval_mass mass(double from, double to, double width, double centre) const noexcept {
+    return interval(from - centre, to - centre, width, std::abs(centre) * (m_units_ / 8));
+  }
+
+  double q_;
+  double m_;
+  double rest_;
+  double z_;
+  double m_units_;
+};
+
+template <class = void>
+class sampled_pair : public gaussian_mixture<> {
+ public:
+  using gaussian_mixture<>::gaussian_mixture;
+  static constexpr bool is_symmetric = false;
+
+  /// An end of a bucket, at loss e.
+  struct point {
+    double at;      ///< u
+    double xi;      ///< bounds |l(at) - e|
+    double k;       ///< e^e - (1 - q)
+    double k_size;  ///< k is right to 16 u of this
+  };
+
+  [[nodiscard]] double loss(double at) const noexcept {
+    const double w = at * m_ - m_ * m_ / 2;
+    if (q_ == 1) return w;
+    return w < 30 ? std::log1p(q_ * std::expm1(w)) : std::log(q_) + w + std::log1p(rest_ / q_ * std::exp(-w));
+  }
+  [[nodiscard]] double lowest() const noexcept { return -z_; }
+  [[nodiscard]] double highest() const noexcept { return m_ + z_; }
+  /// ln of Q's density, without 1 / sqrt(2 pi); for estimates.
+  [[nodiscard]] double log_density(double at) const noexcept { return -at * at / 2; }
+
+  [[nodiscard]] point point_at(double e) const noexcept {
+    point made{};
+    if (e < -0.5) {
+      made.k = std::exp(e) - rest_;
+      made.k_size = std::exp(e) + rest_;
+    } else {
+      made.k = std::expm1(e) + q_;
+      made.k_size = std::abs(std::expm1(e)) + q_;
+    }
+    made.k_size *= 4;
+    if (!(made.k > 0)) {  // no u has so low a loss; ln(1 - q) is within rounding of e, or above
+      made.at = -infinity;
+      made.xi = 16 * u * made.k_size * std::exp(-e);
+      return made;
+    }
+    const double logarithm = std::log(made.k / q_);
+    made.at = logarithm / m_ + m_ / 2;
+    // dl/du = m k e^-e; u errs by the errors of k, of the logarithm and of its own operations.
+    made.xi = 16 * u * std::exp(-e) *
+              (made.k_size + made.k * (std::abs(logarithm) + m_units_ / 8 * (m_ * std::abs(made.at) + m_ * m_)));
+    return made;
+  }
+  [[nodiscard]] pair_masses between(double from, double to, double width) const noexcept {
+    return {mass(from, to, width, 0), mass(from, to, width, m_), {0, 0}};
+  }
+  /// Bounds of P and Q.
+  [[nodiscard]] double most_p(const pair_masses& x) const noexcept {
+    return rest_ * above(x.rest) + q_ * above(x.raised);
+  }
+  [[nodiscard]] double least_p(const pair_masses& x) const noexcept {
+    return rest_ * below(x.rest) + q_ * below(x.raised);
+  }
+  [[nodiscard]] double most_q(const pair_masses& x) const noexcept { return above(x.rest); }
+  /// P - e^e Q, and what it errs by: no more than the rounding of numbers of the size of q, as k is computed as
+  /// expm1(e) + q where that is the better way.
+  [[nodiscard]] double difference(const point& at, const pair_masses& x) const noexcept {
+    return q_ * x.raised.mass - at.k * x.rest.mass;
+  }
+  [[nodiscard]] double difference_error(const point& at, const pair_masses& x) const noexcept {
+    return error_of(q_, x.raised) + error_of(at.k_size, x.rest);
+  }
+};
+
+/// Precondition: q < 1; both are Gaussians of sensitivity 2 otherwise.
+template <class = void>
+class replaced_pair : public gaussian_mixture<> {
+ public:
+  static constexpr bool is_symmetric = true;
+
+  struct point {
+    double at;
+    double xi;
+    double less;   ///< e^e - 1
+    double grown;  ///< e^e
+  };
+
+  explicit replaced_pair(const continuous_step& step) noexcept
+      : gaussian_mixture<>{step}, log_kappa_{std::log(rest_) - std::log(q_) + m_ * m_ / 2} {}
+
+  [[nodiscard]] double loss(double at) const noexcept {
+    const double a = std::abs(at * m_);
+    const double value = a < 30 ? std::log1p(2 * std::sinh(a) * std::exp(-log_sum(-a))) : log_sum(a) - log_sum(-a);
+    return at < 0 ? -value : value;
+  }
+  [[nodiscard]] double lowest() const noexcept { return -m_ - z_; }
+  [[nodiscard]] double highest() const noexcept { return m_ + z_; }
+  [[nodiscard]] double log_density(double at) const noexcept {
+    const double w = -at * m_ - m_ * m_ / 2;
+    return -at * at / 2 + (w < 30 ? std::log1p(q_ * std::expm1(w)) : std::log(q_) + w);
+  }
+
+  [[nodiscard]] point point_at(double e) const noexcept {
+    point made{};
+    made.less = std::expm1(e);
+    made.grown = std::exp(e);
+    const double half = std::abs(e) / 2;
+    // ln of kappa sinh(half); b = asinh of it; all of this is odd in e
+    const double log_x = half > 0 ? log_kappa_ + half + std::log(-std::expm1(-2 * half) / 2) : -infinity;
+    const double x = std::exp(std::min(log_x, 25.0));
+    const double b = log_x > 25 ? log_x + 0.69314718055994530942 : std::log1p(x + x * x / (1 + std::sqrt(1 + x * x)));
+    const double a = std::copysign(half + b, e);
+    made.at = a / m_;
+    // a errs by its sum, and by the relative error of x times at most min(1, x); dl/da is at most 2, and small where
+    // kappa is large.
+    const double size = std::abs(log_kappa_) + m_units_ / 4 * m_ * m_ + std::abs(std::log(rest_)) + half + 8;
+    const double steps = std::abs(a) * (m_units_ / 4 + 4) + std::min(1.0, x) * size;
+    const double slope = 1 / (1 + std::exp(log_kappa_ - a)) + 1 / (1 + std::exp(log_kappa_ + a));
+    made.xi = 32 * u * slope * steps;
+    return made;
+  }
+  [[nodiscard]] pair_masses between(double from, double to, double width) const noexcept {
+    return {mass(from, to, width, 0), mass(from, to, width, m_), mass(from, to, width, -m_)};
+  }
+  [[nodiscard]] double most_p(const pair_masses& x) const noexcept {
+    return rest_ * above(x.rest) + q_ * above(x.raised);
+  }
+  [[nodiscard]] double least_p(const pair_masses& x) const noexcept {
+    return rest_ * below(x.rest) + q_ * below(x.raised);
+  }
+  [[nodiscard]] double most_q(const pair_masses& x) const noexcept {
+    return rest_ * above(x.rest) + q_ * above(x.lowered);
+  }
+  [[nodiscard]] double difference(const point& at, const pair_masses& x) const noexcept {
+    return q_ * (x.raised.mass - at.grown * x.lowered.mass) - rest_ * at.less * x.rest.mass;
+  }
+  [[nodiscard]] double difference_error(const point& at, const pair_masses& x) const noexcept {
+    return error_of(q_, x.raised) + error_of(q_ * at.grown, x.lowered) + error_of(rest_ * std::abs(at.less), x.rest);
+  }
+
+ private:
+  /// ln(kappa + e^a)
+  [[nodiscard]] double log_sum(double a) const noexcept {
+    const double larger = std::max(a, log_kappa_);
+    return larger + std::log1p(std::exp(-std::abs(a - log_kappa_)));
+  }
+
+  double log_kappa_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/pld_step.hpp - the privacy loss of one step on a grid, from above and from below. The notation is
+// that of pld.hpp, and of pld_pair.hpp for pairs other than that of Poisson sampling.
+//
+// Grid. Losses e_i = (first + i 2^24) h 2^-24 with whole `first` and h of 8 significant bits: every e_i is exact in
+// double. Bounds u_i of buckets are doubles near l^-1(e_i) and exact by definition. Let
+//     xi_i bound |l(u_i) - e_i|,    P, Q the mass of bucket [u_i, u_{i+1}] under both sides,
+//     num = P - e^(e_i) Q,          b = num / (1 - e^-h),    a = P - b.
+// Then a at e_i and b at e_{i+1} have the bucket's P and Q. A pair knows how to take the difference num.
+//
+// Upper (connect the dots, Doroshenko et al. 2022, arXiv:2207.04380, from masses). If the bucket's losses are in
+// [e_i, e_{i+1}], a and b spread it. So does any b' >= b with a' >= P - b', as that is more mass at a larger loss. The
+// losses are only in [e_i - xi, e_{i+1} + xi]: clamped to the bucket they change by at most xi, which changes b by at
+// most P xi e^xi / (1 - e^-h), added to b', and all atoms are then moved up by xi, which the fraction
+// f = (1 - e^-xi) / (1 - e^-h) of them going to the next grid point dominates. Mass below e_0 goes to e_0, mass above
+// the last point to infinity.
+//
+// Lower. Every half of a bucket is merged to one atom, at loss c = ln(P/Q), written as a at e_i and b at e_{i+1}. The
+// rounded b is at most b P'/P for the mass P' <= P that is kept, so c is not rounded up either; where rounding hides
+// whether b > 0, the half is left out. Atoms lie off the grid.
+// merged_losses.hpp takes them to grid points. Mass above the last point is rounded down to it, mass below e_0 left
+// out. Where all mass is far closer together than h, most of it has to be at a grid point: `first` is chosen such that
+// least is lost among the lowest losses.
+
+// pergrad/privacy/pld/merged_losses.hpp - the lower side of a step on a grid: atoms between grid points merged at them.
+//
+// At every grid point a part of what is below it is merged with a part of what is above it: of bucket i, atoms that are
+// below a cut go to e_i, the rest to e_{i+1}, a cut atom in two parts. With an atom written as a at e_i and b at
+// e_{i+1}, the merged loss at e_i is at least e_i, to which it is rounded down, if
+//     sum_{bucket i, to e_i} b (1 - e^-h) >= sum_{bucket i - 1, to e_i} a (e^h - 1),   i.e.  sum b >= e^h sum a.
+// Equality loses nothing. Cuts are found from both ends, each with equality where it can be had, and joined in the
+// bucket where least is lost.
+
+namespace pergrad::inline v0_1::detail {
+
+/// A part of a bucket, merged to one atom: a at the bucket's lower point and b at its upper one.
+struct merged_piece {
+  double kept = 0;  ///< a + b, the P-mass
+  double high = 0;  ///< b
+  [[nodiscard]] double low() const noexcept { return kept - high; }
+};
+
+/// Cuts of buckets for merging: what lies below the cut goes to the bucket's lower point. A cut of c in [0, 1] is
+/// that fraction of the first half, one of 1 + c all of it and that fraction of the second.
+template <class = void>
+class merged_losses {
+ public:
+  static constexpr double u = unit_roundoff;
+
+  /// `of`: two pieces for each bucket, the first bucket empty; kept while this lives. `last`: cut of the last bucket.
+  merged_losses(const std::vector<merged_piece>& of, double h, double last)
+      : halves_{of}, rising_(of.size() / 2), falling_(of.size() / 2) {
+    const std::size_t n = rising_.size();
+    const double grown = std::exp(h) * (1 + 1e-12);  // the margin is for the rounding of all that follows
+    const auto slack = [&](std::size_t i, double c, double c_before) {
+      return has(i, c) - lacks(i - 1, c_before) * grown;
+    };
+    rising_[0] = 2;
+    for (std::size_t i = 1; i < n; ++i) {
+      const double needed = lacks(i - 1, rising_[i - 1]) * grown;
+      const double all = has(i, 2);
+      if (needed <= all) {
+        rising_[i] = cut_that_has(i, needed);
+      } else {  // less of the bucket before goes up
+        rising_[i] = 2;
+        rising_[i - 1] = std::max(rising_[i - 1], cut_that_lacks(i - 1, all / grown));
+      }
+    }
+    falling_[n - 1] = last;
+    for (std::size_t i = n - 1; i-- > 0;) falling_[i] = cut_that_lacks(i, has(i + 1, falling_[i + 1]) / grown);
+    double before = has(0, rising_[0]);  // lost by rising, at the lower points of buckets below the last
+    for (std::size_t i = 1; i + 1 < n; ++i) before += slack(i, rising_[i], rising_[i - 1]);
+    double behind = 0;  // lost by falling
+    for (std::size_t i = n; i-- > 1;) {
+      // join in bucket i; `before` holds points 0 ... i - 1, `behind` those from i + 2
+      const double c = std::max(rising_[i], falling_[i]);
+      double total = before + slack(i, c, rising_[i - 1]);
+      if (i + 1 < n) total += slack(i + 1, falling_[i + 1], c) + behind;
+      if (total < lost_) {
+        lost_ = total;
+        join_ = i;
+      }
+      if (i + 1 < n) behind += slack(i + 1, falling_[i + 1], falling_[i]);
+      before -= i > 1 ? slack(i - 1, rising_[i - 1], rising_[i - 2]) : 0.0;
+    }
+  }
+
+  /// What merging loses; for comparison.
+  [[nodiscard]] double lost() const noexcept { return lost_; }
+
+  /// Masses at the buckets' ends; `top`: what is above the last one, rounded down to it.
+  [[nodiscard]] std::vector<double> masses(double top) const {
+    const std::size_t n = rising_.size();
+    std::vector<double> made(n + 1, 0.0);
+    for (std::size_t i = 0; i < n; ++i) {
+      const double c = cut(i);
+      const double first = halves_[2 * i].kept * (1 - 8 * u);
+      const double second = halves_[2 * i + 1].kept * (1 - 8 * u);
+      made[i] += std::min(c, 1.0) * first + std::max(c - 1, 0.0) * second;
+      made[i + 1] += std::max(1 - c, 0.0) * first + std::min(2 - c, 1.0) * second;
+    }
+    made[n] += top;
+    return made;
+  }
+
+ private:
+  [[nodiscard]] double cut(std::size_t i) const noexcept {
+    return i < join_ ? rising_[i] : i > join_ ? falling_[i] : std::max(rising_[i], falling_[i]);
+  }
+  /// What goes down has at the lower point, and what goes up lacks at the upper one, in units of a and b.
+  [[nodiscard]] double has(std::size_t i, double c) const noexcept {
+    return std::min(c, 1.0) * halves_[2 * i].high + std::max(c - 1, 0.0) * halves_[2 * i + 1].high;
+  }
+  [[nodiscard]] double lacks(std::size_t i, double c) const noexcept {
+    return std::max(1 - c, 0.0) * halves_[2 * i].low() + std::min(2 - c, 1.0) * halves_[2 * i + 1].low();
+  }
+  /// The least cut that has `needed`, which is at most has(i, 2), up to rounding upwards.
+  [[nodiscard]] double cut_that_has(std::size_t i, double needed) const noexcept {
+    const double first = halves_[2 * i].high;
+    if (needed <= 0) return 0;
+    const double c = needed <= first ? needed / first : 1 + (needed - first) / halves_[2 * i + 1].high;
+    return std::min(2.0, c + 8 * u);
+  }
+  /// The least cut that lacks at most `most`, up to rounding upwards.
+  [[nodiscard]] double cut_that_lacks(std::size_t i, double most) const noexcept {
+    const double first = halves_[2 * i].low();
+    const double second = halves_[2 * i + 1].low();
+    if (most >= first + second) return 0;
+    const double c = most < second ? 2 - most / second : 1 - (most - second) / first;
+    return std::clamp(c + 8 * u, 0.0, 2.0);
+  }
+
+  const std::vector<merged_piece>& halves_;
+  std::vector<double> rising_;   // by balancing upwards, for buckets below join_
+  std::vector<double> falling_;  // by balancing downwards, for buckets above
+  std::size_t join_ = 0;
+  double lost_ = infinity;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+/// Makes the grids of one step; a template, so that programs which do not account do not compile it.
+template <class Pair = sampled_pair<>>
+class step_discretiser {
+ public:
+  static constexpr double u = unit_roundoff;
+  static constexpr std::size_t most_points = std::size_t{1} << 18;
+  static constexpr double least_mass = 1e-300;  // more than what is below the smallest number in all buckets
+
+  explicit step_discretiser(const continuous_step& step) noexcept : pair_{step}, is_gaussian_{step.q == 1} {}
+
+  [[nodiscard]] const Pair& pair() const noexcept { return pair_; }
+  [[nodiscard]] double lowest_loss() const noexcept { return pair_.loss(pair_.lowest()); }
+  [[nodiscard]] double highest_loss() const noexcept { return pair_.loss(pair_.highest()); }
+
+  /// Losses may be counted from 0, or from where the lower side is best.
+  enum class grid_points { best, at_zero };
+
+  /// Precondition: h > 0 has 8 significant bits, the losses' range is at most most_points h, |losses| < 2^20 h.
+  [[nodiscard]] discrete_step on_grid(double h, grid_points where = grid_points::best) const {
+    const double anchor = where == grid_points::at_zero ? 0 : anchor_of(h);
+    const double unit = h / static_cast<double>(pld<upper>::parts);
+    const auto before = static_cast<std::int64_t>(std::floor((lowest_loss() - anchor) / h)) - 2;
+    const auto behind = static_cast<std::int64_t>(std::ceil((highest_loss() - anchor) / h)) + 1;
+    const auto n = static_cast<std::size_t>(behind - before);  // buckets; one more point
+    discrete_step made;
+    made.remove.spacing = made.remove_below.spacing = made.add.spacing = h;
+    made.remove.first = static_cast<std::int64_t>(std::llround(anchor / unit)) + before * pld<upper>::parts;
+    made.remove_below.first = made.remove.first;
+    made.add.first = -(made.remove.first + static_cast<std::int64_t>(n) * pld<upper>::parts);
+    made.remove.masses.assign(n + 2, 0.0);  // the last one takes what xi moves up
+    made.add.masses.assign(n + 2, 0.0);
+    std::vector<double>& up = made.remove.masses;
+    std::vector<double>& add = made.add.masses;  // add[n - i] is at loss -e_i
+    std::vector<piece> halves(2 * n);            // of buckets, for the lower side
+    const double scale = -std::expm1(-h);
+
+    point here = pair_.point_at(made.remove.loss(0));
+    {
+      const pair_masses beyond = pair_.between(-infinity, here.at, infinity);
+      up[0] += more(pair_.most_p(beyond));
+      made.add.infinite = more(pair_.most_q(beyond)) + least_mass;
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      point next = pair_.point_at(made.remove.loss(i + 1));
+      next.at = std::max(next.at, here.at);
+      const double middle = std::clamp(pair_.point_at(made.remove.loss(i) + h / 2).at, here.at, next.at);
+      pair_masses all;
+      for (const bool second : {false, true}) {
+        const double from = second ? middle : here.at;
+        const double to = second ? next.at : middle;
+        const pair_masses half = pair_.between(from, to, to - from);
+        halves[2 * i + (second ? 1 : 0)] = piece_of(here, half, scale);
+        all.add(half);
+      }
+      const double xi = 1.01 * std::max(here.xi, next.xi);
+      const double shift = std::min(1.0, xi / scale);
+      {  // remove
+        const double mass = more(pair_.most_p(all));
+        const double num = pair_.difference(here, all);
+        const double error = pair_.difference_error(here, all);
+        const double b = std::clamp(more((num + error) / scale) + mass * shift, 0.0, mass);
+        const double a = more(mass - b);
+        up[i] += a * more(1 - shift);
+        up[i + 1] += more(a * shift + b * more(1 - shift));
+        up[i + 2] += more(b * shift);
+      }
+      {  // add: from -e_{i+1} to -e_i
+        const double mass = more(pair_.most_q(all));
+        const double factor = std::exp(-made.remove.loss(i + 1));
+        const double num = -pair_.difference(next, all);
+        const double error = pair_.difference_error(next, all);
+        const double b = std::clamp(more(factor * (num + error) / scale) + mass * shift, 0.0, mass);
+        const double a = more(mass - b);
+        const std::size_t top = n - i;  // -e_i
+        add[top - 1] += a * more(1 - shift);
+        add[top] += more(a * shift + b * more(1 - shift));
+        add[top + 1] += more(b * shift);
+      }
+      here = next;
+    }
+    const pair_masses beyond = pair_.between(here.at, infinity, infinity);
+    made.remove.infinite = more(pair_.most_p(beyond)) + least_mass;
+    add[0] += more(pair_.most_q(beyond));
+    made.remove_below.masses = merged_losses<>{halves, h, 2}.masses(pair_.least_p(beyond) * (1 - 8 * u));
+    // What was added up above came to every place in at most six parts.
+    for (double& each : up) each *= 1 + 16 * u;
+    for (double& each : add) each *= 1 + 16 * u;
+    return made;
+  }
+
+ private:
+  using point = typename Pair::point;
+  using piece = merged_piece;
+
+  [[nodiscard]] piece piece_of(const point& here, const pair_masses& half, double scale) const noexcept {
+    const double num = pair_.difference(here, half);
+    const double error = pair_.difference_error(here, half);
+    const double relative = half.error() + 64 * u;
+    if (!(num > error)) return {0, 0};  // it may lie below e_i, and is left out
+    const double kept = pair_.least_p(half) * std::max(0.0, 1 - relative);
+    return {kept, std::clamp((num - error) / scale * (1 - 2 * relative - 64 * u), 0.0, kept)};
+  }
+
+  [[nodiscard]] static double more(double x) noexcept { return x * (1 + 32 * u); }
+
+  /// Where grid points are best: such that merging loses least among the lowest losses, where densities are steep.
+  [[nodiscard]] double anchor_of(double h) const {
+    if (is_gaussian_) return 0;
+    constexpr std::size_t buckets = 128;
+    constexpr double golden = 0.61803398874989484820;
+    const double lowest = lowest_loss();
+    const double scale = -std::expm1(-h);
+    std::vector<piece> halves(2 * buckets);
+    const auto lost = [&](double part) {
+      point here = pair_.point_at(lowest + (part - 3) * h);
+      for (std::size_t i = 0; i < buckets; ++i) {
+        point next = pair_.point_at(lowest + (part + static_cast<double>(i) - 2) * h);
+        next.at = std::max(next.at, here.at);
+        const double middle =
+            std::clamp(pair_.point_at(lowest + (part + static_cast<double>(i) - 2.5) * h).at, here.at, next.at);
+        for (const bool second : {false, true}) {
+          const double from = second ? middle : here.at;
+          const double to = second ? next.at : middle;
+          halves[2 * i + (second ? 1 : 0)] = piece_of(here, pair_.between(from, to, to - from), scale);
+        }
+        here = next;
+      }
+      return merged_losses<>{halves, h, 1}.lost();
+    };
+    constexpr int tries = 16;
+    double best = 0;
+    double least = infinity;
+    for (int i = 0; i < tries; ++i) {
+      const double part = static_cast<double>(i) / tries;
+      const double here = lost(part);
+      if (here < least) {
+        least = here;
+        best = part;
+      }
+    }
+    double low = best - 1.0 / tries;
+    double high_end = best + 1.0 / tries;
+    for (int i = 0; i < 30 && least > 0; ++i) {
+      const double left = high_end - golden * (high_end - low);
+      const double right = low + golden * (high_end - low);
+      const double at_left = lost(left);
+      const double at_right = lost(right);
+      if (std::min(at_left, at_right) < least) {
+        least = std::min(at_left, at_right);
+        best = at_left < at_right ? left : right;
+      }
+      (at_left < at_right ? high_end : low) = at_left < at_right ? right : left;
+    }
+    return lowest + best * h;
+  }
+
+  Pair pair_;
+  bool is_gaussian_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+/// Points of a loss with ln of their Q-masses: adds up what a source says of itself, for estimates.
+struct loss_points {
+  std::vector<double> losses;
+  std::vector<double> log_masses;
+  void add(double loss, double log_mass) {
+    losses.push_back(loss);
+    log_masses.push_back(log_mass);
+  }
+};
+
+/// One kind of step.
+class loss_source {
+ public:
+  loss_source() = default;
+  loss_source(const loss_source&) = delete;
+  loss_source& operator=(const loss_source&) = delete;
+  virtual ~loss_source() = default;
+
+  /// Of the questions that follow: the mass that grids may leave outside is about `tail`. Says whether that is
+  /// possible.
+  [[nodiscard]] virtual bool reach(double tail) = 0;
+  [[nodiscard]] virtual double lowest_loss() const = 0;
+  [[nodiscard]] virtual double highest_loss() const = 0;
+  /// Precondition: h > 0 has 8 significant bits, the losses' range is at most 2^18 h, |losses| < 2^20 h.
+  [[nodiscard]] virtual discrete_step on_grid(double h) const = 0;
+  virtual void estimate(loss_points& into) const = 0;
+  /// Upper bound.
+  [[nodiscard]] virtual double total_variation() const = 0;
+  /// Whether both directions have the same losses.
+  [[nodiscard]] virtual bool is_symmetric() const = 0;
+  /// Whether the lower side comes as close to the upper one as a grid is fine.
+  [[nodiscard]] virtual bool is_tight() const = 0;
+};
+
+/// Pairs of which steps are made.
+enum class pair_kind { sampled, replaced, both_ways };
+
+/// A step that is this with probability `weight`.
+struct step_part {
+  double weight;
+  pair_kind kind;
+  continuous_step step;
+};
+
+/// A template, so that programs which do not account do not compile it.
+template <class = void>
+class mixture_source final : public loss_source {
+ public:
+  /// The upper side is the mean of `parts`; the lower one is that of `below`, which is `sampled` or `replaced`.
+  mixture_source(std::vector<step_part> parts, step_part below) : parts_{std::move(parts)}, below_{below} {}
+  /// One pair, exactly.
+  explicit mixture_source(step_part only) : parts_{only}, below_{only}, is_exact_{true} {}
+
+  [[nodiscard]] bool reach(double tail) override {
+    const double deviations = std::sqrt(-2 * std::log(tail));
+    bool can = true;
+    const auto set = [&](step_part& part) {
+      part.step.deviations = deviations;
+      can = can && (part.kind == pair_kind::replaced ? 2 : 1) * part.step.m + deviations <= 37;
+    };
+    for (step_part& part : parts_) set(part);
+    set(below_);
+    return can;
+  }
+  [[nodiscard]] double lowest_loss() const override {
+    double lowest = infinity;
+    for (const step_part& part : parts_) {
+      lowest = std::min(lowest, with(part, [&](const auto& one) {
+                          return part.kind == pair_kind::both_ways ? -one.highest_loss() : one.lowest_loss();
+                        }));
+    }
+    return lowest;
+  }
+  [[nodiscard]] double highest_loss() const override {
+    double highest = -infinity;
+    for (const step_part& part : parts_) {
+      highest = std::max(highest, with(part, [](const auto& one) { return one.highest_loss(); }));
+    }
+    return highest;
+  }
+  [[nodiscard]] discrete_step on_grid(double h) const override {
+    if (is_exact_) return with(below_, [&](const auto& one) { return one.on_grid(h); });
+    discrete_step made;
+    made.remove.spacing = made.add.spacing = h;
+    for (const step_part& part : parts_) {
+      with(part, [&](const auto& one) {
+        const discrete_step all = one.on_grid(h, std::decay_t<decltype(one)>::grid_points::at_zero);
+        const bool both = part.kind == pair_kind::both_ways;
+        const pld<upper> joined = both ? both_ways(all) : pld<upper>{};
+        add(made.remove, both ? joined : all.remove, part.weight);
+        add(made.add, both ? joined : all.add, part.weight);
+      });
+    }
+    made.remove_below = with(below_, [&](const auto& one) { return std::move(one.on_grid(h).remove_below); });
+    return made;
+  }
+  void estimate(loss_points& into) const override {
+    for (const step_part& part : parts_) with(part, [&](const auto& one) { estimate(part, one.pair(), into); });
+  }
+  [[nodiscard]] double total_variation() const override {
+    double sum = 0;
+    for (const step_part& part : parts_) {
+      const double apart = part.step.m * (part.kind == pair_kind::replaced ? 2 : 1);
+      sum += part.weight * part.step.q * std::erf(apart * 0.35355339059327376);
+    }
+    return sum * (1 + 1e-9);
+  }
+  [[nodiscard]] bool is_symmetric() const override {
+    return std::all_of(parts_.begin(), parts_.end(),
+                       [](const step_part& part) { return part.kind != pair_kind::sampled; });
+  }
+  [[nodiscard]] bool is_tight() const override { return is_exact_; }
+
+ private:
+  static constexpr double u = unit_roundoff;
+
+  template <class Function>
+  static auto with(const step_part& part, const Function& function) {
+    return part.kind == pair_kind::replaced ? function(step_discretiser<replaced_pair<>>{part.step})
+                                            : function(step_discretiser<>{part.step});
+  }
+
+  template <class Pair>
+  static void estimate(const step_part& part, const Pair& pair, loss_points& into) {
+    const double from = pair.lowest();
+    const double to = pair.highest();
+    const auto points = static_cast<std::size_t>(std::ceil((to - from) * 12)) + 2;
+    const double width = (to - from) / static_cast<double>(points - 1);
+    constexpr double log_sqrt_two_pi = 0.91893853320467274178;
+    const double base = std::log(width * part.weight) - log_sqrt_two_pi;
+    double at_zero = part.weight;
+    for (std::size_t i = 0; i < points; ++i) {
+      const double at = from + static_cast<double>(i) * width;
+      const double loss = pair.loss(at);
+      const double log_mass = base + pair.log_density(at);
+      if (part.kind != pair_kind::both_ways) {
+        into.add(loss, log_mass);
+      } else if (loss > 0) {
+        into.add(loss, log_mass);
+        into.add(-loss, log_mass + loss);
+        at_zero -= std::exp(log_mass + loss) + std::exp(log_mass);
+      }
+    }
+    if (part.kind == pair_kind::both_ways) into.add(0, std::log(std::max(at_zero, 1e-300)));
+  }
+
+  /// sum += weight part. Both have points at multiples of the spacing.
+  static void add(pld<upper>& sum, const pld<upper>& part, double weight) {
+    if (sum.masses.empty()) sum.first = part.first;
+    const std::int64_t apart = (part.first - sum.first) / pld<upper>::parts;
+    if (apart < 0) {
+      sum.masses.insert(sum.masses.begin(), static_cast<std::size_t>(-apart), 0.0);
+      sum.first = part.first;
+    }
+    const auto from = static_cast<std::size_t>(std::max<std::int64_t>(apart, 0));
+    sum.masses.resize(std::max(sum.masses.size(), from + part.masses.size()));
+    for (std::size_t i = 0; i < part.masses.size(); ++i) sum.masses[from + i] += part.masses[i] * weight * (1 + 4 * u);
+    sum.infinite += part.infinite * weight * (1 + 4 * u);
+  }
+
+  /// The pair that has removing's curve above 0 and adding's below. Its hockey stick at eps <= 0 is adding's below 0,
+  /// and what lies at 0 and above: two lines in e^eps, of which this one is the higher if it is at eps = 0 and at
+  /// -infinity. Rounding may leave it short of the first by some 1e-12 of it, which a bit of mass at the first point
+  /// above 0 makes good.
+  [[nodiscard]] static pld<upper> both_ways(const discrete_step& one) {
+    const auto zero_of = [](const pld<upper>& x) { return static_cast<std::size_t>(-x.first / pld<upper>::parts); };
+    const std::size_t in_remove = zero_of(one.remove);
+    const std::size_t in_add = zero_of(one.add);
+    const double rounding = 8 * u * static_cast<double>(one.remove.masses.size() + 64);
+    pld<upper> made;
+    made.spacing = one.remove.spacing;
+    made.first = one.add.first;
+    made.masses.assign(one.add.masses.begin(), one.add.masses.begin() + static_cast<std::ptrdiff_t>(in_add));
+    double needed = one.add.infinite;
+    for (std::size_t i = in_add; i < one.add.masses.size(); ++i) needed += one.add.masses[i];
+    double there = one.remove.infinite;
+    for (std::size_t i = in_remove + 1; i < one.remove.masses.size(); ++i) there += one.remove.masses[i];
+    made.masses.push_back(std::max(0.0, needed * (1 + rounding) - there * (1 - rounding)));
+    made.masses.insert(made.masses.end(), one.remove.masses.begin() + static_cast<std::ptrdiff_t>(in_remove) + 1,
+                       one.remove.masses.end());
+    made.infinite = one.remove.infinite;
+    const double short_of = one.add.delta(0) * (1 + rounding) - one.remove.delta(0) * (1 - rounding);
+    made.masses[in_add + 1] += std::max(0.0, short_of) / -std::expm1(-made.spacing) * (1 + 8 * u);
+    return made;
+  }
+
+  std::vector<step_part> parts_;
+  step_part below_;
+  bool is_exact_ = false;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/ratio_sums.hpp - the law of the likelihood ratio of t steps, one of which, drawn for each record
+// by itself, has the record: random allocation.
+//
+// Feldman & Shenfeld 2026 (arXiv:2602.17284) compute these losses by sums of exponentials; the bounds here are our own.
+// Given the other records' steps, and with z_i the release of step i along the record's gradient,
+//     P = 1/t sum_i N(m e_i, 1),   Q = N(0, 1)^t,   dP/dQ = 1/t sum_i r_i,   r_i = e^(m z_i - m^2/2).
+// Whoever sees z can make what is released of it step by step, also where gradients depend on what was released: the
+// gradient's direction times z_i, and noise for what the gradient lacks of the clip bound. So the pair dominates.
+//
+// A pair is the law of r = dP/dQ under Q, and mass of P where Q has none. A law that is larger in the convex order
+// (spread out, with its mean kept) dominates, in both directions, as (r - a)+ and (1 - a r)+ are convex; a smaller one,
+// where values are merged to their mean, is dominated. Sums of independent values keep the order. So S_s = r_1 + ... +
+// r_s is taken from S_a and S_b with a + b = s, and after each sum
+// * above: the value e^(i h) + e^(j h) is spread to the two neighbours among e^(k h). It lies log1p(e^(-|i - j| h)) / h
+//   points above the larger one: places and shares depend on |i - j| alone. What is below the grid is spread to 0 and
+//   its lowest point, what is above it to its top and infinity.
+// * below: values are merged that come to the same cell, which holds their mass and their mass times value.
+// h falls with s such that each sum adds about `widening` of the final variance, (e^(m^2) - 1) / t.
+//
+// Rounding. A spread value's mean errs by a factor 1 + 16 u, that of a single step by its bucket's ends and masses; all
+// of that is a factor of r, which adds up to value_error, by which losses are moved up in the end. Masses are sums of
+// products, all positive: they err by the two factors' errors and by so many u as there are terms.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Laws of a sum S of `steps` values r, from above and from below, about points e^((first + i) h).
+struct sum_of_ratios {
+  double steps = 1;
+  double spacing = 1;
+  std::int64_t first = 0;
+  std::vector<double> above;         ///< Q-mass at a point
+  std::vector<double> below;         ///< Q-mass of the cell between a point and the next
+  std::vector<double> below_values;  ///< the same times its value
+  double nil = 0;                    ///< above: Q-mass at S = 0
+  double infinite = 0;               ///< above: P-mass where Q has none
+  double mass_error = 0;             ///< bounds relative errors
+  double value_error = 0;
+
+  [[nodiscard]] double log_value(std::size_t i) const noexcept {
+    return static_cast<double>(first + static_cast<std::int64_t>(i)) * spacing;
+  }
+};
+
+/// Adds ratios up. A template, so that programs which do not account do not compile it.
+template <class = void>
+class ratio_sums {
+ public:
+  static constexpr double u = unit_roundoff;
+  static constexpr double widening = 2e-5;
+  static constexpr double widest = 0.02;  ///< of all h
+
+  /// `m`: 1 / noise multiplier, m + deviations <= 37; `tail`: mass that may be left outside, about.
+  ratio_sums(double m, double deviations, double tail) : m_{m}, z_{deviations}, tail_{tail} {}
+
+  /// Precondition: 1 <= steps <= 2^24.
+  [[nodiscard]] sum_of_ratios of(std::uint64_t steps) const {
+    // From the highest bit of `steps` down: the law of the number s of its upper bits, and that of s + 1 where it will
+    // be needed.
+    const auto bits_below = [&](int bit) { return (steps & ((std::uint64_t{1} << bit) - 1)) != 0; };
+    int bit = static_cast<int>(std::bit_width(steps)) - 1;
+    sum_of_ratios low = one();
+    sum_of_ratios high;  // of the same spacing
+    if (bits_below(bit)) high = sum(low, low, low.spacing);
+    while (bit-- > 0) {
+      const bool odd = (steps >> bit & 1U) != 0;
+      const double h = spacing_for(static_cast<double>(steps >> bit));
+      sum_of_ratios next_high;
+      if (bits_below(bit)) next_high = odd ? sum(high, high, h) : sum(low, high, h);
+      low = odd ? sum(low, high, h) : sum(low, low, h);
+      high = std::move(next_high);
+    }
+    return low;
+  }
+
+ private:
+  [[nodiscard]] double spacing_for(double steps) const noexcept {
+    return std::min(widest, std::sqrt(6 * widening * std::expm1(m_ * m_) / steps));
+  }
+
+  /// The law of r. Bucket i is [u_i, u_{i+1}], where ln r is at e_i = m u_i - m^2/2.
+  [[nodiscard]] sum_of_ratios one() const {
+    sum_of_ratios made;
+    const double h = coarse_spacing(spacing_for(1));
+    made.spacing = h;
+    const auto log_ratio = [&](double at) { return m_ * at - m_ * m_ / 2; };
+    made.first = static_cast<std::int64_t>(std::floor(log_ratio(-z_) / h));
+    const auto n = static_cast<std::size_t>(std::ceil(log_ratio(m_ + z_) / h) - static_cast<double>(made.first)) + 1;
+    made.above.assign(n, 0.0);
+    made.below.assign(n, 0.0);
+    made.below_values.assign(n, 0.0);
+    double worst = 0;
+    const auto place = [&](std::size_t i) { return made.log_value(i) / m_ + m_ / 2; };
+    const auto mass = [&](double from, double to, double width, double centre) {
+      const interval_mass found = interval(from - centre, to - centre, width, 2 * centre);
+      worst = std::max(worst, found.error);
+      return found.mass;
+    };
+    for (std::size_t i = 0; i + 1 < n; ++i) {
+      const double from = place(i);
+      const double to = place(i + 1);
+      const double q = mass(from, to, to - from, 0);
+      const double p = mass(from, to, to - from, m_);
+      const double value = std::exp(made.log_value(i));
+      const double up = std::clamp((p / value - q) / std::expm1(h), 0.0, q);
+      made.above[i] += q - up;
+      made.above[i + 1] += up;
+      made.below[i] += q;
+      made.below_values[i] += p;
+    }
+    {  // below the grid: to 0 and the lowest point
+      const double q = mass(-infinity, place(0), infinity, 0);
+      const double p = mass(-infinity, place(0), infinity, m_);
+      const double kept = std::min(q, p / std::exp(made.log_value(0)));
+      made.above[0] += kept;
+      made.nil = q - kept;
+      made.below[0] += q;
+      made.below_values[0] += p;
+    }
+    {  // above it: to its top and infinity
+      const double q = mass(place(n - 1), infinity, infinity, 0);
+      const double p = mass(place(n - 1), infinity, infinity, m_);
+      made.above[n - 1] += q;
+      made.infinite = std::max(0.0, p - q * std::exp(made.log_value(n - 1)) * (1 - 64 * u)) * (1 + 64 * u) + 1e-300;
+      made.below[n - 1] += q;
+      made.below_values[n - 1] += p;
+    }
+    // ln r of a bucket's end errs by some u of what it is made of.
+    const double size = m_ * (z_ + 2 * m_) + m_ * m_ + 1;
+    made.value_error = 32 * u * size + 2 * worst + 64 * u;
+    made.mass_error = worst + 64 * u;
+    return made;
+  }
+
+  /// Of a grid whose spacing is a half, a fourth, ... of that of a and b, such that it is at most `wanted`.
+  [[nodiscard]] sum_of_ratios sum(const sum_of_ratios& a, const sum_of_ratios& b, double wanted) const {
+    sum_of_ratios made;
+    made.steps = a.steps + b.steps;
+    std::int64_t finer = 1;  // points of the sum for each of a and b
+    for (double h = a.spacing; h > wanted; h /= 2) finer *= 2;
+    const double h = made.spacing = a.spacing / static_cast<double>(finer);
+    const auto end_of = [](const sum_of_ratios& x) { return x.first + static_cast<std::int64_t>(x.above.size()); };
+    made.first = std::min(a.first, b.first) * finer;
+    const auto rise = static_cast<std::int64_t>(std::ceil(0.6931471805599454 / h)) + 1;  // ln 2
+    const auto n = static_cast<std::size_t>((std::max(end_of(a), end_of(b)) - 1) * finer + rise + 1 - made.first);
+    made.above.assign(n, 0.0);
+    made.below.assign(n, 0.0);
+    made.below_values.assign(n, 0.0);
+    const bool same = &a == &b;
+    for (std::int64_t apart = 0; apart < end_of(a) - b.first; ++apart) {
+      add_pairs(a, b, apart, finer, same && apart > 0 ? 2 : 1, made);
+    }
+    for (std::int64_t apart = 1; apart < end_of(b) - a.first && !same; ++apart) add_pairs(b, a, apart, finer, 1, made);
+    const auto with_nil = [&](const sum_of_ratios& x, double nil) {
+      for (std::size_t i = 0; i < x.above.size(); ++i) {
+        const std::int64_t place = (x.first + static_cast<std::int64_t>(i)) * finer - made.first;
+        made.above[static_cast<std::size_t>(place)] += nil * x.above[i];
+      }
+    };
+    with_nil(a, b.nil);
+    with_nil(b, a.nil);
+    made.nil = a.nil * b.nil;
+    made.infinite = (a.steps * a.infinite + b.steps * b.infinite) / made.steps * (1 + 8 * u);
+    made.value_error = std::max(a.value_error, b.value_error) + 16 * u;
+    made.mass_error = a.mass_error + b.mass_error + u * (8 * static_cast<double>(a.above.size() + b.above.size()) + 64);
+    trim(made);
+    return made;
+  }
+
+  /// Adds all pairs whose larger value is in x, `apart` points above that of y.
+  static void add_pairs(const sum_of_ratios& x, const sum_of_ratios& y, std::int64_t apart, std::int64_t finer,
+                        double times, sum_of_ratios& made) {
+    // i: in x; i - apart: in y
+    const std::int64_t from = std::max(x.first, y.first + apart);
+    const std::int64_t to = std::min(x.first + static_cast<std::int64_t>(x.above.size()),
+                                     y.first + apart + static_cast<std::int64_t>(y.above.size()));
+    if (from >= to) return;
+    const double h = made.spacing;
+    const double risen = std::log1p(std::exp(-static_cast<double>(apart) * x.spacing));
+    const auto whole = static_cast<std::int64_t>(std::floor(risen / h));
+    const double up = std::clamp(std::expm1(risen - static_cast<double>(whole) * h) / std::expm1(h), 0.0, 1.0) * times;
+    const double stay = times - up;
+    const auto pointer = [](const std::vector<double>& of, std::int64_t i) { return of.data() + i; };
+    const double* const ax = pointer(x.above, from - x.first);
+    const double* const ay = pointer(y.above, from - apart - y.first);
+    const double* const bx = pointer(x.below, from - x.first);
+    const double* const by = pointer(y.below, from - apart - y.first);
+    const double* const vx = pointer(x.below_values, from - x.first);
+    const double* const vy = pointer(y.below_values, from - apart - y.first);
+    const std::int64_t place = from * finer + whole - made.first;
+    double* const above = made.above.data() + place;
+    double* const below = made.below.data() + place;
+    double* const values = made.below_values.data() + place;
+    const std::int64_t n = to - from;
+    if (finer == 1) {
+      for (std::int64_t i = 0; i < n; ++i) above[i] += stay * (ax[i] * ay[i]);
+      for (std::int64_t i = 0; i < n; ++i) above[i + 1] += up * (ax[i] * ay[i]);
+      for (std::int64_t i = 0; i < n; ++i) below[i] += times * (bx[i] * by[i]);
+      for (std::int64_t i = 0; i < n; ++i) values[i] += times * (vx[i] * by[i] + bx[i] * vy[i]);
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) {
+        const std::int64_t at = i * finer;
+        const double both = ax[i] * ay[i];
+        above[at] += stay * both;
+        above[at + 1] += up * both;
+        below[at] += times * (bx[i] * by[i]);
+        values[at] += times * (vx[i] * by[i] + bx[i] * vy[i]);
+      }
+    }
+  }
+
+  /// Cuts the ends off where hardly any mass is.
+  void trim(sum_of_ratios& x) const {
+    const double most = tail_ / 64;
+    std::size_t top = x.above.size() - 1;
+    double mass = 0;
+    double values = 0;  // P-mass
+    for (double cut = 0; top > 0; --top) {
+      const double value = std::exp(x.log_value(top)) / x.steps;
+      cut += x.above[top] * value;
+      if (cut > most) break;
+      mass += x.above[top];
+      values = cut;
+    }
+    x.above[top] += mass;
+    x.infinite = (x.infinite + values) * (1 + 64 * u * static_cast<double>(x.above.size()));
+    std::size_t low = 0;
+    double nil = 0;
+    double kept = 0;
+    for (double cut = 0; low < top; ++low) {
+      cut += x.above[low];
+      if (cut > most) break;
+      nil = cut;
+      kept += x.above[low] * std::exp(x.log_value(low));
+    }
+    kept = std::min(nil, kept / std::exp(x.log_value(low)));
+    x.above[low] += kept;
+    x.nil += nil - kept;
+    const auto gather = [&](std::vector<double>& of) {
+      for (std::size_t i = 0; i < low; ++i) of[low] += of[i];
+      for (std::size_t i = of.size() - 1; i > top; --i) of[top] += of[i];
+    };
+    gather(x.below);
+    gather(x.below_values);
+    for (std::vector<double>* of : {&x.above, &x.below, &x.below_values}) {
+      of->resize(top + 1);
+      of->erase(of->begin(), of->begin() + static_cast<std::ptrdiff_t>(low));
+    }
+    x.first += static_cast<std::int64_t>(low);
+    x.mass_error += 4 * u * static_cast<double>(low + 64);
+    x.value_error += 4 * u * static_cast<double>(low + 64);
+  }
+
+  double m_;
+  double z_;
+  double tail_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+/// One of `steps` steps has the record. `gaussian_below`: the lower side is a Gaussian of this sensitivity over its
+/// deviation, or that of the same losses if it is 0.
+template <class = void>
+class allocation_source final : public loss_source {
+ public:
+  allocation_source(std::uint64_t steps, double m, double gaussian_below = 0)
+      : steps_{steps}, m_{m}, gaussian_below_{gaussian_below} {}
+
+  [[nodiscard]] bool reach(double tail) override {
+    const double deviations = std::sqrt(-2 * std::log(tail));
+    if (!(m_ + deviations <= 37)) return false;
+    if (!law_ || tail < tail_) law_ = ratio_sums<>{m_, deviations, tail}.of(steps_);
+    tail_ = tail;
+    deviations_ = deviations;
+    return true;
+  }
+  [[nodiscard]] double lowest_loss() const override { return loss(0); }
+  [[nodiscard]] double highest_loss() const override { return loss(law_->above.size() - 1); }
+
+  [[nodiscard]] discrete_step on_grid(double h) const override {
+    const sum_of_ratios& law = *law_;
+    const auto before = static_cast<std::int64_t>(std::floor(lowest_loss() / h)) - 2;
+    const auto behind = static_cast<std::int64_t>(std::ceil(highest_loss() / h)) + 2;
+    const auto n = static_cast<std::size_t>(behind - before);  // buckets
+    discrete_step made;
+    made.remove.spacing = made.add.spacing = h;
+    made.remove.first = before * pld<upper>::parts;
+    made.add.first = -(before + static_cast<std::int64_t>(n)) * pld<upper>::parts;
+    made.remove.masses.assign(n + 2, 0.0);
+    made.add.masses.assign(n + 2, 0.0);
+    const double scale = -std::expm1(-h);
+    const double moved = 1.01 * (law.value_error + 16 * u * (std::abs(lowest_loss()) + std::abs(highest_loss())));
+    const double shift = std::min(1.0, moved / scale);
+    const double more = (1 + law.mass_error) * (1 + 64 * u);
+    const auto raise = [&](std::vector<double>& to, std::size_t i, double mass) {
+      to[i] += mass * (1 - shift) * (1 + 4 * u);
+      to[i + 1] += mass * shift * (1 + 4 * u);
+    };
+    for (std::size_t i = 0; i < law.above.size(); ++i) {
+      const double at = loss(i);
+      const auto bucket = static_cast<std::size_t>(static_cast<std::int64_t>(std::floor(at / h)) - before);
+      const double e = made.remove.loss(bucket);
+      const double up = std::clamp(std::expm1(at - e) / std::expm1(h), 0.0, 1.0);
+      const double mass = law.above[i] * more;
+      raise(made.remove.masses, bucket, mass * (1 - up) * std::exp(e) * (1 + moved));
+      raise(made.remove.masses, bucket + 1, mass * up * std::exp(made.remove.loss(bucket + 1)) * (1 + moved));
+      raise(made.add.masses, n - bucket, mass * (1 - up));
+      raise(made.add.masses, n - bucket - 1, mass * up);
+    }
+    const double terms = 4 * u * static_cast<double>(law.above.size());
+    for (double& each : made.remove.masses) each *= 1 + terms;
+    for (double& each : made.add.masses) each *= 1 + terms;
+    made.remove.infinite = law.infinite * (1 + 8 * u) + 1e-300;
+    made.add.infinite = law.nil * more + 1e-300;
+    made.remove_below = gaussian_below_ > 0
+                            ? step_discretiser<>{{1, gaussian_below_, 8, deviations_}}.on_grid(h).remove_below
+                            : merged_on_grid(made.remove, n);
+    return made;
+  }
+
+  void estimate(loss_points& into) const override {
+    const sum_of_ratios& law = *law_;
+    const std::size_t together = law.above.size() / 400 + 1;
+    for (std::size_t i = 0; i < law.above.size(); i += together) {
+      double mass = 0;
+      double values = 0;
+      for (std::size_t j = i; j < std::min(i + together, law.above.size()); ++j) {
+        mass += law.above[j];
+        values += law.above[j] * std::exp(loss(j));
+      }
+      if (mass > 0 && values > 0) into.add(std::log(values / mass), std::log(mass));
+    }
+  }
+  [[nodiscard]] double total_variation() const override {
+    // The record is in one step at most: that of a Gaussian, also before the grid reaches anywhere.
+    double sum = law_ ? law_->infinite : infinity;
+    for (std::size_t i = 0; law_ && i < law_->above.size(); ++i) {
+      sum += law_->above[i] * (1 + law_->mass_error) * std::max(0.0, std::expm1(loss(i) + law_->value_error));
+    }
+    return std::min(sum * (1 + 1e-9), std::erf(m_ * 0.35355339059327376) * (1 + 1e-9));
+  }
+  [[nodiscard]] bool is_symmetric() const override { return false; }
+  [[nodiscard]] bool is_tight() const override { return false; }
+
+ private:
+  static constexpr double u = unit_roundoff;
+
+  /// The lower side, about the points of `grid`: n buckets.
+  [[nodiscard]] pld<lower> merged_on_grid(const pld<upper>& grid, std::size_t n) const {
+    const sum_of_ratios& law = *law_;
+    const double h = grid.spacing;
+    const double scale = -std::expm1(-h);
+    const double terms = 4 * u * static_cast<double>(law.below.size());
+    std::vector<merged_piece> halves(2 * n);
+    double top = 0;  // what is above the grid's last point
+    const double less = 2 * law.mass_error + law.value_error + 64 * u;
+    for (std::size_t i = 0; i < law.below.size(); ++i) {
+      const double q = law.below[i] * (1 + less);
+      const double p = law.below_values[i] / law.steps * (1 - less);
+      if (!(p > 0)) continue;
+      const double at = std::log(p / q) - 16 * u;
+      if (!(at > grid.loss(1))) continue;
+      if (at >= grid.loss(n)) {
+        top += p * (1 - terms);
+        continue;
+      }
+      const auto bucket =
+          static_cast<std::size_t>(static_cast<std::int64_t>(std::floor(at / h)) - grid.first / pld<upper>::parts);
+      const double e = grid.loss(bucket);
+      const double high = (p - std::exp(e) * q) / scale - 16 * u * p / scale;
+      if (!(high > 0)) continue;
+      merged_piece& half = halves[2 * bucket + (at > e + h / 2 ? 1 : 0)];
+      half.kept += p * (1 - terms);
+      half.high += std::min(high, p) * (1 - terms);
+    }
+    pld<lower> made;
+    made.spacing = h;
+    made.first = grid.first;
+    made.masses = merged_losses<>{halves, h, 2}.masses(top);
+    return made;
+  }
+
+  [[nodiscard]] double loss(std::size_t i) const { return law_->log_value(i) - std::log(law_->steps); }
+
+  std::uint64_t steps_;
+  double m_;
+  double gaussian_below_;
+  double deviations_ = 0;
+  double tail_ = 0;
+  std::optional<sum_of_ratios> law_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/binomial_tail.hpp - the upper tail of a binomial distribution, with bounds.
+//
+// Pr[Bin(n, q) = k] by Stirling's series, whose error is below its first term that is left out (1/1680 k^-7), and its
+// neighbours by their ratios, all of which are positive: nothing cancels but in the exponent, whose terms are counted.
+
+namespace pergrad::inline v0_1::detail {
+
+struct probability_bounds {
+  double least;
+  double most;
+};
+
+[[nodiscard]] inline long double log_factorial(std::uint64_t n) noexcept {
+  if (n < 32) {
+    long double product = 1;
+    for (std::uint64_t i = 2; i <= n; ++i) product *= static_cast<long double>(i);
+    return std::log(product);
+  }
+  const auto x = static_cast<long double>(n);
+  constexpr long double half_log_two_pi = 0.918938533204672741780329736405617640L;
+  return (x + 0.5L) * std::log(x) - x + half_log_two_pi +
+         (1 - (1 - 2 / (7 * x * x)) / (30 * x * x)) / (12 * x);  // the next term is below 1/1680 x^-7 < 2e-14
+}
+
+/// Pr[Bin(n, q) >= k]. Precondition: 0 <= q <= 1, n < 2^40.
+template <class = void>
+[[nodiscard]] probability_bounds binomial_tail(std::uint64_t n, double q, std::uint64_t k) {
+  if (k == 0) return {1, 1};
+  if (k > n || q == 0) return {0, 0};
+  if (q == 1) return {1, 1};
+  const double mean = static_cast<double>(n) * q;
+  // Far below the mean nearly everything is above, and the sum would be long.
+  if (static_cast<double>(k) < mean - 12 * std::sqrt(mean) - 12) return {0.999999, 1};  // Chernoff: above 1 - e^-72
+  const auto of = [](std::uint64_t x) { return static_cast<long double>(x); };
+  const long double log_q = std::log(static_cast<long double>(q));
+  const long double log_rest = std::log1p(-static_cast<long double>(q));
+  const long double exponent =
+      log_factorial(n) - log_factorial(k) - log_factorial(n - k) + of(k) * log_q + of(n - k) * log_rest;
+  const long double size = 4 * log_factorial(n) - of(k) * log_q - of(n - k) * log_rest + 8;
+  const auto error = static_cast<double>(16 * std::numeric_limits<long double>::epsilon() * size + 1e-13L);
+  // Sum of ratios, up to where they fall and what follows is below the last term times ratio / (1 - ratio).
+  const long double odds = static_cast<long double>(q) / (1 - static_cast<long double>(q));
+  long double term = 1;
+  long double sum = 1;
+  long double rest = 0;
+  double steps = 0;
+  for (std::uint64_t i = k; i < n; ++i, ++steps) {
+    const long double ratio = of(n - i) / of(i + 1) * odds;
+    rest = ratio < 1 ? term * ratio / (1 - ratio) : std::numeric_limits<long double>::max();
+    if (rest < 1e-18L * sum) break;
+    term *= ratio;
+    sum += term;
+    rest = 0;
+  }
+  const auto log_sum = static_cast<double>(exponent + std::log(sum));
+  const double off = error + 1e-15 * (steps + 8) + 1e-12;
+  return {std::max(0.0, std::exp(log_sum) * (1 - 1e-15) * std::exp(-off)),
+          std::min(1.0, std::exp(log_sum + off) * (1 + 1e-12) + 1e-320)};
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// Thrown by an accountant that has no proven answer for what it was asked; says why. rdp_accountant may have one.
+class accounting_refused : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+namespace detail {
+
+[[noreturn]] [[gnu::cold, gnu::noinline]] inline void refuse_accounting(std::initializer_list<text_piece> pieces) {
+  throw accounting_refused{error_text{pieces}.text};
+}
+
+/// The losses of one event.
+struct step_losses {
+  struct part {
+    std::unique_ptr<loss_source> source;
+    std::uint64_t count = 1;
+  };
+  double gaussian = 0;      ///< a Gaussian of this sensitivity over its deviation
+  std::vector<part> parts;  ///< and these
+};
+
+/// Throws accounting_refused on too little noise.
+inline void require_noise(double noise, double least) {
+  if (noise >= least) return;
+  refuse_accounting(
+      {"pergrad: pld_accountant: no bound for so little noise: the noise multiplier is below 1/32 (1e-9 without "
+       "sampling); rdp_accountant has one"});
+}
+
+/// A pair of sensitivity `reach` (of clip bounds) at most.
+template <class = void>
+[[nodiscard]] step_losses pair_losses(pair_kind kind, double q, double noise, double reach) {
+  step_losses made;
+  if (q == 0) return made;
+  require_noise(noise / reach, q < 1 ? 1.0 / 32 : 1e-9);
+  const double m = reach / noise;
+  if (q == 1) {
+    made.gaussian = kind == pair_kind::replaced ? 2 * m : m;
+  } else {
+    const step_part one{1, kind, {q, m, 2, 0}};
+    auto source = kind == pair_kind::both_ways
+                      ? std::make_unique<mixture_source<>>(std::vector<step_part>{one},
+                                                           step_part{1, pair_kind::sampled, one.step})
+                      : std::make_unique<mixture_source<>>(one);
+    made.parts.push_back({std::move(source), 1});
+  }
+  return made;
+}
+
+/// Poisson sampling, neighbours by adding or removing one record.
+template <class = void>
+[[nodiscard]] step_losses poisson_losses(double q, double noise) {
+  return pair_losses(pair_kind::sampled, q, noise, 1);
+}
+/// Poisson sampling, neighbours by replacing one record.
+template <class = void>
+[[nodiscard]] step_losses poisson_replace_losses(double q, double noise) {
+  return pair_losses(pair_kind::replaced, q, noise, 1);
+}
+/// Batches of fixed size, q of all records, without replacement; neighbours by replacing one record.
+template <class = void>
+[[nodiscard]] step_losses fixed_size_losses(double q, double noise) {
+  return pair_losses(pair_kind::both_ways, q, noise, 2);
+}
+
+struct truncated_poisson {
+  double q;
+  double noise;
+  std::uint64_t capacity;       ///< of a batch: B
+  std::uint64_t least_records;  ///< of the larger of two neighbours
+  std::uint64_t most_records;   ///< the bound holds for any number between them; at most 64 apart
+  neighbouring relation;
+};
+
+/// Poisson sampling of batches that are cut to a capacity.
+template <class = void>
+[[nodiscard]] step_losses truncated_poisson_losses(const truncated_poisson& of) {
+  step_losses made;
+  if (of.q == 0 || of.capacity == 0 || of.most_records == 0) return made;
+  const bool replaces = of.relation == neighbouring::replace_one;
+  if (of.most_records <= of.capacity) {
+    return pair_losses(replaces ? pair_kind::replaced : pair_kind::sampled, of.q, of.noise, 1);
+  }
+  require_noise(of.noise / 2, 1.0 / 32);
+  const auto capacity = static_cast<double>(of.capacity);
+  double plain = 0;
+  double cut = 0;
+  double kept = 0;  // q'
+  double least_taking_part = of.q;
+  for (std::uint64_t n = std::max<std::uint64_t>(of.least_records, 1); n <= of.most_records; ++n) {
+    const probability_bounds p = binomial_tail(n - 1, of.q, of.capacity);
+    const probability_bounds more = binomial_tail(n, of.q, of.capacity + 1);
+    const double share = capacity / static_cast<double>(n);
+    // q B/(N + 1) is at most q B/(B + 1), also in the mean.
+    const double most_kept = of.q * capacity / (capacity + 1) * (1 + 1e-15);
+    plain = std::max(plain, (1 - p.least) * (1 + 1e-15));
+    cut = std::max(cut, p.most);
+    if (p.most > 0)
+      kept = std::max(kept, p.least > 0 ? std::min(most_kept, share * more.most / p.least * (1 + 1e-14)) : most_kept);
+    least_taking_part = std::min(least_taking_part, ((1 - p.most) * of.q + share * more.least) * (1 - 1e-14));
+  }
+  const double m = 1 / of.noise;
+  // Without sampling, what is replaced is a Gaussian of sensitivity 2.
+  const auto untruncated = [&](double weight, double q) -> step_part {
+    if (!replaces) return {weight, pair_kind::sampled, {q, m, 2, 0}};
+    return {weight, q < 1 ? pair_kind::replaced : pair_kind::sampled, {q, q < 1 ? m : 2 * m, 2, 0}};
+  };
+  std::vector<step_part> parts;
+  if (plain > 0) parts.push_back(untruncated(plain, of.q));
+  if (cut > 0) parts.push_back({cut, replaces ? pair_kind::both_ways : pair_kind::sampled, {kept, 2 * m, 2, 0}});
+  const step_part below = untruncated(1, least_taking_part);
+  made.parts.push_back({std::make_unique<mixture_source<>>(std::move(parts), below), 1});
+  return made;
+}
+
+/// Every record takes part in `times` of `steps` steps, chosen for each record by itself, all sets alike; neighbours by
+/// adding or removing one record. An epoch of `steps` steps is one event. A partition of the steps into `times` blocks,
+/// drawn at random, and one step of each block make such a set; whoever knows the partition sees one source a block.
+/// Precondition: 1 <= times <= steps <= 2^24.
+template <class = void>
+[[nodiscard]] step_losses allocation_losses(std::uint64_t steps, std::uint64_t times, double noise) {
+  require_noise(noise, 1.0 / 32);
+  step_losses made;
+  const double m = 1 / noise;
+  if (times == steps) {
+    made.gaussian = std::sqrt(static_cast<double>(times)) * m * (1 + 4 * unit_roundoff);
+    return made;
+  }
+  const std::uint64_t length = steps / times;
+  const std::uint64_t longer = steps % times;  // blocks of one more
+  // From below, whoever does not know the partition may add up all releases; each block has its share of that.
+  const double sum = times == 1 ? 0 : m * std::sqrt(static_cast<double>(times) / static_cast<double>(steps));
+  const auto blocks = [&](std::uint64_t of, std::uint64_t count) {
+    if (count != 0) made.parts.push_back({std::make_unique<allocation_source<>>(of, m, sum), count});
+  };
+  blocks(length, times - longer);
+  blocks(length + 1, longer);
+  return made;
+}
+
+}  // namespace detail
+
+/// Of Poisson sampling, neighbours by adding or removing one record.
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const sampled_gaussian_event& event) {
+  return detail::poisson_losses(event.sampling_probability, event.noise_multiplier);
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/pld/composed_pld.hpp - many steps' privacy losses added up, with what that errs by.
+//
+// Losses of independent steps add up, so atoms of a composition are convolutions. They are taken of tilted masses: with
+// p_i the masses of one kind of step, e_i its losses and theta >= 0,
+//     w_i = p_i e^(theta e_i) / M,    p^(*T)_k = w^(*T)_k M^T e^(-theta E_k),
+//     delta(E_k) = M^T e^(-theta E_k) sum_{j > k} w^(*T)_j e^(-theta (j - k) h) (1 - e^(-(j - k) h)).
+// M is any number (that which makes w sum to about 1). The tilt puts the bulk of w^(*T) where E is near epsilon, so an
+// error of 1e-15 of its bulk is a relative error of delta, however small delta is.
+//
+// * Rounding before the transform: factors of 1 +- so many u of every w_i, upwards in the upper and downwards in the
+//   lower side. delta grows with every p_i.
+// * Transform (fourier.hpp): a kind's heaviest atom is put at place 0, where its transform is constant and needs no
+//   rounding; what is transformed is the rest. So a coefficient z_k of w errs by at most E, the transform's error for
+//   the sum of the rest, and 3 u. Powers and products of kinds j, T_j times each, err by at most prod (|z| + E)^T (1 +
+//   growth) - prod |z|^T, growth = (1 + 3 u)^(all steps + kinds) - 1. By
+//   Parseval's equation the l2 norm of what all atoms err by is the root of the mean square of these over k, plus the
+//   transform's own error times the root of the mean square of the moduli. Atoms below 0 are set to 0, which takes them
+//   nearer to the truth. The sum over j is a scalar product of atoms and a weight, so by Cauchy and Schwarz it errs by
+//   at most the two norms' product: added to the upper and taken from the lower side.
+// * Wrap-around: atoms outside of a window of N come out inside of it. That makes the upper side larger only; what it
+//   lacks lies above the window, at most tau_high, by Markov's inequality for e^(t E) (Chernoff). The lower side holds
+//   at most tau_high + tau_low too much. An atom w adds at most peak = max_y e^(-theta y) (1 - e^-y) to the sum, and at
+//   most e^(-theta (top - E_k)) from above the window's top.
+// * Mass at infinity: at most the sum over steps, added to delta.
+// * The sum over j is a recurrence from the top, all of whose terms are positive: a factor 1 +- N (4 (theta + 1) h +
+// 32) u.
+// * Exponents: |theta E|, |ln M| T and E's own sums times a few u.
+// Between grid points the hockey stick of a discrete pair is linear in e^eps, hence so are bounds of it.
 
 namespace pergrad::inline v0_1::detail {
 
@@ -12117,7 +13335,6 @@ struct stick_with_error {
 
 /// Precondition: mu > 0 and eps >= 0 are finite.
 [[nodiscard]] inline stick_with_error gaussian_stick(double mu, double eps) noexcept {
-  constexpr double sqrt_half = 0.70710678118654752440;
   constexpr double sqrt_half_pi = 1.25331413731550025121;
   const double t = eps / mu - mu / 2;
   if (t > 40) return {0, 1e-300};  // Phi(-40) is below
@@ -12156,414 +13373,6 @@ struct stick_with_error {
 }  // namespace pergrad::inline v0_1::detail
 // pergrad/privacy/pld/loss_estimate.hpp - estimates of a privacy loss, which choose grids and prove nothing.
 
-// pergrad/privacy/pld/pld_step.hpp - the privacy loss of one Poisson-sampled Gaussian step on a grid, from above and
-// from below. The notation is that of pld.hpp.
-//
-// Grid. Losses e_i = (first + i 2^24) h 2^-24 with whole `first` and h of 8 significant bits: every e_i is exact in
-// double. Bounds u_i of buckets are doubles near l^-1(e_i) and exact by definition. Let
-//     xi_i bound |l(u_i) - e_i|,    M0, M1 the mass of bucket [u_i, u_{i+1}] under N(0, 1) and N(m, 1),
-//     k_i = e^(e_i) - (1 - q),      num = q M1 - k_i M0,     b = num / (1 - e^-h),      a = P - b.
-// Then a at e_i and b at e_{i+1} have the bucket's P and Q, and the difference num loses no more than the rounding of
-// numbers of the size of q, as k_i is computed as expm1(e_i) + q where that is the better way.
-//
-// Upper (connect the dots, Doroshenko et al. 2022, arXiv:2207.04380, from masses). If the bucket's losses are in
-// [e_i, e_{i+1}], a and b spread it. So does any b' >= b with a' >= P - b', as that is more mass at a larger loss. The
-// losses are only in [e_i - xi, e_{i+1} + xi]: clamped to the bucket they change by at most xi, which changes b by at
-// most P xi e^xi / (1 - e^-h), added to b', and all atoms are then moved up by xi, which the fraction
-// f = (1 - e^-xi) / (1 - e^-h) of them going to the next grid point dominates. Mass below e_0 goes to e_0, mass above
-// the last point to infinity.
-//
-// Lower. Every half of a bucket is merged to one atom, at loss c = ln(P/Q), written as a at e_i and b at e_{i+1}. The
-// rounded b is at most b P'/P for the mass P' <= P that is kept, so c is not rounded up either; where rounding hides
-// whether b > 0, the half is left out. Atoms lie off the grid.
-// At every grid point a part of what is below it is merged with a part of what is above it: of bucket i, atoms that are
-// below a cut go to e_i, the rest to e_{i+1}, a cut atom in two parts. The merged loss at e_i is at least e_i, to which
-// it is rounded down, if
-//     sum_{bucket i, to e_i} b (1 - e^-h) >= sum_{bucket i - 1, to e_i} a (e^h - 1),   i.e.  sum b >= e^h sum a.
-// Equality loses nothing. Cuts are found from both ends, each with equality where it can be had, and joined in the
-// bucket where least is lost. Mass above the last point is rounded down to it, mass below e_0 left out. Where all mass
-// is far closer together than h, most of it has to be at a grid point: `first` is chosen such that least is lost among
-// the lowest losses.
-
-// pergrad/privacy/pld/gaussian_mass.hpp - masses of intervals under a Gaussian, with what they err by.
-//
-// Narrow: the Taylor series of phi about the middle c, integrated; with v half the width and
-// v, |c| v <= 1/16, what follows its fifth term is below 6e-15 of the sum (Cauchy's estimate of exp(|c| v t + v^2
-// t^2/2), which majorises the series, on |t| = 30). Others: differences of erfc that keep at least a twentieth of the
-// larger one; erfc, exp, log, expm1 and log1p are taken to be right to 8 units of roundoff. `interval` has the sum of
-// all.
-
-namespace pergrad::inline v0_1::detail {
-
-/// Mass of an interval under the standard Gaussian, right to the factor 1 +- error.
-struct interval_mass {
-  double mass;
-  double error;
-};
-
-inline constexpr double sqrt_half = 0.70710678118654752440;
-
-/// Mass between `left` and `right`, which may be infinite; both are within (|end| + 2 m) 8 u of the ends that are
-/// meant, and `width` is within a factor 1 + u of what is meant. |end| <= 38 where finite, or the nearer end is.
-template <class = void>
-[[nodiscard]] interval_mass interval(double left, double right, double width, double m) noexcept {
-  constexpr double u = unit_roundoff;
-  if (!(width > 0) || right == -infinity || left == infinity) return {0, 0};
-  const double middle = left + width / 2;
-  const double c = std::abs(middle);
-  if (width <= 0.125 && c * width <= 0.125) {
-    const double v2 = width * width / 4;
-    const double c2 = c * c;
-    const double he2 = c2 - 1;
-    const double he4 = (c2 - 6) * c2 + 3;
-    const double he6 = ((c2 - 15) * c2 + 45) * c2 - 15;
-    const double he8 = (((c2 - 28) * c2 + 210) * c2 - 420) * c2 + 105;
-    const double series = 1 + v2 * (he2 / 6 + v2 * (he4 / 120 + v2 * (he6 / 5040 + v2 * (he8 / 362880))));
-    constexpr double density = 0.39894228040143267794;
-    return {width * density * std::exp(-c2 / 2) * series, u * (8 * c2 + 9 * c * (c + 2 * m + 1) + 128)};
-  }
-  const auto tail = [](double x) { return std::erfc(x * sqrt_half) / 2; };
-  double mass = 0;
-  double nearer = 0;
-  if (left >= 0) {
-    nearer = left;
-    mass = tail(left) - tail(right);
-  } else if (right <= 0) {
-    nearer = -right;
-    mass = tail(-right) - tail(-left);
-  } else {
-    mass = 1 - tail(-left) - tail(right);
-  }
-  return {mass, 24 * u * (4 * nearer * nearer + 24 + 9 * (nearer + 1) * (nearer + 2 * m))};
-}
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1::detail {
-
-/// One kind of step, and where its grid ends.
-struct continuous_step {
-  double q;           ///< sampling probability, in (0, 1]
-  double m;           ///< 1 / noise multiplier
-  double m_error;     ///< bounds the relative error of m, in units of roundoff; at most 2^20
-  double deviations;  ///< the grid reaches from u = -deviations to m + deviations
-};
-
-/// Makes the grids of one step; a template, so that programs which do not account do not compile it.
-template <class = void>
-class step_discretiser {
- public:
-  static constexpr double u = unit_roundoff;
-  static constexpr std::size_t most_points = std::size_t{1} << 18;
-  static constexpr double least_mass = 1e-300;  // more than what is below the smallest number in all buckets
-
-  explicit step_discretiser(const continuous_step& step) noexcept
-      : q_{step.q}, m_{step.m}, rest_{1 - step.q}, z_{step.deviations}, m_units_{8 + step.m_error} {}
-
-  /// Loss at u, for estimates.
-  [[nodiscard]] double loss(double at) const noexcept {
-    const double w = at * m_ - m_ * m_ / 2;
-    if (q_ == 1) return w;
-    return w < 30 ? std::log1p(q_ * std::expm1(w)) : std::log(q_) + w + std::log1p(rest_ / q_ * std::exp(-w));
-  }
-  [[nodiscard]] double lowest_loss() const noexcept { return loss(-z_); }
-  [[nodiscard]] double highest_loss() const noexcept { return loss(m_ + z_); }
-
-  /// Points that a grid of spacing h would have.
-  [[nodiscard]] double points(double h) const noexcept { return (highest_loss() - lowest_loss()) / h + 6; }
-
-  /// Precondition: h > 0 has 8 significant bits, points(h) <= most_points, |losses| < 2^20 h.
-  [[nodiscard]] discrete_step on_grid(double h) const {
-    const double anchor = anchor_of(h);
-    const double unit = h / static_cast<double>(pld<upper>::parts);
-    const auto before = static_cast<std::int64_t>(std::floor((lowest_loss() - anchor) / h)) - 2;
-    const auto behind = static_cast<std::int64_t>(std::ceil((highest_loss() - anchor) / h)) + 1;
-    const auto n = static_cast<std::size_t>(behind - before);  // buckets; one more point
-    discrete_step made;
-    made.remove.spacing = made.remove_below.spacing = made.add.spacing = h;
-    made.remove.first = static_cast<std::int64_t>(std::llround(anchor / unit)) + before * pld<upper>::parts;
-    made.remove_below.first = made.remove.first;
-    made.add.first = -(made.remove.first + static_cast<std::int64_t>(n) * pld<upper>::parts);
-    made.remove.masses.assign(n + 2, 0.0);  // the last one takes what xi moves up
-    made.add.masses.assign(n + 2, 0.0);
-    std::vector<double>& up = made.remove.masses;
-    std::vector<double>& add = made.add.masses;  // add[n - i] is at loss -e_i
-    std::vector<piece> halves(2 * n);            // of buckets, for the lower side
-    const double scale = -std::expm1(-h);
-
-    point here = point_at(made.remove.loss(0));
-    {
-      const interval_mass m0 = mass_below(here.at, 0);
-      const interval_mass m1 = mass_below(here.at, m_);
-      up[0] += more(rest_ * above(m0) + q_ * above(m1));
-      made.add.infinite = more(above(m0)) + least_mass;
-    }
-    for (std::size_t i = 0; i < n; ++i) {
-      point next = point_at(made.remove.loss(i + 1));
-      next.at = std::max(next.at, here.at);
-      const double middle = std::clamp(point_at(made.remove.loss(i) + h / 2).at, here.at, next.at);
-      interval_mass m0{0, 0};
-      interval_mass m1{0, 0};
-      for (const bool second : {false, true}) {
-        const double from = second ? middle : here.at;
-        const double to = second ? next.at : middle;
-        const interval_mass half0 = interval(from, to, to - from, 0.0);
-        const interval_mass half1 = interval(from - m_, to - m_, to - from, m_ * (m_units_ / 8));
-        halves[2 * i + (second ? 1 : 0)] = piece_of(here, half0, half1, scale);
-        m0 = {m0.mass + half0.mass, std::max(m0.error, half0.error + u)};
-        m1 = {m1.mass + half1.mass, std::max(m1.error, half1.error + u)};
-      }
-      const double xi = 1.01 * std::max(here.xi, next.xi);
-      const double shift = std::min(1.0, xi / scale);
-      {  // remove
-        const double mass = more(rest_ * above(m0) + q_ * above(m1));
-        const double num = q_ * m1.mass - here.k * m0.mass;
-        const double error = error_of(here, m0, m1);
-        const double b = std::clamp(more((num + error) / scale) + mass * shift, 0.0, mass);
-        const double a = more(mass - b);
-        up[i] += a * more(1 - shift);
-        up[i + 1] += more(a * shift + b * more(1 - shift));
-        up[i + 2] += more(b * shift);
-      }
-      {  // add: from -e_{i+1} to -e_i
-        const double mass = more(above(m0));
-        const double factor = std::exp(-made.remove.loss(i + 1));
-        const double num = next.k * m0.mass - q_ * m1.mass;
-        const double error = error_of(next, m0, m1);
-        const double b = std::clamp(more(factor * (num + error) / scale) + mass * shift, 0.0, mass);
-        const double a = more(mass - b);
-        const std::size_t top = n - i;  // -e_i
-        add[top - 1] += a * more(1 - shift);
-        add[top] += more(a * shift + b * more(1 - shift));
-        add[top + 1] += more(b * shift);
-      }
-      here = next;
-    }
-    const interval_mass m0 = mass_above(here.at, 0);
-    const interval_mass m1 = mass_above(here.at, m_);
-    made.remove.infinite = more(rest_ * above(m0) + q_ * above(m1)) + least_mass;
-    add[0] += more(above(m0));
-    const double top = (rest_ * m0.mass * std::max(0.0, 1 - m0.error) + q_ * m1.mass * std::max(0.0, 1 - m1.error));
-    made.remove_below.masses = merged(halves, top * (1 - 8 * u), h);
-    // What was added up above came to every place in at most six parts.
-    for (double& each : up) each *= 1 + 16 * u;
-    for (double& each : add) each *= 1 + 16 * u;
-    return made;
-  }
-
- private:
-  struct point {
-    double at;      // u
-    double k;       // e^e - (1 - q)
-    double k_size;  // k is right to 16 u of this
-    double xi;      // bounds |l(at) - e|
-  };
-
-  /// Bounds the error of q M1 - k M0; 1e-320 is for masses below the smallest normal number.
-  [[nodiscard]] double error_of(const point& at, const interval_mass& m0, const interval_mass& m1) const noexcept {
-    return q_ * (m1.mass * (m1.error + 32 * u) + 1e-320) + at.k_size * (m0.mass * (m0.error + 32 * u) + 1e-320);
-  }
-
-  /// Half of a bucket, merged, as a is at the bucket's lower point and b at its upper one.
-  struct piece {
-    double kept;  // P'
-    double high;  // b
-    [[nodiscard]] double low() const noexcept { return kept - high; }
-  };
-  [[nodiscard]] piece piece_of(const point& here, const interval_mass& m0, const interval_mass& m1,
-                               double scale) const noexcept {
-    const double num = q_ * m1.mass - here.k * m0.mass;
-    const double error = error_of(here, m0, m1);
-    const double relative = m0.error + m1.error + 64 * u;
-    if (!(num > error)) return {0, 0};  // it may lie below e_i, and is left out
-    const double kept = (rest_ * m0.mass + q_ * m1.mass) * std::max(0.0, 1 - relative);
-    return {kept, std::clamp((num - error) / scale * (1 - 2 * relative - 64 * u), 0.0, kept)};
-  }
-
-  [[nodiscard]] static double more(double x) noexcept { return x * (1 + 32 * u); }
-  [[nodiscard]] static double above(const interval_mass& x) noexcept { return x.mass * (1 + x.error); }
-
-  [[nodiscard]] interval_mass mass_below(double at, double centre) const noexcept {
-    return interval(-infinity, at - centre, infinity, centre * (m_units_ / 8));
-  }
-  [[nodiscard]] interval_mass mass_above(double at, double centre) const noexcept {
-    return interval(at - centre, infinity, infinity, centre * (m_units_ / 8));
-  }
-
-  [[nodiscard]] point point_at(double e) const noexcept {
-    point made{};
-    if (e < -0.5) {
-      made.k = std::exp(e) - rest_;
-      made.k_size = std::exp(e) + rest_;
-    } else {
-      made.k = std::expm1(e) + q_;
-      made.k_size = std::abs(std::expm1(e)) + q_;
-    }
-    made.k_size *= 4;
-    if (!(made.k > 0)) {  // no u has so low a loss; ln(1 - q) is within rounding of e, or above
-      made.at = -infinity;
-      made.xi = 16 * u * made.k_size * std::exp(-e);
-      return made;
-    }
-    const double logarithm = std::log(made.k / q_);
-    made.at = logarithm / m_ + m_ / 2;
-    // dl/du = m k e^-e; u errs by the errors of k, of the logarithm and of its own operations.
-    made.xi = 16 * u * std::exp(-e) *
-              (made.k_size + made.k * (std::abs(logarithm) + m_units_ / 8 * (m_ * std::abs(made.at) + m_ * m_)));
-    return made;
-  }
-
-  /// Where grid points are best: such that merging loses least among the lowest losses, where densities are steep.
-  [[nodiscard]] double anchor_of(double h) const {
-    if (q_ == 1) return 0;
-    constexpr std::size_t buckets = 128;
-    constexpr double golden = 0.61803398874989484820;
-    const double lowest = lowest_loss();
-    const double scale = -std::expm1(-h);
-    std::vector<piece> halves(2 * buckets);
-    const auto lost = [&](double part) {
-      point here = point_at(lowest + (part - 3) * h);
-      for (std::size_t i = 0; i < buckets; ++i) {
-        point next = point_at(lowest + (part + static_cast<double>(i) - 2) * h);
-        next.at = std::max(next.at, here.at);
-        const double middle =
-            std::clamp(point_at(lowest + (part + static_cast<double>(i) - 2.5) * h).at, here.at, next.at);
-        for (const bool second : {false, true}) {
-          const double from = second ? middle : here.at;
-          const double to = second ? next.at : middle;
-          halves[2 * i + (second ? 1 : 0)] =
-              piece_of(here, interval(from, to, to - from, 0.0), interval(from - m_, to - m_, to - from, 0.0), scale);
-        }
-        here = next;
-      }
-      return merging{halves, h, 1}.lost;
-    };
-    constexpr int tries = 16;
-    double best = 0;
-    double least = infinity;
-    for (int i = 0; i < tries; ++i) {
-      const double part = static_cast<double>(i) / tries;
-      const double here = lost(part);
-      if (here < least) {
-        least = here;
-        best = part;
-      }
-    }
-    double low = best - 1.0 / tries;
-    double high_end = best + 1.0 / tries;
-    for (int i = 0; i < 30 && least > 0; ++i) {
-      const double left = high_end - golden * (high_end - low);
-      const double right = low + golden * (high_end - low);
-      const double at_left = lost(left);
-      const double at_right = lost(right);
-      if (std::min(at_left, at_right) < least) {
-        least = std::min(at_left, at_right);
-        best = at_left < at_right ? left : right;
-      }
-      (at_left < at_right ? high_end : low) = at_left < at_right ? right : left;
-    }
-    return lowest + best * h;
-  }
-
-  /// Cuts of buckets for merging: what lies below the cut goes to the bucket's lower point. A cut of c in [0, 1] is
-  /// that fraction of the first half, one of 1 + c all of it and that fraction of the second.
-  struct merging {
-    const std::vector<piece>& halves;
-    std::vector<double> rising;   // by balancing upwards, for buckets below `join`
-    std::vector<double> falling;  // by balancing downwards, for buckets above
-    std::size_t join = 0;
-    double lost = infinity;
-
-    [[nodiscard]] double cut(std::size_t i) const noexcept {
-      return i < join ? rising[i] : i > join ? falling[i] : std::max(rising[i], falling[i]);
-    }
-    /// What goes down has at the lower point, and what goes up lacks at the upper one, in units of a and b.
-    [[nodiscard]] double has(std::size_t i, double c) const noexcept {
-      return std::min(c, 1.0) * halves[2 * i].high + std::max(c - 1, 0.0) * halves[2 * i + 1].high;
-    }
-    [[nodiscard]] double lacks(std::size_t i, double c) const noexcept {
-      return std::max(1 - c, 0.0) * halves[2 * i].low() + std::min(2 - c, 1.0) * halves[2 * i + 1].low();
-    }
-    /// The least cut that has `needed`, which is at most has(i, 2), up to rounding upwards.
-    [[nodiscard]] double cut_that_has(std::size_t i, double needed) const noexcept {
-      const double first = halves[2 * i].high;
-      if (needed <= 0) return 0;
-      const double c = needed <= first ? needed / first : 1 + (needed - first) / halves[2 * i + 1].high;
-      return std::min(2.0, c + 8 * u);
-    }
-    /// The least cut that lacks at most `most`, up to rounding upwards.
-    [[nodiscard]] double cut_that_lacks(std::size_t i, double most) const noexcept {
-      const double first = halves[2 * i].low();
-      const double second = halves[2 * i + 1].low();
-      if (most >= first + second) return 0;
-      const double c = most < second ? 2 - most / second : 1 - (most - second) / first;
-      return std::clamp(c + 8 * u, 0.0, 2.0);
-    }
-
-    /// `of`: two pieces for each bucket, the first bucket empty.
-    merging(const std::vector<piece>& of, double h, double last)
-        : halves{of}, rising(of.size() / 2), falling(of.size() / 2) {
-      const std::size_t n = rising.size();
-      const double grown = std::exp(h) * (1 + 1e-12);  // the margin is for the rounding of all that follows
-      const auto slack = [&](std::size_t i, double c, double c_before) {
-        return has(i, c) - lacks(i - 1, c_before) * grown;
-      };
-      rising[0] = 2;
-      for (std::size_t i = 1; i < n; ++i) {
-        const double needed = lacks(i - 1, rising[i - 1]) * grown;
-        const double all = has(i, 2);
-        if (needed <= all) {
-          rising[i] = cut_that_has(i, needed);
-        } else {  // less of the bucket before goes up
-          rising[i] = 2;
-          rising[i - 1] = std::max(rising[i - 1], cut_that_lacks(i - 1, all / grown));
-        }
-      }
-      falling[n - 1] = last;
-      for (std::size_t i = n - 1; i-- > 0;) falling[i] = cut_that_lacks(i, has(i + 1, falling[i + 1]) / grown);
-      double before = has(0, rising[0]);  // lost by rising, at the lower points of buckets below the last
-      for (std::size_t i = 1; i + 1 < n; ++i) before += slack(i, rising[i], rising[i - 1]);
-      double behind = 0;  // lost by falling
-      for (std::size_t i = n; i-- > 1;) {
-        // join in bucket i; `before` holds points 0 ... i - 1, `behind` those from i + 2
-        const double c = std::max(rising[i], falling[i]);
-        double total = before + slack(i, c, rising[i - 1]);
-        if (i + 1 < n) total += slack(i + 1, falling[i + 1], c) + behind;
-        if (total < lost) {
-          lost = total;
-          join = i;
-        }
-        if (i + 1 < n) behind += slack(i + 1, falling[i + 1], falling[i]);
-        before -= i > 1 ? slack(i - 1, rising[i - 1], rising[i - 2]) : 0.0;
-      }
-    }
-  };
-
-  /// Masses of the lower side; `top`: mass above the last point.
-  [[nodiscard]] static std::vector<double> merged(const std::vector<piece>& halves, double top, double h) {
-    const merging found{halves, h, 2};
-    const std::size_t n = halves.size() / 2;
-    std::vector<double> masses(n + 1, 0.0);
-    for (std::size_t i = 0; i < n; ++i) {
-      const double c = found.cut(i);
-      const double first = halves[2 * i].kept * (1 - 8 * u);
-      const double second = halves[2 * i + 1].kept * (1 - 8 * u);
-      masses[i] += std::min(c, 1.0) * first + std::max(c - 1, 0.0) * second;
-      masses[i + 1] += std::max(1 - c, 0.0) * first + std::min(2 - c, 1.0) * second;
-    }
-    masses[n] += top;
-    return masses;
-  }
-
-  double q_;
-  double m_;
-  double rest_;
-  double z_;
-  double m_units_;
-};
-
-}  // namespace pergrad::inline v0_1::detail
-
 namespace pergrad::inline v0_1::detail {
 
 /// Estimates of one kind's cumulants, by quadrature; steers, proves nothing.
@@ -12575,33 +13384,23 @@ class loss_estimate {
     double second = 0;
   };
 
-  template <class Discretiser>
-  loss_estimate(const continuous_step& step, const Discretiser& losses) {
-    const double from = -step.deviations;
-    const double to = step.m + step.deviations;
-    const auto points = static_cast<std::size_t>(std::ceil((to - from) * 12)) + 2;
-    const double width = (to - from) / static_cast<double>(points - 1);
-    constexpr double log_sqrt_two_pi = 0.91893853320467274178;
-    for (std::size_t i = 0; i < points; ++i) {
-      const double at = from + static_cast<double>(i) * width;
-      losses_.push_back(losses.loss(at));
-      log_base_.push_back(std::log(width) - log_sqrt_two_pi - at * at / 2);
-    }
-  }
+  explicit loss_estimate(const loss_source& source) { source.estimate(points_); }
 
   /// At t, of the loss of `remove`, no more than `cap` of it, or of the negative one of `add`.
   [[nodiscard]] cumulants at(double t, bool remove, double cap = infinity) const {
+    const std::size_t n = points_.losses.size();
     const auto log_weight = [&](std::size_t i) {
-      return log_base_[i] + (remove ? losses_[i] + t * std::min(losses_[i], cap) : -t * losses_[i]);
+      const double loss = points_.losses[i];
+      return points_.log_masses[i] + (remove ? loss + t * std::min(loss, cap) : -t * loss);
     };
     double largest = -largest_double;
-    for (std::size_t i = 0; i < losses_.size(); ++i) largest = std::max(largest, log_weight(i));
+    for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, log_weight(i));
     double sum = 0;
     double first = 0;
     double squares = 0;
-    for (std::size_t i = 0; i < losses_.size(); ++i) {
+    for (std::size_t i = 0; i < n; ++i) {
       const double weight = std::exp(log_weight(i) - largest);
-      const double loss = std::min(losses_[i], cap);
+      const double loss = std::min(points_.losses[i], cap);
       sum += weight;
       first += weight * loss;
       squares += weight * loss * loss;
@@ -12611,8 +13410,7 @@ class loss_estimate {
   }
 
  private:
-  std::vector<double> losses_;
-  std::vector<double> log_base_;
+  loss_points points_;
 };
 
 }  // namespace pergrad::inline v0_1::detail
@@ -12636,6 +13434,8 @@ class pld_composer {
 
   explicit pld_composer(std::size_t length)
       : transform_{length}, data_(length), product_(length), reach_(length), gap_(length) {}
+
+  [[nodiscard]] std::size_t length() const noexcept { return transform_.length(); }
 
   /// Composes all kinds; first(i), second(i) are counted_pld, used until the next i is asked for. `plans`: of the two.
   /// Precondition: at least one kind, all of one spacing; counts are at least 1, their sum at most 2^40. Counts of 0
@@ -12898,12 +13698,6 @@ class pld_composer {
 
 namespace pergrad::inline v0_1 {
 
-/// Thrown by an accountant that has no proven answer for what it was asked; says why. rdp_accountant may have one.
-class accounting_refused : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
 /// Two proven bounds of one number.
 struct bracket {
   double lower;
@@ -12911,10 +13705,6 @@ struct bracket {
 };
 
 namespace detail {
-
-[[noreturn]] [[gnu::cold, gnu::noinline]] inline void refuse_accounting(std::initializer_list<text_piece> pieces) {
-  throw accounting_refused{error_text{pieces}.text};
-}
 
 /// Brackets of one ledger. A template, so that programs that never ask do not compile it.
 template <class = void>
@@ -12924,34 +13714,36 @@ class pld_engine {
   static constexpr std::size_t most_points = step_discretiser<>::most_points;  ///< of a step
   static constexpr std::size_t longest = 2 * most_points;                      ///< of a composition
   static constexpr double most_steps = 0x1p40;
-  static constexpr double least_noise = 1.0 / 32;
   static constexpr double relative_width = 1e-3;
   static constexpr double absolute_width = 1e-4;
   static constexpr double spread = 4.8;  // h^2 / 8 of a step's variance for each wanted width, and some more
 
-  explicit pld_engine(std::span<const rdp_accountant::entry> ledger) {
+  /// Of entries with an `event` that has losses_of(event), and a `count`.
+  template <class Ledger>
+  explicit pld_engine(const Ledger& ledger) {
     long double squares = 0;
     std::size_t whole = 0;
-    for (const rdp_accountant::entry& each : ledger) {
-      const double q = each.event.sampling_probability;
-      const double s = each.event.noise_multiplier;
-      if (q == 0 || each.count == 0) continue;
-      if (!(s >= (q < 1 ? least_noise : 1e-9))) {
-        refuse_accounting(
-            {"pergrad: pld_accountant: no bound for so little noise: the noise multiplier is below 1/32 (1e-9 without "
-             "sampling); rdp_accountant has one"});
-      }
-      steps_ += static_cast<double>(each.count);
-      if (q == 1) {
-        squares += static_cast<long double>(each.count) / s / s;
+    for (const auto& each : ledger) {
+      if (each.count == 0) continue;
+      step_losses losses = losses_of(each.event);
+      if (losses.gaussian == 0 && losses.parts.empty()) continue;
+      const auto count = static_cast<double>(each.count);
+      if (losses.gaussian > 0) {
+        steps_ += count;
+        squares += static_cast<long double>(each.count) * losses.gaussian * losses.gaussian;
         ++whole;
-        continue;
       }
-      kinds_.push_back({{q, 1 / s, 2, 0}, each.count});
+      for (step_losses::part& part : losses.parts) {
+        if (part.count > std::numeric_limits<std::uint64_t>::max() / each.count) steps_ = infinity;
+        steps_ += count * static_cast<double>(part.count);
+        kinds_.push_back({std::move(part.source), part.count * each.count});
+      }
     }
     if (whole > 0) {
-      const double m = std::sqrt(static_cast<double>(squares));
-      kinds_.push_back({{1, m, static_cast<double>(whole + 8), 0}, 1});
+      gaussian_ = std::sqrt(static_cast<double>(squares));
+      gaussian_error_ = static_cast<double>(whole + 8);
+      const step_part one{1, pair_kind::sampled, {1, gaussian_, gaussian_error_, 0}};
+      kinds_.push_back({std::make_unique<mixture_source<>>(one), 1});
     }
     if (kinds_.size() > most_kinds) {
       refuse_accounting({"pergrad: pld_accountant: the ledger has ", kinds_.size(), " kinds of steps, more than ",
@@ -12975,7 +13767,8 @@ class pld_engine {
       result.upper = std::min(result.upper, std::max(made.remove.epsilon(delta), made.add.epsilon(delta)));
       result.lower = std::max(result.lower, made.remove_below.epsilon(delta));
       const double wanted = std::max(relative_width * result.lower, absolute_width);
-      return {(result.upper - result.lower) / wanted, result.upper, delta};
+      return {(result.upper - result.lower) / wanted,
+              result.upper / std::max(relative_width * result.upper, absolute_width), result.upper, delta};
     });
     check(result);
     return result;
@@ -13010,7 +13803,7 @@ class pld_engine {
       result.upper = std::min(result.upper, std::max(made.remove.delta(epsilon), made.add.delta(epsilon)));
       result.lower = std::max(result.lower, made.remove_below.delta(epsilon));
       const double wanted = std::max(relative_width * epsilon, absolute_width) * std::max(1.0, tilt);
-      return {std::log(result.upper / result.lower) / wanted, epsilon, result.upper};
+      return {std::log(result.upper / result.lower) / wanted, std::log(result.upper) / wanted, epsilon, result.upper};
     });
     return result;
   }
@@ -13031,7 +13824,8 @@ class pld_engine {
       bound = std::min(bound, std::max(record_added, record_removed));
       const double gained = (before - bound) / bound;
       before = bound;
-      return {std::min(gained / 1e-4, 8.0), remove.epsilon, remove.delta};  // until a finer grid gains no more
+      return {std::min(gained / 1e-4, 8.0), infinity, remove.epsilon,
+              remove.delta};  // until a finer grid gains no more
     });
     return bound;
   }
@@ -13041,7 +13835,7 @@ class pld_engine {
 
  private:
   struct kind {
-    continuous_step step;
+    std::unique_ptr<loss_source> source;
     std::uint64_t count;
   };
   struct attempt {
@@ -13051,6 +13845,7 @@ class pld_engine {
   };
   struct verdict {
     double missing;  ///< the bracket's width, over what is wanted
+    double height;   ///< where its upper end is, in the same unit
     double epsilon;  ///< where it is, about
     double delta;
   };
@@ -13062,16 +13857,16 @@ class pld_engine {
   };
 
   /// All steps without sampling: in closed form.
-  [[nodiscard]] bool is_one_gaussian() const noexcept { return kinds_.size() == 1 && kinds_[0].step.q == 1; }
+  [[nodiscard]] bool is_one_gaussian() const noexcept { return kinds_.size() == 1 && gaussian_ > 0; }
   [[nodiscard]] double gaussian_mu(double side) const noexcept {
-    return kinds_[0].step.m * (1 + side * (kinds_[0].step.m_error + 4) * unit_roundoff);
+    return gaussian_ * (1 + side * (gaussian_error_ + 4) * unit_roundoff);
   }
 
   /// Total variation adds up, and bounds delta at every epsilon >= 0.
   [[nodiscard]] double total_variation() const {
     double sum = 0;
     for (const kind& each : kinds_) {
-      sum += static_cast<double>(each.count) * each.step.q * std::erf(each.step.m * 0.35355339059327376);
+      sum += static_cast<double>(each.count) * each.source->total_variation();
     }
     return sum * (1 + 1e-9);
   }
@@ -13079,15 +13874,13 @@ class pld_engine {
   /// Grids end where what lies outside in all steps is below 1e-7 delta.
   void reach(double delta) {
     estimates_.clear();
-    const double deviations = std::sqrt(2 * std::log(steps_ * 1e7 / delta));
-    for (kind& each : kinds_) {
-      each.step.deviations = deviations;
-      if (each.step.m + deviations > 37) {
+    for (const kind& each : kinds_) {
+      if (!each.source->reach(std::min(1e-7 * delta / steps_, 0.5))) {
         refuse_accounting(
-            {"pergrad: pld_accountant: no bound: with 1 / noise multiplier ", each.step.m,
-             " and so small a delta, Gaussian tails beyond 37 deviations matter; rdp_accountant has one"});
+            {"pergrad: pld_accountant: no bound: with so little noise and so small a delta, Gaussian tails beyond 37 "
+             "deviations matter; rdp_accountant has one"});
       }
-      estimates_.emplace_back(each.step, step_discretiser<>{each.step});
+      estimates_.emplace_back(*each.source);
     }
   }
 
@@ -13156,6 +13949,10 @@ class pld_engine {
     double wish = std::sqrt(spread * width / (tilt * steps));  // of h
     double outside = 14;
     double answer = std::max(0.0, total(tilt, true).first);  // about
+    const bool is_tight =
+        std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_tight(); });
+    double h_before = 0;
+    double height_before = 0;
     for (int round = 0; round < 6; ++round) {
       // What lies so far above the answer does not matter to it: losses are cut there.
       const double cap = answer + (outside + 6) / tilt;
@@ -13168,14 +13965,21 @@ class pld_engine {
       while (length < longest && range > wish * static_cast<double>(length - 8)) length *= 2;
       double h = range / static_cast<double>(length - 8);
       for (const kind& each : kinds_) {
-        const step_discretiser<> one{each.step};
-        h = std::max(h, (one.highest_loss() - one.lowest_loss()) / static_cast<double>(most_points - 16));
+        const double losses = each.source->highest_loss() - each.source->lowest_loss();
+        h = std::max(h, losses / static_cast<double>(most_points - 16));
       }
       h = coarse_spacing(h);
       while (length > 1024 && range < h * (static_cast<double>(length) / 2 - 8)) length /= 2;
       attempt made;
       try_spacing(h, length, tilt, cap, remove, window_of(tilt, false, outside, 2 / h), made);
-      const verdict seen = judge(made);
+      verdict seen = judge(made);
+      // Where the lower end is not of the same losses, the upper one is near its limit once a finer grid gains little:
+      // what is above the limit falls with h^2.
+      const double ratio = h_before * h_before / (h * h);
+      if (!is_tight && ratio > 1.5)
+        seen.missing = std::min(seen.missing, 2 * (height_before - seen.height) / (ratio - 1));
+      h_before = h;
+      height_before = seen.height;
       if (seen.missing <= 1) return;
       // A better tilt for where the answer is, and a window that leaves out little of what makes it up.
       const bool last = length >= longest || h > 1.5 * wish;
@@ -13209,12 +14013,12 @@ class pld_engine {
     const auto grid_of = [&](std::size_t i) -> const discrete_step& {
       if (of != i) grid = discrete_step{};
       if (of != i) {
-        grid = step_discretiser<>{kinds_[i].step}.on_grid(h);
+        grid = kinds_[i].source->on_grid(h);
         grid.remove.cut(cap);
         grid.remove_below.cut(cap);
       }
       of = i;
-      largest = std::max(largest, grid.add.masses.size());
+      largest = std::max({largest, grid.remove.masses.size(), grid.add.masses.size()});
       return grid;
     };
     static_cast<void>(grid_of(0));
@@ -13230,6 +14034,20 @@ class pld_engine {
           return counted_pld<lower>{&grid_of(i).remove_below, kinds_[i].count};
         },
         plan, made.remove, made.remove_below);
+    if (std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_symmetric(); })) {
+      made.add = made.remove;
+    } else {
+      compose_add(h, tilt, add, grid_of, composer, made.add);
+    }
+    const std::size_t points = largest * sizeof(double);
+    const std::size_t transforms = length * (4 * sizeof(complex_number) + 3 * sizeof(double));
+    bytes_ = std::max({bytes_, 9 * points, transforms + (kinds_.size() > 1 ? 10 : 4) * points});
+  }
+
+  template <class Grids>
+  void compose_add(double h, double tilt, const window& add, const Grids& grid_of, pld_composer<>& composer,
+                   composed_pld<upper>& made) const {
+    const std::size_t length = composer.length();
     transform_plan add_plan{tilt, add.lowest, length, add.below, add.above};
     add_plan.lowest = std::max(add.lowest, add.highest - h * static_cast<double>(length - 8));
     composed_pld<lower> none;
@@ -13238,10 +14056,7 @@ class pld_engine {
         [&](std::size_t i) {
           return counted_pld<upper>{&grid_of(i).add, kinds_[i].count};
         },
-        add_plan, [](std::size_t) { return counted_pld<lower>{}; }, add_plan, made.add, none);
-    const std::size_t points = largest * sizeof(double);
-    const std::size_t transforms = length * (4 * sizeof(complex_number) + 3 * sizeof(double));
-    bytes_ = std::max({bytes_, 9 * points, transforms + (kinds_.size() > 1 ? 10 : 4) * points});
+        add_plan, [](std::size_t) { return counted_pld<lower>{}; }, add_plan, made, none);
   }
 
   static void check(const bracket& result) {
@@ -13252,32 +14067,518 @@ class pld_engine {
   std::vector<kind> kinds_;
   std::vector<loss_estimate> estimates_;
   double steps_ = 0;
+  double gaussian_ = 0;  // what all Gaussians without sampling are: their sensitivity over the deviation
+  double gaussian_error_ = 0;
   std::size_t bytes_ = 0;
 };
 
 }  // namespace detail
 
 }  // namespace pergrad::inline v0_1
+// pergrad/privacy/accounting/rdp_accountant.hpp - a ledger of sampled Gaussian steps and the (epsilon, delta) that it
+// proves.
+//
+// The ledger holds events with whole counts. For each event its RDP curve over a fixed grid of orders is computed once;
+// a query adds count * curve, takes the best order of the grid and refines it by golden section over real orders next
+// to it. Any order gives a valid bound, so neither the grid nor where the search stops can make a result too small.
+// Curves carry a margin of 1e-10 for rounding, a thousand times the error of the formulas in rdp.hpp.
+
+// pergrad/privacy/accounting/rdp.hpp - Renyi differential privacy of the Poisson-sampled Gaussian, and its way to
+// (epsilon, delta).
+//
+// Mironov, Talwar & Zhang 2019 (arXiv:1908.10530): with sampling probability q and noise multiplier s, one step has
+//     RDP(a) = ln A(a) / (a - 1),   A(a) = E[(1 + x)^a],   x = q expm1(w),   w = u/s - 1/(2 s^2),   u ~ N(0, 1)
+// for every real order a > 1, neighbours by adding or removing one record. Steps compose by addition at the same a.
+// Since E[x] = 0, A - 1 = E[(1 + x)^a - 1 - a x], whose integrand is never negative (convexity), so nothing cancels:
+// * real a: trapezoidal rule in u. The integrand is analytic in the strip |Im u| < pi s and decays like a Gaussian, so
+//   step h = min(1/16, s/2) has error of order exp(-2 pi min(pi s, 2 pi / h) / h), below double precision.
+// * whole a: A - 1 = sum_{k=2..a} binom(a, k) q^k (1 - q)^(a - k) expm1((k^2 - k) / (2 s^2)), all terms positive.
+// * where the trapezoid would need too many points (tiny s), ln A of a fractional order is bounded from above by the
+//   chord between its whole neighbours: ln A is convex in a (a cumulant generating function) and ln A(1) = 0.
+//
+// RDP to (epsilon, delta), Canonne, Kamath & Steinke 2020 (arXiv:2004.00010, proposition 12), Balle et al. 2019
+// (arXiv:1905.09982, theorem 21):
+//     epsilon = r + log1p(-1/a) - ln(delta a) / (a - 1),    delta = exp((a - 1)(r - epsilon + log1p(-1/a))) / a
+// and, as a divergence of order a > 1 bounds Kullback-Leibler, delta <= sqrt(1 - exp(-r)) at epsilon = 0
+// (Bretagnolle & Huber 1979). Every order gives a valid bound, hence so does the minimum over any set of orders.
 
 namespace pergrad::inline v0_1 {
 
-/// Accountant by privacy loss distributions, for neighbours by adding or removing one record. Events have to be chosen
-/// before the first step. Every number is a proven bound; questions throw accounting_refused where there is none: noise
-/// multipliers below about 1/24, more than 2^40 steps, more than 256 kinds of events.
-class pld_accountant {
- public:
-  using entry = rdp_accountant::entry;
+namespace detail {
 
-  pld_accountant() = default;
+/// ln sum_i exp(x_i), term by term.
+class log_sum {
+ public:
+  void add(double x) noexcept {
+    if (x <= largest_) {
+      scaled_ += std::exp(x - largest_);
+    } else {
+      scaled_ = scaled_ * std::exp(largest_ - x) + 1.0;
+      largest_ = x;
+    }
+  }
+  [[nodiscard]] double value() const noexcept { return scaled_ > 0 ? largest_ + std::log(scaled_) : -infinity; }
+
+ private:
+  double largest_ = -std::numeric_limits<double>::max();
+  double scaled_ = 0;
+};
+
+/// ln(1 + exp(y)) for any y.
+[[nodiscard]] inline double log1p_exp(double y) noexcept { return y > 40 ? y + std::exp(-y) : std::log1p(std::exp(y)); }
+
+/// ln(exp(y) - 1) for y > 0.
+[[nodiscard]] inline double log_expm1(double y) noexcept {
+  return y > 1 ? y + std::log1p(-std::exp(-y)) : std::log(std::expm1(y));
+}
+
+/// ln A(order) for a whole order >= 1; 0 < q < 1, s > 0.
+[[nodiscard]] inline double sampled_gaussian_log_moment_whole(double q, double s, std::uint64_t order) {
+  const double log_q = std::log(q);
+  const double log_rest = std::log1p(-q);
+  const auto a = static_cast<double>(order);
+  double log_binomial = 0;  // ln binom(order, k), summed with compensation
+  double lost = 0;
+  log_sum sum;
+  for (std::uint64_t whole = 1; whole <= order; ++whole) {
+    const auto k = static_cast<double>(whole);
+    const double term = std::log((a - k + 1) / k) - lost;
+    const double next = log_binomial + term;
+    lost = (next - log_binomial) - term;
+    log_binomial = next;
+    if (whole >= 2) sum.add(log_binomial + k * log_q + (a - k) * log_rest + log_expm1(k * (k - 1) / (2 * s * s)));
+  }
+  return log1p_exp(sum.value());
+}
+
+/// ln A(a) by the trapezoidal rule for real a > 1; 0 < q < 1, s > 0.
+[[nodiscard]] inline double sampled_gaussian_log_moment_real(double q, double s, double a) {
+  const double log_q = std::log(q);
+  const double log_rest = std::log1p(-q);
+  const double log_a = std::log(a);
+  const double step = std::min(1.0 / 16, s / 2);
+  const double reach = std::max(a, 2.0);
+  double binomials[14];
+  binomials[0] = 1;
+  for (int k = 1; k < 14; ++k) binomials[k] = binomials[k - 1] * (a - k + 1) / k;
+
+  double plain = 0;  // sum of exp(-u^2/2) g(x) where g needs no logarithm
+  log_sum large;
+  const auto points = static_cast<std::int64_t>(std::ceil((39 + a / s) / step));
+  for (auto at = static_cast<std::int64_t>(-std::ceil(39 / step)); at <= points; ++at) {
+    const double u = static_cast<double>(at) * step;
+    const double w = u / s - 1 / (2 * s * s);
+    const double x = w < 700 ? q * std::expm1(w) : std::exp(log_q + w);
+    if (std::abs(x) * reach < 1e-2) {
+      double series = 0;
+      for (int k = 13; k >= 2; --k) series = series * x + binomials[k];
+      plain += std::exp(-u * u / 2) * series * x * x;
+      continue;
+    }
+    const double log_ratio = w < 30 ? std::log1p(x) : log_rest + log1p_exp(log_q + w - log_rest);  // ln(1 + x)
+    const double y = a * log_ratio;
+    if (y < 30) {
+      plain += std::exp(-u * u / 2) * (std::expm1(y) - a * x);
+      continue;
+    }
+    // (1 + x)^a - (1 + a x) with 1 + a x = a (1 + x) - (a - 1), relative to (1 + x)^a
+    const double subtracted = std::exp(log_a + log_ratio - y) - (a - 1) * std::exp(-y);
+    large.add(y + std::log1p(-subtracted) - u * u / 2);
+  }
+  if (plain > 0) large.add(std::log(plain));
+  constexpr double log_sqrt_two_pi = 0.91893853320467274178;
+  return log1p_exp(large.value() + std::log(step) - log_sqrt_two_pi);
+}
+
+inline constexpr double most_trapezoid_points = 200'000;
+
+/// ln A(a), or a bound from above where the trapezoid would be too long; 0 < q < 1, s > 0.
+[[nodiscard]] inline double sampled_gaussian_log_moment(double q, double s, double a) {
+  const double below = std::floor(a);
+  if (below == a && a <= 1e6) return sampled_gaussian_log_moment_whole(q, s, static_cast<std::uint64_t>(a));
+  if ((78 + a / s) / std::min(1.0 / 16, s / 2) <= most_trapezoid_points) {
+    return sampled_gaussian_log_moment_real(q, s, a);
+  }
+  if (a > 1e6) return infinity;
+  const auto whole = static_cast<std::uint64_t>(below);
+  const double lower = sampled_gaussian_log_moment_whole(q, s, whole);
+  const double upper = sampled_gaussian_log_moment_whole(q, s, whole + 1);
+  return lower + (a - below) * (upper - lower);
+}
+
+/// An event in words.
+struct event_text {
+  char text[200] = {};
+  template <class... Numbers>
+  explicit event_text(const char* format, Numbers... numbers) {
+    std::snprintf(text, sizeof text, format, numbers...);
+  }
+};
+/// What most events have.
+inline void require_sampled(double probability, double noise) {
+  if (!sampling_probability::holds(probability)) {
+    throw_bad_number("sampling_probability of an event", sampling_probability::need, probability);
+  }
+  if (!noise_multiplier::holds(noise)) {
+    throw_bad_number("noise_multiplier of an event", noise_multiplier::need, noise);
+  }
+}
+
+}  // namespace detail
+
+/// An event in words.
+[[nodiscard]] inline detail::event_text description_of(const sampled_gaussian_event& event) {
+  return detail::event_text{"noise multiplier %.6g and sampling probability %.6g", event.noise_multiplier,
+                            event.sampling_probability};
+}
+/// Throws std::invalid_argument on numbers that are no event's.
+inline void require_event(const sampled_gaussian_event& event) {
+  detail::require_sampled(event.sampling_probability, event.noise_multiplier);
+}
+
+/// RDP of one step at a real order > 1. Infinity without noise, 0 without sampling. Relative error about 1e-13; for
+/// noise multipliers so small (below about 0.03) that the quadrature would be long, an upper bound between whole
+/// orders. Throws std::invalid_argument on an order that is not above 1 and on an event that is none.
+[[nodiscard]] inline double renyi_divergence(const sampled_gaussian_event& event, double order) {
+  require_event(event);
+  if (!(order > 1 && order < detail::infinity)) detail::throw_bad_number("Renyi order", "finite and above 1", order);
+  const double q = event.sampling_probability;
+  const double s = event.noise_multiplier;
+  if (q == 0) return 0;
+  if (2 * s * s == 0) return detail::infinity;
+  if (q == 1) return order / (2 * s * s);
+  const double log_moment = detail::sampled_gaussian_log_moment(q, s, order);
+  if (!(log_moment >= 0)) {  // cannot happen; a NaN must not pass for a small loss
+    detail::throw_runtime_error({"pergrad: renyi_divergence: no result at order ", order});
+  }
+  return log_moment / (order - 1);
+}
+
+/// Smallest epsilon that (order, rdp) proves for `at`, never negative.
+[[nodiscard]] inline double epsilon_from_rdp(double order, double rdp, pergrad::delta at) {
+  if (!(rdp >= 0) || !(order > 1)) {
+    detail::throw_bad_number("RDP", "not negative at an order above 1", rdp >= 0 ? order : rdp);
+  }
+  const double d = at.value();
+  if (d * d + std::expm1(-rdp) >= 0) return 0;
+  return std::max(0.0, rdp + std::log1p(-1 / order) - std::log(d * order) / (order - 1));
+}
+
+/// Smallest delta that (order, rdp) proves for `at`, at most 1.
+[[nodiscard]] inline double delta_from_rdp(double order, double rdp, pergrad::epsilon at) {
+  if (!(rdp >= 0) || !(order > 1)) {
+    detail::throw_bad_number("RDP", "not negative at an order above 1", rdp >= 0 ? order : rdp);
+  }
+  if (rdp == 0 || at.value() == detail::infinity) return 0;
+  const double kullback_leibler = std::sqrt(-std::expm1(-rdp));
+  const double converted = std::exp((order - 1) * (rdp - at.value() + std::log1p(-1 / order)) - std::log(order));
+  return std::min({1.0, kullback_leibler, converted});
+}
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// So many steps of one kind.
+template <class Event>
+struct ledger_entry {
+  Event event;
+  std::uint64_t count;
+};
+
+/// Accountant by Renyi differential privacy of one kind of sampler's events, for neighbours of their relation.
+template <class Event>
+class basic_rdp_accountant {
+ public:
+  using event_type = Event;
+  using entry = ledger_entry<Event>;
+
+  /// Computes the event's curve (some milliseconds) and reserves its place, so that later calls with this event are
+  /// cheap and allocate nothing. Throws std::invalid_argument on an event that is none.
+  void prepare(const Event& event) { static_cast<void>(place_of(event)); }
+
+  /// Enters `count` steps. Throws std::overflow_error when the number of steps does not fit 64 bits.
+  void record(const Event& event, std::uint64_t count = 1) {
+    if (count > std::numeric_limits<std::uint64_t>::max() - steps_) {
+      throw std::overflow_error("pergrad: rdp_accountant: the number of steps exceeds 64 bits");
+    }
+    ledger_[place_of(event)].count += count;
+    steps_ += count;
+  }
+  /// An event of another sampler: one error that says so.
+  template <class Other>
+  requires(!std::is_convertible_v<const Other&, Event>) void record(const Other& /*event*/,
+                                                                    std::uint64_t /*count*/ = 1) {
+    static_cast<void>(error::event_of_another_sampler<Event, Other>{});
+  }
+
+  /// Number of steps entered.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+
+  /// What was entered, one entry for each kind of event (prepared ones may have count 0).
+  [[nodiscard]] std::span<const entry> ledger() const noexcept { return {ledger_.data(), ledger_.size()}; }
+
+  /// Smallest epsilon that this accountant can prove for `at`; infinity when a step had no noise.
+  [[nodiscard]] double epsilon(pergrad::delta at) const {
+    const detail::float_environment proven;
+    return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total_curve(), nullptr);
+  }
+
+  /// Smallest delta that this accountant can prove for `at`.
+  [[nodiscard]] double delta_for(pergrad::epsilon at) const {
+    const detail::float_environment proven;
+    return best([&](double order, double rdp) { return delta_from_rdp(order, rdp, at); }, total_curve(), nullptr);
+  }
+
+  /// Renyi divergence of all steps at a real order above 1.
+  [[nodiscard]] double renyi(double order) const {
+    const detail::float_environment proven;
+    return total_at(order, nullptr);
+  }
+
+  /// Epsilon if `count` more steps of `event` were entered. Does not change the ledger.
+  [[nodiscard]] double epsilon_after(const Event& event, std::uint64_t count, pergrad::delta at) const {
+    const detail::float_environment proven;
+    const entry more{event, count};
+    return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total_curve(&more), &more);
+  }
+
+  /// Epsilon by one order alone, if `count` more steps of `event` were entered. An order that was fixed before the
+  /// first step makes a filter: events may then be chosen on the way, also from what was released (Feldman and Zrnic
+  /// 2021, arXiv:2008.11193). The best order afterwards makes none.
+  [[nodiscard]] double epsilon_at_order(double order, const Event& event, std::uint64_t count,
+                                        pergrad::delta at) const {
+    const detail::float_environment proven;
+    const entry more{event, count};
+    return epsilon_from_rdp(order, total_at(order, &more), at);
+  }
+
+  /// The order that allows the most steps of `event` alone.
+  [[nodiscard]] static double order_for(const privacy_budget& budget, const Event& event) {
+    const detail::float_environment proven;
+    double best_order = orders().front();
+    double most_steps = -1;
+    for (const double order : orders()) {
+      const double cost = renyi_divergence(event, order) * margin;
+      const double conversion = std::log1p(-1 / order) - std::log(budget.delta.value() * order) / (order - 1);
+      const double steps = (budget.max_epsilon.value() - conversion) / std::max(cost, 1e-300);
+      if (steps > most_steps) {
+        most_steps = steps;
+        best_order = order;
+      }
+    }
+    return best_order;
+  }
+
+  /// Whether `count` more steps of `event` would cost more than the budget. Microseconds for a prepared event, unless
+  /// the total is within a fraction of a percent of the budget, where orders are refined (milliseconds).
+  [[nodiscard]] bool would_exceed(const privacy_budget& budget, const Event& event, std::uint64_t count = 1) const {
+    const detail::float_environment proven;
+    return order_within(budget, {event, count}) == 0;
+  }
+
+  /// Enters `count` steps unless they would cost more than the budget; returns whether it did. Remembers the order that
+  /// proved it when that was none of the grid, so that a run nearing its budget seldom has to refine orders again.
+  [[nodiscard]] bool record_within(const privacy_budget& budget, const Event& event, std::uint64_t count = 1) {
+    const detail::float_environment proven;
+    prepare(event);
+    const double order = order_within(budget, {event, count});
+    if (order == 0) return false;
+    record(event, count);
+    if (order != remembered_ && !std::binary_search(orders().begin(), orders().end(), order)) {
+      remembered_ = order;
+      for (std::size_t place = 0; place < ledger_.size(); ++place) {
+        curves_[place][order_count] = renyi_divergence(ledger_[place].event, order) * margin;
+      }
+    }
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t order_count = 128;
+  static constexpr std::size_t most_refined_events = 32;  // a ledger of more kinds answers from the grid alone
+  static constexpr double margin = 1 + 1e-10;
+  using grid = std::array<double, order_count>;
+  using curve = std::array<double, order_count + 1>;  // RDP on the grid, then at the remembered order (else 0)
+
+  /// Orders with order - 1 in geometric progression from 0.01 to 4000; whole from 11 on, where that is fine enough and
+  /// the closed form is fast.
+  [[nodiscard]] static const grid& orders() {
+    static const grid all = [] {
+      grid made{};
+      for (std::size_t i = 0; i < order_count; ++i) {
+        const double order =
+            1 + 0.01 * std::exp(std::log(4e5) * static_cast<double>(i) / static_cast<double>(order_count - 1));
+        made[i] = order < 11 ? order : std::round(order);
+      }
+      return made;
+    }();
+    return all;
+  }
+
+  [[nodiscard]] curve curve_of(const Event& event) const {
+    const detail::float_environment proven;
+    curve made{};
+    for (std::size_t i = 0; i < order_count; ++i) made[i] = renyi_divergence(event, orders()[i]) * margin;
+    if (remembered_ != 0) made[order_count] = renyi_divergence(event, remembered_) * margin;
+    return made;
+  }
+
+  [[nodiscard]] std::size_t find(const Event& event) const noexcept {
+    std::size_t place = 0;
+    while (place < ledger_.size() && ledger_[place].event != event) ++place;
+    return place;
+  }
+
+  std::size_t place_of(const Event& event) {
+    const std::size_t place = find(event);
+    if (place == ledger_.size()) {
+      const curve made = curve_of(event);
+      curves_.reserve(curves_.size() + 1);
+      ledger_.push_back({event, 0});
+      curves_.push_back(made);
+    }
+    return place;
+  }
+
+  /// Steps of one place of the ledger, and of `more` if it is of that kind. They are added before they meet a curve:
+  /// 99 steps and one more cost, in the last bit, what 100 cost.
+  [[nodiscard]] static double count_with(const entry& each, const entry* more) noexcept {
+    const bool alike = more != nullptr && more->event == each.event;
+    return static_cast<double>(each.count) + (alike ? static_cast<double>(more->count) : 0.0);
+  }
+  [[nodiscard]] bool is_apart(const entry* more) const noexcept {
+    return more != nullptr && more->count != 0 && find(more->event) == ledger_.size();
+  }
+
+  static void add(curve& total, double count, const curve& each) {
+    if (count == 0) return;  // 0 * infinity would not be a number
+    for (std::size_t i = 0; i <= order_count; ++i) total[i] += count * each[i];
+  }
+  /// Curve of the ledger and `more` (which may be null).
+  [[nodiscard]] curve total_curve(const entry* more = nullptr) const {
+    curve total{};
+    for (std::size_t place = 0; place < ledger_.size(); ++place) {
+      add(total, count_with(ledger_[place], more), curves_[place]);
+    }
+    if (is_apart(more)) add(total, static_cast<double>(more->count), curve_of(more->event));
+    return total;
+  }
+
+  /// An order that proves that the ledger and `more` keep to the budget, 0 if there is none.
+  [[nodiscard]] double order_within(const privacy_budget& budget, const entry& more) const {
+    const curve total = total_curve(&more);
+    const auto keeps = [&](double order, double rdp) {
+      return epsilon_from_rdp(order, rdp, budget.delta) <= budget.max_epsilon.value();
+    };
+    if (remembered_ != 0 && keeps(remembered_, total[order_count])) return remembered_;
+    for (std::size_t i = 0; i < order_count; ++i) {
+      if (keeps(orders()[i], total[i])) return orders()[i];
+    }
+    double order = 0;
+    const auto value = [&](double at, double rdp) { return epsilon_from_rdp(at, rdp, budget.delta); };
+    return best(value, total, &more, &order) <= budget.max_epsilon.value() ? order : 0;
+  }
+
+  /// Total RDP at any order, of the ledger and `more` (which may be null).
+  [[nodiscard]] double total_at(double order, const entry* more) const {
+    double total = 0;
+    const auto add_steps = [&](double count, const Event& event) {
+      if (count != 0) total += count * (renyi_divergence(event, order) * margin);
+    };
+    for (const entry& each : ledger_) add_steps(count_with(each, more), each.event);
+    if (is_apart(more)) add_steps(static_cast<double>(more->count), more->event);
+    return total;
+  }
+
+  /// Smallest value(order, RDP at order) over the grid, then over real orders around the best one.
+  template <class Value>
+  [[nodiscard]] double best(const Value& value, const curve& total, const entry* more,
+                            double* best_order = nullptr) const {
+    double least = detail::infinity;
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < order_count; ++i) {
+      const double here = value(orders()[i], total[i]);
+      if (here < least) {
+        least = here;
+        at = i;
+      }
+    }
+    if (best_order != nullptr) *best_order = orders()[at];
+    if (remembered_ != 0) {
+      const double here = value(remembered_, total[order_count]);
+      if (here < least) {
+        least = here;
+        if (best_order != nullptr) *best_order = remembered_;
+      }
+    }
+    if (!(least > 0 && least < detail::infinity) || ledger_.size() > most_refined_events) return least;
+    const auto probe = [&](double log_excess) {
+      const double order = 1 + std::exp(log_excess);
+      const double here = value(order, total_at(order, more));
+      if (here < least) {
+        least = here;
+        if (best_order != nullptr) *best_order = order;
+      }
+      return here;
+    };
+    constexpr double golden = 0.61803398874989484820;
+    double low = std::log(orders()[at == 0 ? 0 : at - 1] - 1);
+    double high = std::log(orders()[std::min(at + 1, order_count - 1)] - 1);
+    double left = high - golden * (high - low);
+    double right = low + golden * (high - low);
+    double at_left = probe(left);
+    double at_right = probe(right);
+    while (high - low > 2e-5) {  // the minimum is quadratic: the value is then right to about 1e-10
+      if (at_left <= at_right) {
+        high = right;
+        right = left;
+        at_right = at_left;
+        left = high - golden * (high - low);
+        at_left = probe(left);
+      } else {
+        low = left;
+        left = right;
+        at_left = at_right;
+        right = low + golden * (high - low);
+        at_right = probe(right);
+      }
+    }
+    return least;
+  }
+
+  std::vector<entry> ledger_;
+  std::vector<curve> curves_;
+  std::uint64_t steps_ = 0;
+  double remembered_ = 0;
+};
+
+/// Of Poisson sampling, for neighbours by adding or removing one record.
+using rdp_accountant = basic_rdp_accountant<sampled_gaussian_event>;
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Accountant by privacy loss distributions of one kind of sampler's events, for neighbours of their relation. Events
+/// have to be chosen before the first step. Every number is a proven bound; questions throw accounting_refused where
+/// there is none: noise multipliers below about 1/24, more than 2^40 steps, more than 256 kinds of events.
+template <class Event>
+class basic_pld_accountant {
+ public:
+  using event_type = Event;
+  using entry = ledger_entry<Event>;
+
+  basic_pld_accountant() = default;
   /// With the steps of another ledger.
-  explicit pld_accountant(std::span<const entry> ledger) {
+  explicit basic_pld_accountant(std::span<const entry> ledger) {
     for (const entry& each : ledger) record(each.event, each.count);
   }
 
   /// Enters `count` steps. Throws std::overflow_error when the number of steps does not fit 64 bits,
   /// std::invalid_argument on an event that is none.
-  void record(const sampled_gaussian_event& event, std::uint64_t count = 1) {
-    detail::require_event(event);
+  void record(const Event& event, std::uint64_t count = 1) {
+    require_event(event);
     if (count > std::numeric_limits<std::uint64_t>::max() - steps_) {
       throw std::overflow_error("pergrad: pld_accountant: the number of steps exceeds 64 bits");
     }
@@ -13290,6 +14591,12 @@ class pld_accountant {
     }
     ledger_.push_back({event, count});
     steps_ += count;
+  }
+  /// An event of another sampler: one error that says so.
+  template <class Other>
+  requires(!std::is_convertible_v<const Other&, Event>) void record(const Other& /*event*/,
+                                                                    std::uint64_t /*count*/ = 1) {
+    static_cast<void>(error::event_of_another_sampler<Event, Other>{});
   }
 
   /// Number of steps entered.
@@ -13353,6 +14660,9 @@ class pld_accountant {
   std::vector<entry> ledger_;
   std::uint64_t steps_ = 0;
 };
+
+/// Of Poisson sampling, for neighbours by adding or removing one record.
+using pld_accountant = basic_pld_accountant<sampled_gaussian_event>;
 
 }  // namespace pergrad::inline v0_1
 // pergrad/privacy/accounting/search.hpp - ends of what keeps to a target, on the safe side.
@@ -13489,15 +14799,15 @@ enum class run_plan {
 namespace detail {
 
 /// What both families prove. `ledger`: its steps and `more`. Throws std::logic_error if they contradict each other.
-template <class = void>
-[[nodiscard]] bracket proven_epsilon(const rdp_accountant& ledger, const rdp_accountant::entry& more,
-                                     pergrad::delta at) {
+template <class Event>
+[[nodiscard]] bracket proven_epsilon(const basic_rdp_accountant<Event>& ledger,
+                                     const std::type_identity_t<ledger_entry<Event>>& more, pergrad::delta at) {
   const float_environment proven;
   const double renyi = ledger.epsilon_after(more.event, more.count, at);
   bracket found{0, infinity};
   try {
-    pld_accountant all{ledger.ledger()};
-    all.record(more.event, more.count);
+    basic_pld_accountant<Event> all{ledger.ledger()};
+    if (more.count != 0) all.record(more.event, more.count);
     found = all.bracket(at);
   } catch (const accounting_refused&) {
     return {0, renyi};
@@ -13510,10 +14820,10 @@ template <class = void>
 }
 
 /// Least upper bound of a test's true positives that either family proves.
-template <class = void>
-[[nodiscard]] double proven_true_positive_rate(const rdp_accountant& ledger, double false_positive_rate) {
+template <class Event>
+[[nodiscard]] double proven_true_positive_rate(const basic_rdp_accountant<Event>& ledger, double false_positive_rate) {
   try {
-    return pld_accountant{ledger.ledger()}.true_positive_rate(false_positive_rate);
+    return basic_pld_accountant<Event>{ledger.ledger()}.true_positive_rate(false_positive_rate);
   } catch (const accounting_refused&) {
     const float_environment proven;
     double least = 1;
@@ -13526,10 +14836,10 @@ template <class = void>
   }
 }
 /// The same of its advantage.
-template <class = void>
-[[nodiscard]] double proven_advantage(const rdp_accountant& ledger) {
+template <class Event>
+[[nodiscard]] double proven_advantage(const basic_rdp_accountant<Event>& ledger) {
   try {
-    return pld_accountant{ledger.ledger()}.advantage();
+    return basic_pld_accountant<Event>{ledger.ledger()}.advantage();
   } catch (const accounting_refused&) {
     return ledger.delta_for(pergrad::epsilon{0});
   }
@@ -13537,12 +14847,12 @@ template <class = void>
 
 /// Most steps of `event` that are proven to keep to the budget, behind those of the ledger; 2^62 stands for any number.
 /// One more (or a millionth more) was tried and found to be too much. The same question has the same answer.
-template <class = void>
-[[nodiscard]] std::uint64_t steps_within(const rdp_accountant& ledger, const sampled_gaussian_event& event,
-                                         const privacy_budget& budget) {
+template <class Event>
+[[nodiscard]] std::uint64_t steps_within(const basic_rdp_accountant<Event>& ledger,
+                                         const std::type_identity_t<Event>& event, const privacy_budget& budget) {
   const float_environment proven;
   constexpr std::uint64_t most = std::uint64_t{1} << 62U;
-  rdp_accountant prepared = ledger;
+  basic_rdp_accountant<Event> prepared = ledger;
   prepared.prepare(event);
   std::uint64_t safe = 0;
   std::uint64_t unsafe = 1;
@@ -13566,14 +14876,18 @@ template <class = void>
 
 }  // namespace detail
 
-/// An accountant with an optional budget: the ledger of a run, and what both families prove of it. Functions that ask
-/// are templates, so that programs which do not train privately do not compile the answer.
-class privacy_accountant {
+/// An accountant with an optional budget: the ledger of a run, and what both families prove of it, for neighbours by
+/// the relation of its events. Functions that ask are templates, so that programs which do not train privately do not
+/// compile the answer.
+template <class Event>
+class basic_privacy_accountant {
  public:
-  using entry = rdp_accountant::entry;
+  using event_type = Event;
+  using entry = ledger_entry<Event>;
+  using accountant_type = basic_rdp_accountant<Event>;
 
-  privacy_accountant() = default;
-  explicit privacy_accountant(std::optional<privacy_budget> budget, run_plan plan = run_plan::beforehand)
+  basic_privacy_accountant() = default;
+  explicit basic_privacy_accountant(std::optional<privacy_budget> budget, run_plan plan = run_plan::beforehand)
       : budget_{budget}, plan_{plan} {
     if (plan == run_plan::on_the_way && !budget) {
       throw std::invalid_argument(
@@ -13584,9 +14898,9 @@ class privacy_accountant {
   /// Finds how many steps of this event the budget allows (a second at most, usually some tenths), so that later calls
   /// with it are cheap and free of allocation. The first event fixes the order of a filter.
   template <class = void>
-  void prepare(const sampled_gaussian_event& event) {
+  void prepare(const Event& event) {
     accountant_.prepare(event);
-    if (plan_ == run_plan::on_the_way && order_ == 0) order_ = rdp_accountant::order_for(*budget_, event);
+    if (plan_ == run_plan::on_the_way && order_ == 0) order_ = accountant_type::order_for(*budget_, event);
     if (!budget_ || is_filter() || find(event) != nullptr) return;
     left_.assign(1, {event, detail::steps_within(accountant_, event, *budget_)});
   }
@@ -13600,7 +14914,7 @@ class privacy_accountant {
       throw std::logic_error(
           "pergrad: privacy_accountant: a schedule is declared for a budget, of a run planned beforehand");
     }
-    rdp_accountant all = accountant_;
+    accountant_type all = accountant_;
     for (const entry& each : schedule) {
       all.record(each.event, each.count);
       accountant_.prepare(each.event);
@@ -13618,13 +14932,13 @@ class privacy_accountant {
 
   /// Whether one more step of this kind keeps to the budget; always true without one.
   template <class = void>
-  [[nodiscard]] bool within(const sampled_gaussian_event& event) const {
+  [[nodiscard]] bool within(const Event& event) const {
     if (!budget_) return true;
     if (is_filter()) {
-      const double order = order_ != 0 ? order_ : rdp_accountant::order_for(*budget_, event);
+      const double order = order_ != 0 ? order_ : accountant_type::order_for(*budget_, event);
       return accountant_.epsilon_at_order(order, event, 1, budget_->delta) <= budget_->max_epsilon.value();
     }
-    if (const entry* const known = const_cast<privacy_accountant*>(this)->find(event)) return known->count > 0;
+    if (const entry* const known = const_cast<basic_privacy_accountant*>(this)->find(event)) return known->count > 0;
     return !accountant_.would_exceed(*budget_, event) ||
            detail::proven_epsilon(accountant_, {event, 1}, budget_->delta).upper <= budget_->max_epsilon.value();
   }
@@ -13632,7 +14946,7 @@ class privacy_accountant {
   /// Enters one step. Throws budget_exhausted, entering nothing, when it would exceed the budget. An event that was
   /// neither prepared nor declared may cost as much as `prepare`.
   template <class = void>
-  void spend(const sampled_gaussian_event& event) {
+  void spend(const Event& event) {
     if (!budget_ || is_filter()) {
       if (is_filter()) prepare(event);
       if (!within(event)) refuse();
@@ -13650,9 +14964,14 @@ class privacy_accountant {
     }
     kept_ = true;
   }
+  /// An event of another sampler: one error that says so.
+  template <class Other>
+  requires(!std::is_convertible_v<const Other&, Event>) void spend(const Other& /*event*/) {
+    static_cast<void>(error::event_of_another_sampler<Event, Other>{});
+  }
 
   /// Enters steps that were taken already, in an earlier part of the run: also beyond the budget.
-  void record(const sampled_gaussian_event& event, std::uint64_t count) {
+  void record(const Event& event, std::uint64_t count) {
     accountant_.record(event, count);
     left_.clear();
     kept_ = false;
@@ -13665,14 +14984,14 @@ class privacy_accountant {
   void fix_order(double order) noexcept { order_ = order; }
   [[nodiscard]] const std::optional<privacy_budget>& budget() const noexcept { return budget_; }
   /// The ledger, with what Renyi divergences alone say of it.
-  [[nodiscard]] const rdp_accountant& accountant() const noexcept { return accountant_; }
+  [[nodiscard]] const accountant_type& accountant() const noexcept { return accountant_; }
 
   /// Proven bounds of what was spent so far; of a filter [0, what its order says]. Of a run that is planned on the way,
   /// and of one whose end was chosen from what was released, only the budget is a guarantee. Throws std::logic_error if
   /// the two families contradict each other.
   template <class = void>
   [[nodiscard]] pergrad::bracket bracket(pergrad::delta at) const {
-    if (order_ != 0) return {0, accountant_.epsilon_at_order(order_, {0, 1}, 0, at)};
+    if (order_ != 0) return {0, accountant_.epsilon_at_order(order_, Event{}, 0, at)};
     pergrad::bracket found = detail::proven_epsilon(accountant_, {}, at);
     // Part of what was proven to keep to the budget, whatever a bracket's width adds.
     if (kept_ && budget_->delta.value() <= at.value()) {
@@ -13710,7 +15029,7 @@ class privacy_accountant {
 
  private:
   [[nodiscard]] bool is_filter() const noexcept { return order_ != 0 || plan_ == run_plan::on_the_way; }
-  [[nodiscard]] entry* find(const sampled_gaussian_event& event) noexcept {
+  [[nodiscard]] entry* find(const Event& event) noexcept {
     const auto place = std::find_if(left_.begin(), left_.end(), [&](const entry& each) { return each.event == event; });
     return place == left_.end() ? nullptr : &*place;
   }
@@ -13727,8 +15046,11 @@ class privacy_accountant {
   double order_ = 0;
   bool kept_ = false;        ///< all steps are part of what was proven to keep to the budget
   std::vector<entry> left_;  ///< proven, together with the ledger, to keep to the budget
-  rdp_accountant accountant_;
+  accountant_type accountant_;
 };
+
+/// Of Poisson sampling, for neighbours by adding or removing one record.
+using privacy_accountant = basic_privacy_accountant<sampled_gaussian_event>;
 
 }  // namespace pergrad::inline v0_1
 // pergrad/privacy/statistics.hpp - counts of records as released values: a histogram over public bins
@@ -13741,7 +15063,8 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 struct statistic_release;
-}
+class private_counts;
+}  // namespace detail
 
 /// Public borders e_1 < ... < e_k of k + 1 bins: below e_1, [e_1, e_2), ..., from e_k on. They must not be computed
 /// from records.
@@ -13776,6 +15099,7 @@ class bin_edges {
   }
 
  private:
+  friend class detail::private_counts;
   std::vector<double> edges_;
 };
 
@@ -13862,6 +15186,8 @@ class private_counts {
   void add(std::span<const double> values) noexcept {
     for (const double value : values) ++counts_[edges_.bin_of(value)];
   }
+  /// Other bins for the next records, by one public edge. Precondition: there was one, and this one is finite.
+  void set_edge(double edge) noexcept { edges_.edges_.front() = edge; }
 
  private:
   friend struct statistic_release;
@@ -13882,6 +15208,19 @@ struct statistic_release {
   template <random_generator Generator>
   [[nodiscard]] static released_histogram of(const private_counts& counted, noise_multiplier noise,
                                              Generator& generator) {
+    released_histogram released = empty(counted);
+    private_counts integers{counted};
+    into(released, integers, noise, generator);
+    return released;
+  }
+  /// Counts of 0, of the same bins.
+  [[nodiscard]] static released_histogram empty(const private_counts& counted) {
+    return {counted.edges_, std::vector<double>(counted.counts_.size()), 0};
+  }
+  /// The same as `of` without an allocation, for bins as many as before; the counts are used up.
+  template <random_generator Generator>
+  static void into(released_histogram& released, private_counts& counted, noise_multiplier noise,
+                   Generator& generator) {
     using gate_type = release_gate<double>;
     const float_environment proven;
     const std::size_t bins = counted.counts_.size();
@@ -13889,18 +15228,102 @@ struct statistic_release {
     const double sensitivity = sensitivity_in_steps(grid, summation{}, 1);
     const gate_type gate{typename gate_type::of_any_generator{}, grid, sensitivity, noise, 1, generator};
     const int one = grid.steps - grid.unit;  // a record is 2^one steps
-    std::vector<std::int64_t> integers(counted.counts_);
-    for (std::int64_t& count : integers)
+    for (std::int64_t& count : counted.counts_) {
       count = std::min(count, std::numeric_limits<std::int64_t>::max() >> one) << one;
-    aligned_buffer<double> released{bins, "a released histogram"};
-    for (std::size_t i = 0; i < gate.stretches(); ++i) {
-      gate.release(i, {nullptr, integers.data()}, released.data(), element_update<double>{});
     }
-    return {counted.edges_, {released.data(), released.data() + bins}, noise.value() * std::ldexp(sensitivity, -one)};
+    const element_update<double> kept{released.counts_.data(),
+                                      [](void* to, std::size_t first, double* values, std::size_t count) {
+                                        std::copy_n(values, count, static_cast<double*>(to) + first);
+                                      }};
+    for (std::size_t i = 0; i < gate.stretches(); ++i) {
+      gate.release(i, {nullptr, counted.counts_.data()}, nullptr, kept);
+    }
+    released.edges_ = counted.edges_;
+    released.deviation_ = noise.value() * std::ldexp(sensitivity, -one);
   }
 };
 
 }  // namespace detail
+}  // namespace pergrad::inline v0_1
+// pergrad/train/schedule.hpp - numbers that change from step to step: of noise, clipping, sampling and learning rate
+//
+//   options.schedules.steps = 1000;
+//   options.schedules.noise = pg::schedule::exponential(1.4, 0.9, 100);                   // 0.9 as much every 100
+//   steps options.schedules.learning_rate = pg::schedule{[](std::uint64_t step) { return step < 10 ? 0.1 : 0.5; }};
+//
+// A schedule is public and chosen before the first step: it must not be computed from records, nor from what was
+// released. So the whole of it is proven to keep to the budget when the run is made; each step enters its own event,
+// and a run that ends early has spent what its steps cost.
+
+#include <cstdlib>
+#include <functional>
+
+namespace pergrad::inline v0_1 {
+
+/// A number for each step 0, 1, ...
+class schedule {
+ public:
+  /// f(step), a function of a std::uint64_t: called once a step when a run is made.
+  template <class Function>
+  requires(std::is_invocable_r_v<double, const Function&, std::uint64_t> &&
+           !std::is_same_v<std::remove_cvref_t<Function>, schedule>) explicit schedule(Function of)
+      : of_{std::move(of)} {}
+
+  /// first * factor^(step / every), whole quotients: PyTorch's StepLR, and its ExponentialLR where `every` is 1. Of
+  /// noise and sampling prefer longer stretches: each number is a kind of step in the ledger, which takes some
+  /// milliseconds, and beyond 256 kinds only Renyi divergences bound their cost. Throws std::invalid_argument for an
+  /// `every` of 0.
+  [[nodiscard]] static schedule exponential(double first, double factor, std::uint64_t every = 1) {
+    if (every == 0) throw std::invalid_argument("pergrad: schedule: every must be at least 1");
+    return schedule{[=](std::uint64_t step) { return first * std::pow(factor, static_cast<double>(step / every)); }};
+  }
+  /// Numbers of steps 0, 1, ..., one a line of a text file. Throws std::runtime_error that names the file and the line
+  /// that is no number.
+  [[nodiscard]] static schedule from_file(const std::string& path) {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "r"), std::fclose};
+    if (!file) throw std::runtime_error("pergrad: schedule: cannot open " + path);
+    auto numbers = std::make_shared<std::vector<double>>();
+    char line[128];
+    while (std::fgets(line, sizeof line, file.get()) != nullptr) {
+      char* end = nullptr;
+      numbers->push_back(std::strtod(line, &end));
+      while (*end == ' ' || *end == '\t' || *end == '\r') ++end;
+      if (end == line || (*end != '\n' && *end != '\0') || !std::isfinite(numbers->back())) {
+        throw std::runtime_error("pergrad: schedule: line " + std::to_string(numbers->size()) + " of " + path +
+                                 " is not one number");
+      }
+    }
+    if (std::ferror(file.get()) != 0) throw std::runtime_error("pergrad: schedule: cannot read " + path);
+    return schedule{std::move(numbers), path};
+  }
+
+  /// Of step number `step`. Throws what its function throws, and std::out_of_range behind the last line of a file.
+  [[nodiscard]] double operator()(std::uint64_t step) const {
+    if (!numbers_) return of_(step);
+    if (step >= numbers_->size()) {
+      throw std::out_of_range("pergrad: schedule: " + (path_.empty() ? "it" : path_) + " has numbers of " +
+                              std::to_string(numbers_->size()) + " steps, and step " + std::to_string(step) +
+                              " has none");
+    }
+    return (*numbers_)[step];
+  }
+  /// The same numbers of so many steps, from a table: whatever a function answers when it is asked again.
+  [[nodiscard]] schedule tabulated(std::uint64_t steps) const {
+    auto numbers = std::make_shared<std::vector<double>>();
+    numbers->reserve(steps);
+    for (std::uint64_t step = 0; step < steps; ++step) numbers->push_back((*this)(step));
+    return schedule{std::move(numbers), path_};
+  }
+
+ private:
+  schedule(std::shared_ptr<const std::vector<double>> numbers, std::string path)
+      : numbers_{std::move(numbers)}, path_{std::move(path)} {}
+
+  std::function<double(std::uint64_t)> of_;
+  std::shared_ptr<const std::vector<double>> numbers_;
+  std::string path_;  ///< for messages
+};
+
 }  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1 {
@@ -13908,7 +15331,25 @@ namespace pergrad::inline v0_1 {
 /// How the noised gradient becomes an update.
 enum class optimizer_kind { sgd, adam };
 /// What bounds a sample's share.
-enum class clipping_kind { flat, per_layer, automatic, per_group };
+enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
+
+namespace detail {
+/// What is said of a value that is not the option's: of a sampler, which options are its.
+template <class Needed, class Given>
+struct explained_option {
+  using type = error::option_of_another_type<Needed, Given>;
+};
+template <class Needed, class Given>
+requires requires {
+  typename Needed::event_type;
+  typename Given::event_type;
+}
+struct explained_option<Needed, Given> {
+  using type = error::option_of_another_sampler<Needed, Given>;
+};
+template <class Needed, class Given>
+using wrong_option = typename explained_option<Needed, Given>::type;
+}  // namespace detail
 
 /// An option that may be missing, and is set to a value of its type: what else is given is an error that says so.
 template <class Value>
@@ -13919,14 +15360,14 @@ struct option : std::optional<Value> {
   requires(!std::is_convertible_v<Given, std::optional<Value>>)
       // NOLINTNEXTLINE(google-explicit-constructor): explains
       option(const Given& /*given*/) {
-    static_cast<void>(error::option_of_another_type<Value, Given>{});
+    static_cast<void>(detail::wrong_option<Value, Given>{});
   }
   template <class Given = Value>
   option& operator=(Given&& given) {
     if constexpr (std::is_convertible_v<Given, std::optional<Value>>) {
       std::optional<Value>::operator=(std::forward<Given>(given));
     } else {
-      static_cast<void>(error::option_of_another_type<Value, std::remove_cvref_t<Given>>{});
+      static_cast<void>(detail::wrong_option<Value, std::remove_cvref_t<Given>>{});
     }
     return *this;
   }
@@ -13942,12 +15383,11 @@ struct step_statistic {
   step_value of = step_value::norm;  ///< the gradient's norm before clipping, or the loss
 };
 
-/// What every private run is told: `private_loop`, and `dp_sgd`, which adds to it. Those without a default must be set;
-/// a constructor names the first that is not.
-struct private_options {
+/// What every private run is told, but for its sampler. Those without a default must be set; a constructor names the
+/// first that is not.
+struct private_choices {
   option<l2_clip_norm> clip;             ///< C, the most that one record can add to a sum
   option<noise_multiplier> noise;        ///< sigma; the noise's standard deviation is sigma times sensitivity
-  option<poisson_sampling> sampling;     ///< how records enter a batch, and what that costs
   option<expected_batch_size> divisor;   ///< a public constant, never the drawn size
   pergrad::max_batch max_batch{256};     ///< records a chunk; changes memory and rounding, not privacy
   option<record_capacity> capacity;      ///< records a sum is made for; from the divisor unless it is given
@@ -13961,16 +15401,75 @@ struct private_options {
   }
 };
 
-/// Options of `dp_sgd`.
-struct dp_sgd_options : private_options {
+/// A clip norm that follows a quantile of the gradients' norms (Andrew et al. 2021, arXiv:1905.03871):
+///   C <- C exp(-rate (share - quantile)),  share = 1/2 + (below - above) / (2 divisor)
+/// of the step's records whose norms are below C and not. Both counts are noised and released with the step, as its
+/// statistic: gradient and counts are one event with `joint_noise` of both. A noise of a twentieth of the divisor costs
+/// next to nothing.
+struct adaptive_clip {
+  noise_multiplier noise;  ///< standard deviation of each count
+  double quantile = 0.5;   ///< share of gradients that are to stay unclipped, in [0, 1]
+  double rate = 0.2;       ///< above 0
+  /// C stays within the first one times and divided by this, so that its noise always fits.
+  static constexpr double range = 0x1p20;
+};
+
+/// What changes from step to step. A schedule takes the place of the option of the same name.
+struct step_schedules {
+  std::uint64_t steps = 0;    ///< of the whole run, which ends then; must be set if there is a schedule
+  option<schedule> noise;     ///< sigma
+  option<schedule> clip;      ///< C, not of clipping per group
+  option<schedule> sampling;  ///< the probability of Poisson sampling; the divisor stays what it is
+  option<schedule> learning_rate;
+
+  [[nodiscard]] bool any() const noexcept { return noise || clip || sampling || learning_rate; }
+};
+
+/// What a trainer is told beside them.
+struct training_choices : private_choices {
   option<pergrad::learning_rate> learning_rate;  ///< of the first step; see `set_learning_rate`
   clipping_kind clipping = clipping_kind::flat;
   std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
   optimizer_kind optimizer = optimizer_kind::sgd;
-  double momentum = 0;           ///< of sgd
-  double weight_decay = 0;       ///< of sgd, decoupled; adam's is adam.weight_decay
-  adam_options adam{};           ///< of adam
+  double momentum = 0;                           ///< of sgd
+  double weight_decay = 0;                       ///< of sgd, decoupled; adam's is adam.weight_decay
+  adam_options adam{};                           ///< of adam
+  option<pergrad::adaptive_clip> adaptive_clip;  ///< of flat clipping; `clip` is the first one
+  step_schedules schedules{};
+  double average_decay = 0;      ///< above 0: an exponential moving average of the parameters, see `average`
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
+};
+
+/// Options of a `private_loop` with this sampler.
+template <class Sampling>
+struct loop_options : private_choices {
+  using sampling_type = Sampling;
+  option<Sampling> sampling;  ///< how records enter a batch, and what that costs
+};
+/// Options of a `dp_sgd` with this sampler.
+template <class Sampling = poisson_sampling>
+struct dp_options : training_choices {
+  using sampling_type = Sampling;
+  using of_a_loop = loop_options<Sampling>;
+  option<Sampling> sampling;  ///< how records enter a batch, and what that costs
+  /// Those that a loop has, too.
+  operator loop_options<Sampling>() const {  // NOLINT(google-explicit-constructor): one is the other, and more
+    return {static_cast<const private_choices&>(*this), sampling};
+  }
+};
+/// With Poisson sampling.
+using private_options = loop_options<poisson_sampling>;
+using dp_sgd_options = dp_options<poisson_sampling>;
+
+/// Options of a trainer, whatever the sampler.
+template <class Options>
+concept trainer_options = std::derived_from<Options, training_choices> && requires {
+  typename Options::sampling_type;
+};
+/// Options of a loop, whatever the sampler.
+template <class Options>
+concept private_loop_options = std::derived_from<Options, private_choices> && !trainer_options<Options> && requires {
+  typename Options::sampling_type;
 };
 
 /// Private values of one step: for debugging, never for release.
@@ -13993,7 +15492,7 @@ inline void require_option(bool given, const char* name) {
 
 /// Throws std::invalid_argument naming the first option that is missing but for `clip`. What single numbers may be is
 /// said where they are used. A run without noise is for generators that are not private.
-inline const private_options& checked_options(const private_options& options, bool is_private) {
+inline void require_private_choices(const private_choices& options, bool has_a_sampler, bool is_private) {
   require_option(options.noise.has_value(), "noise");
   if (is_private && options.noise->value() == 0) {
     refuse_training("the option noise is 0, which protects nobody: train without privacy with unprotected::step");
@@ -14003,14 +15502,13 @@ inline const private_options& checked_options(const private_options& options, bo
     is_private ? statistic_release::require_noise<os_keyed_generator>(options.statistic->noise, bins)
                : statistic_release::require_noise<seeded_generator>(options.statistic->noise, bins);
   }
-  require_option(options.sampling.has_value(), "sampling");
+  require_option(has_a_sampler, "sampling");
   require_option(options.divisor.has_value(), "divisor");
   if (options.max_batch.count == 0) refuse_training("max_batch must be at least 1");
-  return options;
 }
 /// The same for a trainer, and for options that are not for its kind of clipping; `groups` are the network's clipping
 /// groups.
-inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std::size_t groups) {
+inline void require_training_choices(const training_choices& options, std::size_t groups) {
   if (options.clipping == clipping_kind::per_group) {
     if (options.clip) refuse_training("the option clip is not for clipping per group: group_bounds are its bounds");
     require_option(!options.group_bounds.empty(), "group_bounds");
@@ -14028,7 +15526,69 @@ inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std:
   if (options.optimizer != optimizer_kind::sgd && options.weight_decay != 0) {
     refuse_training("the option weight_decay is for optimizer_kind::sgd only: adam's is adam.weight_decay");
   }
+  if (options.optimizer != optimizer_kind::adam && options.adam.noise_floor != 0) {
+    refuse_training("the option adam.noise_floor is for optimizer_kind::adam only");
+  }
   require_option(options.learning_rate.has_value(), "learning_rate");
+  if (const auto& adapts = options.adaptive_clip) {
+    if (options.clipping != clipping_kind::flat) {
+      refuse_training("the option adaptive_clip is for clipping_kind::flat only");
+    }
+    if (options.schedules.clip) refuse_training("the option adaptive_clip and a schedule of clip exclude each other");
+    released_histogram::require_share(adapts->quantile);
+    if (!(adapts->rate > 0 && adapts->rate <= largest_double)) {
+      refuse_training("adaptive_clip.rate must be finite and above 0, got " + std::to_string(adapts->rate));
+    }
+    if (!l2_clip_norm::holds(options.clip->value() / adaptive_clip::range) ||
+        !l2_clip_norm::holds(options.clip->value() * adaptive_clip::range)) {
+      refuse_training("the option clip, from which adaptive_clip sets out, must be in [1e-24, 1e300]");
+    }
+  }
+}
+
+/// Sets the options of step number `step` to what the schedules say. Throws std::invalid_argument for a number that is
+/// none of its kind.
+template <class Options>
+void apply_schedules(Options& options, std::uint64_t step) {
+  const step_schedules& now = options.schedules;
+  if (now.noise) options.noise = noise_multiplier{(*now.noise)(step)};
+  if (now.clip) options.clip = l2_clip_norm{(*now.clip)(step)};
+  if (now.learning_rate) options.learning_rate = learning_rate{(*now.learning_rate)(step)};
+  if constexpr (std::is_same_v<typename Options::sampling_type, poisson_sampling>) {
+    if (now.sampling) options.sampling = poisson_sampling{sampling_probability{(*now.sampling)(step)}};
+  } else if (now.sampling) {
+    refuse_training("a schedule of sampling is for Poisson sampling only");
+  }
+  if constexpr (has_rounds<typename Options::sampling_type>) {
+    if (now.noise) refuse_training("a schedule of noise is not for a sampler whose event pays several steps");
+  }
+}
+/// Options of the first step of these schedules, each of which is a table then; and what adaptive clipping counts.
+/// Throws std::invalid_argument for what excludes each other, and what a schedule throws.
+template <class Options>
+[[nodiscard]] Options with_first_step(Options options) {
+  step_schedules& all = options.schedules;
+  if (all.any()) {
+    if (all.steps == 0) refuse_training("the option schedules.steps is not set");
+    const auto begins = [&](option<schedule>& one, bool given, const char* name) {
+      if (!one) return;
+      if (given) refuse_training(std::string{"the option "} + name + " and a schedule of it exclude each other");
+      one = one->tabulated(all.steps);
+    };
+    begins(all.noise, options.noise.has_value(), "noise");
+    begins(all.clip, options.clip.has_value(), "clip");
+    begins(all.sampling, options.sampling.has_value(), "sampling");
+    begins(all.learning_rate, options.learning_rate.has_value(), "learning_rate");
+    if (all.clip && options.clipping == clipping_kind::per_group) {
+      refuse_training("a schedule of clip is not for clipping per group");
+    }
+    apply_schedules(options, 0);
+  }
+  if (options.adaptive_clip) {
+    if (options.statistic) refuse_training("the options statistic and adaptive_clip exclude each other");
+    require_option(options.clip.has_value(), "clip");
+    options.statistic = step_statistic{options.adaptive_clip->noise, bin_edges{{options.clip->value()}}};
+  }
   return options;
 }
 
@@ -14040,16 +15600,15 @@ template <class Network, class Loss, class Records>
 
 /// A loop that runs while the budget lasts would train nothing, and say nothing. What an earlier part of the run spent
 /// is not counted: a budget that is spent is no mistake.
-template <class = void>
-void require_room_for_a_step(const privacy_accountant& accountant, const sampled_gaussian_event& event) {
+template <class Event>
+void require_room_for_a_step(const basic_privacy_accountant<Event>& accountant, const Event& event) {
   if (accountant.within(event)) return;
   const privacy_budget& budget = *accountant.budget();
-  char text[240];
+  char text[400];
   std::snprintf(text, sizeof text,
                 "pergrad: private training: the option budget allows no step: it is epsilon %.6g at delta %.6g, and "
-                "one step with "
-                "noise multiplier %.6g and sampling probability %.6g costs epsilon %.6g",
-                budget.max_epsilon.value(), budget.delta.value(), event.noise_multiplier, event.sampling_probability,
+                "one step with %s costs epsilon %.6g",
+                budget.max_epsilon.value(), budget.delta.value(), description_of(event).text,
                 proven_epsilon(accountant.accountant(), {event, 1}, budget.delta).upper);
   throw std::invalid_argument(text);
 }
@@ -14084,6 +15643,147 @@ void require_fit_for_training(const Records& records) {
 // A step is entered in the ledger before any of its records is drawn. Records are drawn window by window, so that no
 // memory grows with the data set; they come out in physical batches of at most `max_batch`.
 
+// pergrad/privacy/units.hpp - units of privacy that are not a record's one gradient: all records of an owner,
+// and a record seen in several views
+//
+// Of a unit, gradients of its rows are added up or averaged first, and clipped once: C bounds what the unit adds. A
+// sampler then draws units, and its event counts units.
+//
+// Owners: neighbours differ by all records of one owner. Owners are numbered by their ids in ascending order; who is
+// added or removed shifts the numbers of those behind, as a record does.
+// Views: K random changes of a record (`augment`, dropout), whose mean gradient is clipped (De et al. 2022,
+// arXiv:2204.13650). The unit is the record.
+
+#include <numeric>
+
+namespace pergrad::inline v0_1 {
+
+/// How the gradients of a unit's rows become one.
+enum class combined { mean, sum };
+
+/// Which rows of a data set make up which unit.
+class privacy_units {
+ public:
+  /// Units are owners; record r belongs to `owner_of_record[r]`, any number. Takes the time of sorting. Throws
+  /// std::invalid_argument for more than 2^32 - 1 records.
+  explicit privacy_units(std::span<const std::uint32_t> owner_of_record, combined how)
+      : rows_(owner_of_record.size()), is_mean_{how == combined::mean} {
+    if (owner_of_record.size() > ~std::uint32_t{0}) {
+      detail::throw_invalid_argument({"pergrad: owners: more than 2^32 - 1 records"});
+    }
+    std::iota(rows_.begin(), rows_.end(), 0U);
+    std::stable_sort(rows_.begin(), rows_.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return owner_of_record[a] < owner_of_record[b]; });
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      if (i == 0 || owner_of_record[rows_[i]] != owner_of_record[rows_[i - 1]]) starts_.push_back(i);
+    }
+    starts_.push_back(rows_.size());
+  }
+  /// Units are records, each seen `views` times. Throws std::invalid_argument for 0 views.
+  explicit privacy_units(std::uint32_t views) : views_{views} {
+    if (views == 0) detail::throw_invalid_argument({"pergrad: with_views: 0 views of a record"});
+  }
+
+  [[nodiscard]] bool are_owners() const noexcept { return views_ == 0; }
+  /// Of a record; 0 where units are owners.
+  [[nodiscard]] std::uint32_t views() const noexcept { return views_; }
+  [[nodiscard]] bool are_averaged() const noexcept { return is_mean_; }
+  /// Units of a data set of so many records. Throws std::invalid_argument where owners of another number are known.
+  [[nodiscard]] std::size_t count(std::size_t records) const {
+    if (!are_owners()) return records;
+    if (records != rows_.size()) {
+      detail::throw_invalid_argument(
+          {"pergrad: owners of ", rows_.size(), " records are known, and the data set has ", records});
+    }
+    return owners();
+  }
+  /// How many there are.
+  [[nodiscard]] std::size_t owners() const noexcept { return starts_.empty() ? 0 : starts_.size() - 1; }
+  /// Records of an owner, ascending.
+  [[nodiscard]] std::span<const std::uint32_t> records_of(std::size_t owner) const noexcept {
+    return std::span{rows_}.subspan(starts_[owner], starts_[owner + 1] - starts_[owner]);
+  }
+
+ private:
+  std::vector<std::uint32_t> rows_;  ///< records, owner by owner
+  std::vector<std::size_t> starts_;  ///< of each owner, and the end
+  std::uint32_t views_ = 0;
+  bool is_mean_ = true;
+};
+
+/// A sampler of owners: it draws owners as `Sampling` draws records, and epsilon counts an owner.
+template <class Sampling>
+class of_owners {
+ public:
+  using sampler_type = Sampling;
+  using event_type = typename Sampling::event_type;
+  static constexpr const char* unit = "owner";
+
+  /// `owner_of_record`: an id a record, in the data set's order. Throws std::invalid_argument for more than 2^32 - 1.
+  of_owners(Sampling sampling, std::span<const std::uint32_t> owner_of_record, combined how = combined::mean)
+      : sampling_{std::move(sampling)}, units_{owner_of_record, how} {}
+
+  /// What a step costs an owner.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return sampling_.event(noise); }
+  [[nodiscard]] const Sampling& sampler() const noexcept { return sampling_; }
+  [[nodiscard]] const privacy_units& units() const noexcept { return units_; }
+
+ private:
+  Sampling sampling_;
+  privacy_units units_;
+};
+
+/// Views of a record.
+struct view_count {
+  std::uint32_t count;
+};
+
+/// A sampler of records each of which is seen in several views; views differ by the randomness inside layers.
+template <class Sampling>
+class with_views {
+ public:
+  using sampler_type = Sampling;
+  using event_type = typename Sampling::event_type;
+  static constexpr const char* unit = "record";
+
+  /// Throws std::invalid_argument for 0 views.
+  with_views(Sampling sampling, view_count views) : sampling_{std::move(sampling)}, units_{views.count} {}
+
+  /// What a step costs a record.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return sampling_.event(noise); }
+  [[nodiscard]] const Sampling& sampler() const noexcept { return sampling_; }
+  [[nodiscard]] const privacy_units& units() const noexcept { return units_; }
+
+ private:
+  Sampling sampling_;
+  privacy_units units_;
+};
+
+namespace detail {
+
+/// Samplers of units that are not a record's one gradient.
+template <class Sampling>
+concept draws_units = requires(const Sampling& sampling) {
+  typename Sampling::sampler_type;
+  { sampling.units() } -> std::same_as<const privacy_units&>;
+};
+template <class Sampling>
+struct inner_sampler {
+  using type = Sampling;
+  [[nodiscard]] static const Sampling& of(const Sampling& sampling) noexcept { return sampling; }
+  static constexpr const char* unit = "record";
+};
+template <draws_units Sampling>
+struct inner_sampler<Sampling> {
+  using type = typename Sampling::sampler_type;
+  [[nodiscard]] static const type& of(const Sampling& sampling) noexcept { return sampling.sampler(); }
+  static constexpr const char* unit = Sampling::unit;
+};
+
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1
+
 namespace pergrad::inline v0_1 {
 
 namespace detail {
@@ -14091,15 +15791,15 @@ namespace detail {
 struct checkpoint_access;
 
 /// The records of one step, in the order of the data set.
+template <class Sampling>
 class drawn_records {
  public:
-  using sampling_stream = secret_stream<randomness::sampling>;
-  explicit drawn_records(std::size_t max_batch) { records_.reserve(max_batch); }
+  drawn_records(const Sampling& /*sampling*/, std::size_t max_batch) { records_.reserve(max_batch); }
 
   /// Begins a step on a data set of so many records.
-  void begin(const poisson_sampling& sampling, const sampling_stream& stream, std::uint64_t record_count) noexcept {
+  void begin(const Sampling& sampling, const draw_place& place, std::uint64_t record_count) noexcept {
     sampling_ = &sampling;
-    stream_ = stream;
+    place_ = place;
     record_count_ = record_count;
     next_window_ = 0;
     word_ = 0;
@@ -14140,19 +15840,19 @@ class drawn_records {
     }
   }
   void mark_window(const thread_pool& pool) {
-    constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
+    constexpr std::uint64_t share = 32 * Sampling::marked_together;
     first_ = next_window_;
     const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), record_count_ - first_);
     const std::uint64_t tasks = (count + share - 1) / share;
     pool.parallel(tasks, [&](std::size_t task, std::size_t) {
-      sampling_->mark(stream_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
+      sampling_->mark(place_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
     });
     words_ = tasks * share / 64;
     next_window_ += 64 * bits_.size();
   }
 
-  const poisson_sampling* sampling_ = nullptr;
-  sampling_stream stream_;
+  const Sampling* sampling_ = nullptr;
+  draw_place place_;
   std::uint64_t record_count_ = 0;
   std::uint64_t next_window_ = 0;           ///< the first record that nobody has looked at
   std::uint64_t first_ = 0;                 ///< of the window
@@ -14163,11 +15863,47 @@ class drawn_records {
   std::vector<std::uint32_t> records_;
 };
 
+/// The same of a sampler that lists them.
+template <lists_records Sampling>
+class drawn_records<Sampling> {
+ public:
+  drawn_records(const Sampling& sampling, std::size_t max_batch) : list_{sampling} { records_.reserve(max_batch); }
+
+  void begin(const Sampling& sampling, const draw_place& place, std::uint64_t record_count) {
+    listed_ = list_.draw(sampling, place, record_count);
+  }
+  template <class Fits, class LeftOut>
+  std::span<const std::uint32_t> next(const thread_pool& /*pool*/, const Fits& fits, const LeftOut& left_out) {
+    records_.clear();
+    for (; !listed_.empty() && records_.size() < records_.capacity(); listed_ = listed_.subspan(1)) {
+      if (fits(listed_.front())) {
+        records_.push_back(listed_.front());
+      } else {
+        left_out();
+      }
+    }
+    return {records_.data(), records_.size()};
+  }
+
+ private:
+  typename Sampling::listing list_;
+  std::span<const std::uint32_t> listed_;  ///< those that are still to come
+  std::vector<std::uint32_t> records_;
+};
+
+/// Where a run is in the rounds of its sampler.
+struct run_place {
+  std::uint64_t position = 0;  ///< of the next step in its round; 0 begins one
+  std::uint64_t round = 0;     ///< the generator's step that began it
+  std::uint64_t taken = 0;     ///< steps
+  std::uint64_t paid = 0;      ///< steps that entered no event, as one before them had
+};
+
 /// How many records a step's sum is made for, by public numbers: far more than are ever drawn if the expected batch
 /// size is what it says; fewer where only so few are added up in floating point. Physical batches have nothing to do
 /// with it, as noise is scaled by it.
 template <class Scalar>
-[[nodiscard]] record_capacity capacity_for(const private_options& options) {
+[[nodiscard]] record_capacity capacity_for(const private_choices& options) {
   if (options.capacity) return *options.capacity;
   const float_environment proven;
   constexpr std::size_t granule = 256;
@@ -14180,62 +15916,74 @@ template <class Scalar>
   return {enough};
 }
 /// Options with a capacity, and with physical batches no larger than that; with a capacity of 0 all records are added
-/// up as integers, and of any number. Throws std::invalid_argument as `checked_options` does.
+/// up as integers, and of any number. Throws std::invalid_argument for options that are missing or out of range.
 template <class Scalar, class Options>
 [[nodiscard]] Options settled(Options options, bool is_private) {
-  checked_options(static_cast<const private_options&>(options), is_private);
-  const record_capacity capacity = capacity_for<Scalar>(options);
+  require_private_choices(options, options.sampling.has_value(), is_private);
+  // What a unit of several rows adds is added up as integers.
+  const record_capacity capacity =
+      draws_units<typename Options::sampling_type> ? record_capacity{0} : capacity_for<Scalar>(options);
   options.capacity = capacity;
   if (capacity.count > 0) options.max_batch.count = std::min(options.max_batch.count, capacity.count);
   return options;
 }
 
-/// The ledger of a run and the records of a step: all of a private run that does not know its network.
+/// The ledger of a run and the records of a step: all of a private run that does not know its network. The ledger holds
+/// the events of this sampler, and no others.
+template <class Sampling>
 class private_run {
  public:
+  using event_type = typename Sampling::event_type;
+  /// Whether what is drawn depends on the steps before.
+  static constexpr bool keeps_its_place = has_rounds<Sampling> || requires(const Sampling& sampling) {
+    sampling.min_separation();
+  };
+  /// For which neighbours epsilon counts.
+  static constexpr neighbouring relation = event_type::relation;
+
   /// Would one more step keep to the budget? Always true without one. Costs nothing: how many there are was found when
   /// the run was made, or read from a file.
   template <class = void>
   [[nodiscard]] bool within_budget() const {
-    return accountant_.within(event_);
+    return place_.taken < most_ && (place_.position != 0 || accountant_.within(event_));
   }
   /// Steps taken, each with its noise, and statistics of all records released beside them (statistics.hpp).
-  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
-  /// Privacy spent so far at `delta`, for neighbours that differ by adding or removing one record: a proven upper
-  /// bound, by privacy loss distributions and Renyi divergences. Takes some tens of milliseconds.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps() + place_.paid; }
+  /// Privacy spent so far at `delta`, for neighbours by `relation`: a proven upper bound, by privacy loss distributions
+  /// and Renyi divergences. Takes some tens of milliseconds.
   template <class = void>
   [[nodiscard]] double epsilon(pergrad::delta delta) const {
     return accountant_.epsilon(delta);
   }
-  [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
+  [[nodiscard]] const basic_privacy_accountant<event_type>& accountant() const noexcept { return accountant_; }
   /// The histogram of the last step's records: released with the step, which counts it. Throws std::logic_error if the
   /// options have no `statistic`, and before the first step.
   [[nodiscard]] const released_histogram& last_statistic() const {
-    if (!statistic_ || !statistic_->released) {
+    if (!statistic_ || !statistic_->is_released) {
       throw_logic_error({"pergrad: private training: ",
                          statistic_ ? "no step has released a statistic yet" : "the option statistic is not set"});
     }
-    return *statistic_->released;
+    return statistic_->histogram;
   }
 
  private:
   // Named, and nothing is protected: who derives from this draws nothing.
-  template <class Network, class Loss, executor Executor>
+  template <class Network, class Loss, executor Executor, class Options>
   friend class dp_sgd_base;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
+  template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::dp_sgd;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
+  template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::private_loop;
   friend struct checkpoint_access;
   friend struct statistics_access;
 
   /// `options` are settled.
-  [[gnu::noinline]] explicit private_run(const private_options& options)
-      : sampling_{*options.sampling},
+  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling)
+      : sampling_{sampling},
         accountant_{options.budget, options.plan},
         event_{sampling_.event(options.noise_of_event())},
         gradient_noise_{*options.noise},
-        drawn_{options.max_batch.count} {
+        drawn_{sampling_, options.max_batch.count} {
     if (options.statistic) statistic_.emplace(*options.statistic);
   }
   /// The last part of construction: `sensitivity` is known from the options' clipping. Throws std::invalid_argument for
@@ -14247,20 +15995,69 @@ class private_run {
     if (!(deviation <= largest)) {
       refuse_training("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
     }
+    if (most_ != without_end) return;  // schedules have a proof of their own
     accountant_.prepare(event_);
     require_room_for_a_step(accountant_, event_);
   }
+  /// The next step's numbers. Precondition: these are options of a step of the run.
+  void plan(const private_choices& options, const Sampling& sampling) {
+    sampling_ = sampling;
+    gradient_noise_ = *options.noise;
+    event_ = sampling_.event(options.noise_of_event());
+  }
+  /// Proves that these steps, all that are left of a run by schedules, keep to the budget. Throws std::invalid_argument
+  /// if they do not.
+  template <class = void>
+  void declare(std::span<const ledger_entry<event_type>> steps) {
+    if (!accountant_.budget() || accountant_.plan() != run_plan::beforehand) {
+      for (const auto& each : steps) accountant_.prepare(each.event);
+      if (place_.taken == 0) require_room_for_a_step(accountant_, event_);
+      return;
+    }
+    try {
+      accountant_.declare(steps);
+    } catch (const budget_exhausted&) {
+      refuse_training("the steps of the schedules cost more than the option budget allows: epsilon " +
+                      std::to_string(accountant_.budget()->max_epsilon.value()) + " at delta " +
+                      std::to_string(accountant_.budget()->delta.value()));
+    }
+  }
 
-  /// Enters a step in the ledger, or refuses it; then its draws may begin.
+  /// Whether a later step of the run enters an event.
+  [[nodiscard]] bool pays(std::uint64_t step) const noexcept {
+    if constexpr (has_rounds<Sampling>) {
+      return (place_.position + (step - place_.taken)) % sampling_.steps_of_an_event() == 0;
+    }
+    return true;
+  }
+  /// Other records than those of the step before: where a record stands in a round has changed, so a new one begins.
+  void begin_a_round() noexcept { place_.position = 0; }
+  /// Enters a step in the ledger, or refuses it; then its draws may begin. An event that pays a round is entered with
+  /// its first step.
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
-    accountant_.spend(event_);
+    if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
+    if (place_.taken >= most_) {
+      throw budget_exhausted("pergrad: private training: the schedules have no step behind number " +
+                             std::to_string(most_));
+    }
+    if (place_.position == 0) accountant_.spend(event_);
     if (statistic_) {
       statistic_->counted.clear();
-      statistic_->released.reset();  // nobody may take an earlier one for this step's
+      statistic_->is_released = false;  // nobody may take an earlier one for this step's
     }
     const std::uint64_t step = generator.next_step();
-    drawn_.begin(sampling_, generator.template stream<randomness::sampling>(step), record_count);
+    if (place_.position == 0) {
+      place_.round = step;
+    } else {
+      ++place_.paid;
+    }
+    const auto stream = [&](std::uint64_t of) { return generator.template stream<randomness::sampling>(of); };
+    drawn_.begin(sampling_,
+                 {stream(step), stream(place_.round), stream(step_of_the_run), place_.position, place_.taken},
+                 record_count);
+    ++place_.taken;
+    if constexpr (has_rounds<Sampling>) place_.position = (place_.position + 1) % sampling_.steps_of_an_event();
     return step;
   }
   /// The step's randomness inside layers.
@@ -14278,22 +16075,28 @@ class private_run {
   template <class Generator>
   void release_statistic(Generator& generator) {
     if (!statistic_) return;
-    statistic_->released = statistic_release::of(statistic_->counted, statistic_->noise, generator);
+    statistic_release::into(statistic_->histogram, statistic_->counted, statistic_->noise, generator);
+    statistic_->is_released = true;
   }
   struct statistic_of_steps {
-    explicit statistic_of_steps(const step_statistic& chosen) : noise{chosen.noise}, counted{chosen.edges} {}
+    explicit statistic_of_steps(const step_statistic& chosen)
+        : noise{chosen.noise}, counted{chosen.edges}, histogram{statistic_release::empty(counted)} {}
     noise_multiplier noise;
     private_counts counted;
-    std::optional<released_histogram> released;
+    released_histogram histogram;  ///< of the last step
+    bool is_released = false;
   };
 
-  poisson_sampling sampling_;
-  privacy_accountant accountant_;
-  sampled_gaussian_event event_;     ///< of the gradient and the statistic together
+  Sampling sampling_;
+  basic_privacy_accountant<event_type> accountant_;
+  event_type event_;                 ///< of the next step: its gradient and its statistic together
   noise_multiplier gradient_noise_;  ///< of the gradient alone
   std::optional<statistic_of_steps> statistic_;
-  double sensitivity_ = 0;  ///< of every sum
-  drawn_records drawn_;
+  double sensitivity_ = 0;  ///< of the next step's sum
+  run_place place_;
+  static constexpr std::uint64_t without_end = ~std::uint64_t{0};
+  std::uint64_t most_ = without_end;  ///< steps that its schedules have
+  drawn_records<Sampling> drawn_;
 };
 
 }  // namespace detail
@@ -14301,7 +16104,7 @@ class private_run {
 
 namespace pergrad::inline v0_1 {
 
-template <class Network, class Loss, random_generator Generator, executor Executor>
+template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
 class private_loop;
 namespace detail {
 struct checkpoint_access;
@@ -14344,7 +16147,7 @@ class private_step {
   }
 
  private:
-  template <class, class, random_generator, executor>
+  template <class, class, random_generator, executor, class>
   friend class private_loop;
   template <class Sum, class Net, class Step>
   friend class detail::chunk_of_step;
@@ -14388,11 +16191,27 @@ class private_step {
   Loop* loop_ = nullptr;
 };
 
+namespace detail {
+template <class Usual, class... Given>
+struct first_or {
+  using type = Usual;
+};
+template <class Usual, class First>
+struct first_or<Usual, First> {
+  using type = First;
+};
+}  // namespace detail
+
 /// A private training loop of one network. Refers to the executor and the network; a step allocates nothing. Options:
-/// as `private_options` says.
-template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
-class private_loop : private detail::private_run {
-  using base = detail::private_run;
+/// as `loop_options` says.
+template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host,
+          class Options = private_options>
+class private_loop : private detail::private_run<typename Options::sampling_type> {
+  using base = detail::private_run<typename Options::sampling_type>;
+  using sampling_type = typename Options::sampling_type;
+  static_assert(
+      sizeof(std::conditional_t<detail::draws_units<sampling_type>, error::loop_draws_records<sampling_type>, char>) !=
+      0);
 
  public:
   using network_type = Network;
@@ -14407,12 +16226,13 @@ class private_loop : private detail::private_run {
   using base::accountant;
   using base::epsilon;
   using base::last_statistic;
+  using base::relation;
   using base::steps;
   using base::within_budget;
 
   /// Throws std::invalid_argument naming an option that is missing or out of range, or a budget that is less than what
   /// one step costs.
-  private_loop(const Executor& executor, const Network& network, Loss loss, const private_options& chosen,
+  private_loop(const Executor& executor, const Network& network, Loss loss, const Options& chosen,
                Generator generator = Generator{})
       : private_loop{detail::settled<scalar>(chosen, is_private), executor, network, loss, std::move(generator)} {}
   private_loop(const private_loop&) = delete;
@@ -14421,7 +16241,7 @@ class private_loop : private detail::private_run {
     if (under_way_ != nullptr) under_way_->loop_ = nullptr;
   }
 
-  /// Enters a step in the ledger, then draws its records: each with the same probability, independently. Throws
+  /// Enters a step in the ledger, then draws its records. Throws
   /// budget_exhausted if it would exceed the budget, std::invalid_argument for records that do not fit the network or
   /// the loss, std::logic_error while another step is under way; nothing is changed then. As in `dp_sgd::step`, all
   /// records are looked at when the loop sees them first, and one that fits no more when it is drawn is left out.
@@ -14430,14 +16250,15 @@ class private_loop : private detail::private_run {
       throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
     }
     if (!records_ || !records_->same_view(records)) {
+      if (records_) this->begin_a_round();
       records_.reset();
       detail::require_fit_for_training<Network, Loss>(records);
       records_ = records;
     }
-    const std::uint64_t step = spend_and_draw(generator_, records.size());
+    const std::uint64_t step = this->spend_and_draw(generator_, records.size());
     randomness_ = base::inside_layers(generator_, step);
     total_.clear();
-    detail::total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
+    detail::total_access::state(total_).expect(release_grid::of(this->sensitivity_, Network::parameter_count), 1);
     batch_.reset();
     state_ = batch_state::in_the_sum;
     return step_type{*this};
@@ -14450,9 +16271,8 @@ class private_loop : private detail::private_run {
   friend struct detail::statistics_access;
   enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
 
-  private_loop(const private_options& options, const Executor& executor, const Network& network, Loss loss,
-               Generator generator)
-      : base{options},
+  private_loop(const Options& options, const Executor& executor, const Network& network, Loss loss, Generator generator)
+      : base{options, *options.sampling},
         options_{options},
         executor_{&executor},
         network_{&network},
@@ -14461,7 +16281,7 @@ class private_loop : private detail::private_run {
         total_{executor, *options.capacity},
         generator_{std::move(generator)} {
     detail::require_option(options.clip.has_value(), "clip");
-    take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
+    this->take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
   }
 
   void release_its_statistic() { this->release_statistic(generator_); }
@@ -14469,7 +16289,7 @@ class private_loop : private detail::private_run {
     if (state_ == batch_state::waiting) {
       throw std::logic_error("pergrad: private_step: accumulate(step, sum(clip(step.gradients(), bound))) is missing");
     }
-    const auto drawn = drawn_.next(
+    const auto drawn = this->drawn_.next(
         executor_->pool(),
         [&](std::uint64_t record) { return detail::fits_the_trainer<Network, Loss>(*records_, record); }, [] {});
     if (drawn.empty()) {
@@ -14508,7 +16328,7 @@ class private_loop : private detail::private_run {
     }
   }
 
-  private_options options_;
+  Options options_;
   const Executor* executor_;
   const Network* network_;
   [[no_unique_address]] Loss loss_;
@@ -14524,9 +16344,9 @@ class private_loop : private detail::private_run {
 };
 
 /// Of a network or a loss that is explained to be wrong.
-template <class Network, class Loss, random_generator Generator, executor Executor>
+template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
 requires detail::cannot_be_trained<Network, Loss>
-class private_loop<Network, Loss, Generator, Executor> : public error::stand_in<typename Network::scalar> {
+class private_loop<Network, Loss, Generator, Executor, Options> : public error::stand_in<typename Network::scalar> {
   static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
   static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
 
@@ -14536,9 +16356,17 @@ class private_loop<Network, Loss, Generator, Executor> : public error::stand_in<
   explicit private_loop(const Any&...) noexcept {}
 };
 
-template <executor Executor, class Network, class Loss>
-private_loop(const Executor&, const Network&, Loss, const private_options&)
-    -> private_loop<Network, Loss, os_keyed_generator, Executor>;
+template <executor Executor, class Network, class Loss, private_loop_options Options>
+private_loop(const Executor&, const Network&, Loss, const Options&)
+    -> private_loop<Network, Loss, os_keyed_generator, Executor, Options>;
+template <executor Executor, class Network, class Loss, private_loop_options Options, random_generator Generator>
+private_loop(const Executor&, const Network&, Loss, const Options&, Generator)
+    -> private_loop<Network, Loss, Generator, Executor, Options>;
+/// A trainer's options say all that a loop's do.
+template <executor Executor, class Network, class Loss, trainer_options Options, class... Generator>
+private_loop(const Executor&, const Network&, Loss, const Options&, Generator...)
+    -> private_loop<Network, Loss, typename detail::first_or<os_keyed_generator, Generator...>::type, Executor,
+                    typename Options::of_a_loop>;
 
 /// It names its executor first: one error that says so.
 template <class First, class... Rest>
@@ -14576,6 +16404,128 @@ void evaluate_into(const Executor& /*executor*/, released_gradient<Network, IsPr
 // pergrad/train/step_by_verbs.hpp - a trainer's step made of the verbs that a program has too: for executors that need
 // nothing of their own
 
+// pergrad/expressions/unit_gradients.hpp - gradients of units of privacy, each the sum of several rows' gradients, and
+// their clipped share of a total
+//
+// What a unit adds is computed from its own rows alone, one after the other: rows of an evaluation do not depend on
+// what else is in the batch, and its place among other units changes no bit. Its numbers are there, so their squares
+// are added up as they are: the norm has no error but that of a double sum (privacy/clip.hpp, `error` 0). Shares are
+// rounded and added up as integers, so D = C / g + sqrt(d) / 2 (privacy/sensitivity.hpp, integers only).
+
+namespace pergrad::inline v0_1::detail {
+
+/// Where the parameters of layers with parameters of their own lie, in the order of `group_of_layer`.
+struct parameter_stretch {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+template <class Structure>
+[[nodiscard]] constexpr auto list_layer_stretches() {
+  std::array<parameter_stretch, count_layer_groups<Structure>()> list{};
+  std::size_t layer = 0;
+  for (std::size_t i = 0; i < Structure::size; ++i) {
+    if (Structure::trained_counts[i] > 0 && Structure::owners[i] == i) {
+      list[layer++] = {Structure::parameter_offsets[i], Structure::trained_counts[i]};
+    }
+  }
+  return list;
+}
+
+/// Gradients of up to `most` units, and room for as many rows.
+template <class Network>
+class unit_gradients {
+ public:
+  using scalar = typename Network::scalar;
+  static constexpr std::size_t width = Network::parameter_count;
+  static constexpr auto stretches = list_layer_stretches<typename Network::structure>();
+
+  explicit unit_gradients(std::size_t most)
+      : units_{most * width, "gradients of units", uninitialised},
+        rows_{most * width, "gradients of their rows", uninitialised},
+        row_counts_(most),
+        norms_(most),
+        weights_(most) {}
+
+  void begin(std::size_t units) noexcept { std::fill_n(row_counts_.begin(), count_ = units, 0U); }
+  /// Where an evaluation writes the gradients of `count` rows.
+  [[nodiscard]] std::span<scalar> rows(std::size_t count) noexcept { return {rows_.data(), count * width}; }
+  /// Row i of those is one of unit units[i].
+  void add_rows(const thread_pool& pool, std::span<const std::uint32_t> units) {
+    pool.parallel((width + stretch - 1) / stretch, [&](std::size_t number, std::size_t) {
+      const std::size_t first = number * stretch;
+      const std::size_t count = std::min(stretch, width - first);
+      for (std::size_t i = 0; i < units.size(); ++i) {
+        const scalar* const from = rows_.data() + i * width + first;
+        scalar* const to = units_.data() + units[i] * width + first;
+        const bool begins = row_counts_[units[i]] == 0 && (i == 0 || units[i - 1] != units[i]);
+        for (std::size_t k = 0; k < count; ++k) to[k] = begins ? from[k] : to[k] + from[k];
+      }
+    });
+    for (const std::uint32_t unit : units) ++row_counts_[unit];
+  }
+  [[nodiscard]] std::uint32_t rows_of(std::size_t unit) const noexcept { return row_counts_[unit]; }
+  /// The norms of the units' gradients before clipping; one without a row has 0.
+  [[nodiscard]] double norm_of(std::size_t unit) const noexcept { return norms_[unit]; }
+
+  /// Averages if wanted, clips each unit by `rule`, and adds what is left, rounded to the grid, to `integers`.
+  template <class Rule>
+  void add_clipped(const thread_pool& pool, const Rule& rule, bool averaged, const release_grid& grid,
+                   std::int64_t* integers) {
+    pool.parallel(count_, [&](std::size_t unit, std::size_t) { weigh(unit, rule, averaged, grid.unit); });
+    const auto steps = static_cast<double>(std::int64_t{1} << grid.steps);
+    pool.parallel((width + stretch - 1) / stretch, [&](std::size_t number, std::size_t) {
+      const std::size_t first = number * stretch;
+      const std::size_t end = std::min(first + stretch, width);
+      for (std::size_t layer = 0; layer < stretches.size(); ++layer) {
+        const std::size_t from = std::max(first, stretches[layer].first);
+        const std::size_t to = std::min(end, stretches[layer].first + stretches[layer].count);
+        for (std::size_t unit = 0; unit < count_ && from < to; ++unit) {
+          const scalar weight = weights_[unit][Rule::per_layer ? layer : 0];
+          if (weight == 0) continue;  // what is not finite must not be multiplied
+          on_host::add_rounded_to(integers + from, static_cast<double>(weight) * steps,
+                                  units_.data() + unit * width + from, static_cast<on_host::index>(to - from));
+        }
+      }
+    });
+  }
+
+ private:
+  static constexpr std::size_t stretch = 4096;
+  using layer_weights = std::array<scalar, stretches.size() == 0 ? 1 : stretches.size()>;
+
+  template <class Rule>
+  void weigh(std::size_t unit, const Rule& rule, bool averaged, int grid_unit) noexcept {
+    scalar* const values = units_.data() + unit * width;
+    weights_[unit].fill(0);
+    norms_[unit] = 0;
+    if (row_counts_[unit] == 0) return;
+    if (averaged) {
+      const auto rows = static_cast<scalar>(row_counts_[unit]);
+      for (std::size_t k = 0; k < width; ++k) values[k] /= rows;
+    }
+    std::array<norm_bound, stretches.size()> layers{};
+    sample_facts<scalar> facts;
+    for (std::size_t layer = 0; layer < stretches.size(); ++layer) {
+      for (std::size_t k = 0; k < stretches[layer].count; ++k) {
+        const auto value = static_cast<double>(values[stretches[layer].first + k]);
+        layers[layer].squared += value * value;
+      }
+      facts.norm += layers[layer];
+    }
+    facts.layers = layers;
+    norms_[unit] = std::sqrt(facts.norm.squared);
+    rule.template weigh<Network>(facts, grid_unit, weights_[unit].data());
+  }
+
+  aligned_buffer<scalar> units_;
+  aligned_buffer<scalar> rows_;
+  std::size_t count_ = 0;
+  std::vector<std::uint32_t> row_counts_;
+  std::vector<double> norms_;
+  std::vector<layer_weights> weights_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
 // pergrad/train/step_notes.hpp - what a trainer notes of the records of its last step: private values, for
 // `unprotected::metrics`
 
@@ -14600,6 +16550,7 @@ class step_notes {
     return shown_ ? metrics_ : nothing;
   }
   void begin() noexcept { metrics_ = {}; }
+  void set_clip_norm(double clip_norm) noexcept { clip_norm_ = clip_norm; }
   void end() noexcept {
     if (!wanted_) return;
     metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
@@ -14645,13 +16596,14 @@ class step_notes {
 
 namespace pergrad::inline v0_1::detail {
 
-/// The records of one step, and what goes with them.
+/// The records of one step, or its units of privacy, and what goes with them.
 template <class Network, class Loss>
 struct step_records {
   using scalar = typename Network::scalar;
   const dataset<typename Network::input_value, target_of<Loss, scalar>>* records = nullptr;
   void* source = nullptr;
   std::span<const std::uint32_t> (*next_batch)(void* source) = nullptr;  ///< the next physical batch; empty behind them
+  const privacy_units* units = nullptr;                                  ///< null: records
   layer_randomness randomness;
   step_notes<scalar>* notes = nullptr;
 
@@ -14660,13 +16612,15 @@ struct step_records {
 
 /// f(the sum of these gradients, clipped as the options say).
 template <class Network, class Loss, class Function>
-auto with_clipped(const dp_sgd_options& options, const per_sample_gradient_leaf<Network, Loss>& gradients,
+auto with_clipped(const training_choices& options, const per_sample_gradient_leaf<Network, Loss>& gradients,
                   Function&& f) {
   switch (options.clipping) {
     case clipping_kind::per_layer:
       return f(sum(clip_per_layer(gradients, *options.clip)));
     case clipping_kind::automatic:
-      return f(sum(normalise(gradients, *options.clip)));
+    case clipping_kind::per_sample_adaptive:
+      return f(sum(options.clipping == clipping_kind::automatic ? normalise(gradients, *options.clip)
+                                                                : normalise_adaptively(gradients, *options.clip)));
     case clipping_kind::per_group:
       if constexpr ((clipping_groups<Network>) > 1) {
         return f(sum(clip_per_group(gradients, options.group_bounds)));
@@ -14678,8 +16632,24 @@ auto with_clipped(const dp_sgd_options& options, const per_sample_gradient_leaf<
   }
 }
 
-/// What a `dp_sgd` keeps on such an executor. Refers to the executor, the network and the tape.
-template <class Network, class Loss, executor Executor>
+/// What a step of units keeps: their gradients, and the rows of the next evaluation.
+template <class Network>
+struct units_of_step {
+  explicit units_of_step(std::size_t most) : gradients{most}, losses(most) {
+    rows.reserve(most);
+    unit_of.reserve(most);
+    loss_of_unit.resize(most);
+  }
+  unit_gradients<Network> gradients;
+  std::vector<std::uint32_t> rows;
+  std::vector<std::uint32_t> unit_of;  ///< of each row, by its place in the physical batch
+  std::vector<double> losses;
+  std::vector<double> loss_of_unit;
+};
+
+/// What a `dp_sgd` keeps on such an executor. Refers to the executor, the network and the tape. `OfUnits`: what is
+/// drawn are units of privacy of several rows each.
+template <class Network, class Loss, executor Executor, bool OfUnits>
 class step_by_verbs {
  public:
   using scalar = typename Network::scalar;
@@ -14687,7 +16657,7 @@ class step_by_verbs {
   static constexpr bool trains_on_a_copy = false;
 
   step_by_verbs(const Executor& executor, Network& network, Loss loss, tape<Network>& tape,
-                const dp_sgd_options& options, double sensitivity)
+                const training_choices& options, double sensitivity)
       : executor_{&executor},
         network_{&network},
         loss_{loss},
@@ -14695,11 +16665,14 @@ class step_by_verbs {
         options_{&options},
         sensitivity_{sensitivity},
         total_{executor, *options.capacity},
-        optimizer_{make_optimizer(options)} {}
+        optimizer_{make_optimizer(options, sensitivity)} {
+    if constexpr (OfUnits) units_ = std::make_unique<units_of_step<Network>>(tape.capacity());
+  }
 
   void set_learning_rate(learning_rate rate) {
     std::visit([&](auto& optimizer) { optimizer.set_learning_rate(rate); }, optimizer_);
   }
+  void set_sensitivity(double sensitivity) noexcept { sensitivity_ = sensitivity; }
   void forget_records() noexcept {}
 
   /// All of a step: clipped sums into a total, noise, update. What is released goes to `update`; zeros if
@@ -14710,7 +16683,14 @@ class step_by_verbs {
     try {
       total_.clear();
       total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
-      add_chunks(records);
+      if constexpr (OfUnits) {
+        add_units(records);
+      } else {
+        add_chunks(records);
+      }
+      if (auto* const with_noise = std::get_if<adam<Network>>(&optimizer_)) {
+        with_noise->set_noise(noise.multiplier, l2_clip_norm{sensitivity_});
+      }
       std::visit(
           [&](auto& optimizer) {
             total_release::of_total<Network>(executor_->pool(), total_, noise, 1, update.data(),
@@ -14732,7 +16712,10 @@ class step_by_verbs {
 
  private:
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
-  [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
+  [[nodiscard]] static any_optimizer make_optimizer(const training_choices& options, double sensitivity) {
+    if (options.adam.noise_floor > 0) {
+      return adam<Network>{*options.learning_rate, options.adam, *options.noise, l2_clip_norm{sensitivity}};
+    }
     if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
     return sgd<Network>{*options.learning_rate, options.momentum, options.weight_decay};
   }
@@ -14756,14 +16739,85 @@ class step_by_verbs {
     }
   }
 
+  /// Rows go through the network a tape full at a time, whichever unit they are of.
+  template <class = void>
+  void add_units(const step_records<Network, Loss>& records) {
+    total_state& state = total_access::state(total_);
+    const bool begun = state.has_integers();
+    static_cast<void>(state.next_as_integers(tape_->capacity(), tape_->way_of_additions()));
+    std::int64_t* const integers = total_access::integers(total_, !begun);
+    for (auto drawn = records.next(); !drawn.empty(); drawn = records.next()) {
+      units_->gradients.begin(drawn.size());
+      std::fill(units_->loss_of_unit.begin(), units_->loss_of_unit.end(), 0.0);
+      const privacy_units& units = *records.units;
+      if (units.are_owners()) {
+        for (std::uint32_t i = 0; i < drawn.size(); ++i) {
+          for (const std::uint32_t record : units.records_of(drawn[i])) {
+            if (fits_the_trainer<Network, Loss>(*records.records, record)) add_row(records, record, i, 0);
+          }
+        }
+        evaluate_rows(records, 0);
+      } else {
+        for (std::uint32_t view = 0; view < units.views(); ++view) {
+          for (std::uint32_t i = 0; i < drawn.size(); ++i) add_row(records, drawn[i], i, view);
+          evaluate_rows(records, view);
+        }
+      }
+      const batch<Network, Loss> nobody{*records.records, drawn.first(0)};
+      with_clipped(*options_, per_sample_gradients(*network_, loss_, nobody, *tape_), [&](const auto& sum) {
+        units_->gradients.add_clipped(executor_->pool(), sum.clipped().rule(), units.are_averaged(), state.grid(),
+                                      integers);
+      });
+      note_units(records, drawn.size());
+    }
+  }
+  template <class = void>
+  void add_row(const step_records<Network, Loss>& records, std::uint32_t record, std::uint32_t unit,
+               std::uint32_t view) {
+    units_->rows.push_back(record);
+    units_->unit_of.push_back(unit);
+    if (units_->rows.size() == units_->rows.capacity()) evaluate_rows(records, view);
+  }
+  template <class = void>
+  void evaluate_rows(const step_records<Network, Loss>& records, std::uint32_t view) {
+    auto& [gradients, rows, unit_of, losses, loss_of_unit] = *units_;
+    if (rows.empty()) return;
+    const batch<Network, Loss> chunk{*records.records, rows};
+    const auto of_rows = per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness.of_view(view));
+    if (records.notes->wanted()) {
+      unprotected::evaluate_into(*executor_, assign(gradients.rows(rows.size()), materialise(of_rows)),
+                                 assign(std::span{losses}.first(rows.size()), pergrad::losses(of_rows)));
+      for (std::size_t i = 0; i < rows.size(); ++i) loss_of_unit[unit_of[i]] += losses[i];
+    } else {
+      unprotected::evaluate_into(*executor_, assign(gradients.rows(rows.size()), materialise(of_rows)));
+    }
+    gradients.add_rows(executor_->pool(), unit_of);
+    rows.clear();
+    unit_of.clear();
+  }
+  /// Of a unit, the mean loss of its rows, and the norm of what is clipped.
+  template <class = void>
+  void note_units(const step_records<Network, Loss>& records, std::size_t count) {
+    step_notes<scalar>& notes = *records.notes;
+    if (!notes.wanted()) return;
+    const auto losses = notes.losses(count);
+    const auto norms = notes.norms(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      losses[i] = units_->loss_of_unit[i] / std::max(1U, units_->gradients.rows_of(i));
+      norms[i] = units_->gradients.norm_of(i);
+    }
+    notes.note(count);
+  }
+
   const Executor* executor_;
   Network* network_;
   [[no_unique_address]] Loss loss_;
   tape<Network>* tape_;
-  const dp_sgd_options* options_;
+  const training_choices* options_;
   double sensitivity_;
   bounded_total<Network> total_;  ///< of a step
   any_optimizer optimizer_;
+  std::unique_ptr<units_of_step<Network>> units_;  ///< null where records are drawn
 };
 
 }  // namespace pergrad::inline v0_1::detail
@@ -14772,29 +16826,54 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-template <class Network, class Loss, executor Executor>
-class dp_sgd_base : public private_run {
+struct statistics_access;
+
+/// What an executor does in a step; of units of privacy by verbs, on executors that read records where they lie.
+template <class Executor, class Network, class Loss, bool OfUnits>
+struct trainer_for {
+  using type = typename Executor::template trainer<Network, Loss>;
+};
+template <class Executor, class Network, class Loss>
+struct trainer_for<Executor, Network, Loss, true> {
+  static constexpr bool has_a_copy = Executor::template trainer<Network, Loss>::trains_on_a_copy;
+  static_assert(sizeof(std::conditional_t<has_a_copy, error::on_the_host_only<Executor>, char>) != 0);
+  using type = step_by_verbs<Network, Loss, Executor, true>;
+};
+
+template <class Network, class Loss, executor Executor, class Options>
+class dp_sgd_base : public private_run<typename inner_sampler<typename Options::sampling_type>::type> {
+  using inner = inner_sampler<typename Options::sampling_type>;
+  using run = private_run<typename inner::type>;
+
  public:
   using scalar = typename Network::scalar;
   using input_value = typename Network::input_value;
   using target = target_of<Loss, scalar>;
   /// What the executor keeps of a run and does in a step.
-  using executor_trainer = typename Executor::template trainer<Network, Loss>;
+  using executor_trainer =
+      typename trainer_for<Executor, Network, Loss, draws_units<typename Options::sampling_type>>::type;
+  /// Whose data a unit of privacy is: by which neighbours differ.
+  static constexpr const char* unit_of_privacy = inner::unit;
 
-  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options, bool is_private)
-      : dp_sgd_base{executor, network, loss,
-                    settled<scalar>(checked_options(options, clipping_groups<Network>), is_private)} {}
+  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options, bool is_private)
+      : dp_sgd_base{executor, network, loss, checked(options, is_private), is_private, {}} {}
   dp_sgd_base(const dp_sgd_base&) = delete;
   dp_sgd_base& operator=(const dp_sgd_base&) = delete;
   ~dp_sgd_base() = default;
 
-  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
+  [[nodiscard]] const Options& options() const noexcept { return options_; }
 
   /// Of all steps from now on: for schedules. Costs no privacy as long as it is not computed from records: of the
   /// number of steps, say.
   void set_learning_rate(learning_rate rate) {
     options_.learning_rate = rate;
     trainer_->set_learning_rate(rate);
+  }
+  /// The network with the exponential moving average of the parameters behind each step: of released values. Throws
+  /// std::logic_error if the options have no `average_decay`.
+  [[nodiscard]] const Network& average() const {
+    if (!average_) throw_logic_error({"pergrad: private training: the option average_decay is not set"});
+    return average_->network();
   }
   /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
   /// and a device copies them again. Needed on a device, which trains on its copy; on the host each step reads the
@@ -14805,33 +16884,120 @@ class dp_sgd_base : public private_run {
   }
 
  private:
-  template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor>
+  template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor, class OfOptions>
   friend class pergrad::dp_sgd;
   friend struct checkpoint_access;
+  friend struct statistics_access;
 
-  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
-      : private_run{options},
+  [[nodiscard]] static Options checked(const Options& options, bool is_private) {
+    const Options first = with_first_step(options);
+    require_training_choices(first, clipping_groups<Network>);
+    return settled<scalar>(first, is_private);
+  }
+  struct of_checked_options {};
+  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
+                                bool is_private, of_checked_options /*unused*/)
+      : run{options, inner::of(*options.sampling)},
         options_{options},
+        first_clip_{options.clip ? options.clip->value() : 0},
+        is_private_{is_private},
         executor_{&executor},
         network_{&network},
         loss_{loss},
         tape_{executor, options.max_batch} {
     const float_environment proven;
-    take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
-         static_cast<double>(std::numeric_limits<scalar>::max()));
+    if (options.schedules.any()) this->most_ = options.schedules.steps;
+    this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
+               static_cast<double>(std::numeric_limits<scalar>::max()));
     if (options.optimizer == optimizer_kind::adam) {
       require_adam_options(options.adam);
     } else {
       require_momentum(options.momentum);
       require_weight_decay(options.weight_decay);
     }
-    notes_ = {options.private_metrics, options.max_batch.count, options.clip ? options.clip->value() : sensitivity_,
-              statistic_ ? &statistic_->counted : nullptr,
+    if constexpr (executor_trainer::trains_on_a_copy) {
+      if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
+      if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
+      if (options.adaptive_clip || options.schedules.noise || options.schedules.clip) {
+        refuse_training("noise and clip norms that change are not on devices yet");
+      }
+    }
+    if (options.schedules.any()) declare_schedules();
+    if (options.average_decay != 0) average_.emplace(network, options.average_decay);
+    notes_ = {options.private_metrics, options.max_batch.count,
+              options.clip ? options.clip->value() : this->sensitivity_,
+              this->statistic_ ? &this->statistic_->counted : nullptr,
               options.statistic ? options.statistic->of : step_value::norm};
-    trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, sensitivity_);
+    require_noise_that_fits();
+    trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, this->sensitivity_);
     if constexpr (executor_trainer::trains_on_a_copy) {
       with_empty_batch([&](const auto& sum) { trainer_->clip_with(sum.clipped().rule()); });
     }
+  }
+
+  /// Noise of any step, of adaptive clipping and of schedules, has to fit the scalar and the release's grid. Throws
+  /// std::invalid_argument.
+  void require_noise_that_fits() const {
+    if (options_.adaptive_clip) {
+      const double widest = options_.noise->value() * options_.clip->value() * adaptive_clip::range;
+      if (!(widest <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
+        refuse_training("noise times the widest norm of adaptive_clip, " + std::to_string(widest) +
+                        ", does not fit the network's scalar");
+      }
+    }
+    const step_schedules& all = options_.schedules;
+    if (!all.noise && !all.clip) return;
+    const summation added = summation::of<scalar>(options_.capacity->count);
+    for (std::uint64_t step = 0; step < all.steps; ++step) {
+      const double noise = all.noise ? noise_multiplier{(*all.noise)(step)}.value() : options_.noise->value();
+      const double clip = all.clip ? l2_clip_norm{(*all.clip)(step)}.value() : this->sensitivity_;
+      if (!(noise * clip <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
+        refuse_training("noise times clip of step " + std::to_string(step) + " does not fit the network's scalar");
+      }
+      const release_grid grid = release_grid::of(clip, Network::parameter_count);
+      require_sigma(noise, noise * sensitivity_in_steps(grid, added, 1), noise == 0 && !is_private_);
+    }
+  }
+  /// Those that are left of the run.
+  template <class = void>
+  void declare_schedules() {
+    using event = typename run::event_type;
+    std::vector<ledger_entry<event>> steps;
+    Options each = options_;
+    for (std::uint64_t step = this->place_.taken; step < this->most_; ++step) {
+      apply_schedules(each, step);
+      const event costs = each.sampling->event(each.noise_of_event());
+      if (steps.empty() || !(steps.back().event == costs)) steps.push_back({costs, 0});
+      if (this->pays(step)) ++steps.back().count;
+    }
+    this->declare(std::span<const ledger_entry<event>>{steps});
+  }
+  /// Makes the numbers of step `taken` those of the next step, if there is one.
+  void plan_next_step() {
+    if (!options_.schedules.any() || this->place_.taken >= this->most_ || planned_ == this->place_.taken) return;
+    apply_schedules(options_, this->place_.taken);
+    this->plan(options_, inner::of(*options_.sampling));
+    if (options_.schedules.clip) clip_to(*options_.clip);
+    if (options_.schedules.learning_rate) trainer_->set_learning_rate(*options_.learning_rate);
+    planned_ = this->place_.taken;
+  }
+  /// From the next step on.
+  void clip_to(l2_clip_norm bound) {
+    if constexpr (!executor_trainer::trains_on_a_copy) {
+      options_.clip = bound;
+      this->sensitivity_ = with_empty_batch([](const auto& sum) { return sum.sensitivity(); });
+      trainer_->set_sensitivity(this->sensitivity_);
+      notes_.set_clip_norm(bound.value());
+    }
+  }
+  /// The clip norm of the next step from the counts of the last one, which were released.
+  void adapt_clip() {
+    const adaptive_clip& how = *options_.adaptive_clip;
+    const std::span<const double> counts = this->last_statistic().counts();
+    const double share = std::clamp(0.5 + (counts[0] - counts[1]) / (2 * options_.divisor->value()), 0.0, 1.0);
+    const double next = options_.clip->value() * std::exp(-how.rate * (share - how.quantile));
+    clip_to(l2_clip_norm{std::clamp(next, first_clip_ / adaptive_clip::range, first_clip_ * adaptive_clip::range)});
+    this->statistic_->counted.set_edge(options_.clip->value());
   }
 
   template <class Function>
@@ -14846,26 +17012,45 @@ class dp_sgd_base : public private_run {
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
     if (checked_ && checked_->same_view(records)) return;
+    if (checked_) this->begin_a_round();
     checked_.reset();
+    static_cast<void>(unit_count(records.size()));
     require_fit_for_training<Network, Loss>(records);
     checked_ = records;
   }
   /// The records of a step that is drawn. Refers to the trainer and to `records`.
   [[nodiscard]] step_records<Network, Loss> records_of_step(const dataset<input_value, target>& records,
                                                             const layer_randomness& randomness) {
-    return {&records, this, [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); }, randomness,
-            &notes_};
+    return {&records, this,       [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); },
+            units(),  randomness, &notes_};
+  }
+  /// Null where records are drawn.
+  [[nodiscard]] const privacy_units* units() const noexcept {
+    if constexpr (draws_units<typename Options::sampling_type>) {
+      return &options_.sampling->units();
+    } else {
+      return nullptr;
+    }
+  }
+  /// Of what is drawn. Throws std::invalid_argument where the owners are those of another number of records.
+  [[nodiscard]] std::size_t unit_count(std::size_t records) const {
+    return units() == nullptr ? records : units()->count(records);
   }
   [[nodiscard]] std::span<const std::uint32_t> next_records() {
-    return drawn_.next(
+    return this->drawn_.next(
         executor_->pool(),
         [&](std::uint64_t record) {
+          if (units() != nullptr && units()->are_owners()) return true;  // each of their records is looked at
           return executor_trainer::trains_on_a_copy || fits_the_trainer<Network, Loss>(*checked_, record);
         },
         [&] { notes_.leave_out(); });
   }
 
-  dp_sgd_options options_;
+  Options options_;            ///< with the numbers of the next step
+  double first_clip_ = 0;      ///< from which adaptive clipping set out
+  std::uint64_t planned_ = 0;  ///< the step of which they are
+  bool is_private_ = true;
+  std::optional<parameter_average<Network>> average_;
   step_notes<scalar> notes_{false, 0, 0};
   const Executor* executor_;
   Network* network_;
@@ -14885,15 +17070,16 @@ struct checkpoint_access;
 struct statistics_access;
 }
 namespace unprotected {
-template <class Network, class Loss, class Generator, class Executor>
-[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer);
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer);
 }  // namespace unprotected
 
 /// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
 /// nothing.
-template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
-class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
-  using base = detail::dp_sgd_base<Network, Loss, Executor>;
+template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host,
+          class Options = dp_sgd_options>
+class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
+  using base = detail::dp_sgd_base<Network, Loss, Executor, Options>;
 
  public:
   using typename base::input_value;
@@ -14902,17 +17088,20 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
   static constexpr bool is_private = Generator::is_private;
   using base::accountant;
+  using base::average;
   using base::epsilon;
   using base::last_statistic;
   using base::options;
   using base::records_changed;
+  using base::relation;
   using base::set_learning_rate;
   using base::steps;
+  using base::unit_of_privacy;
   using base::within_budget;
 
   /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping, or a
   /// budget that is less than what one step costs.
-  dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& chosen,
+  dp_sgd(const Executor& executor, Network& network, Loss loss, const Options& chosen,
          Generator generator = Generator{})
       : base{executor, network, loss, chosen, is_private},
         update_{detail::total_access::released_without_sums<released_gradient<Network, is_private>>()},
@@ -14928,14 +17117,18 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   void step(const dataset<input_value, target>& records) {
     const detail::float_environment proven;
     this->look_at(records);
+    this->plan_next_step();
     this->notes_.begin();
-    const std::uint64_t step = this->spend_and_draw(generator_, records.size());
+    const std::uint64_t step = this->spend_and_draw(generator_, this->unit_count(records.size()));
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),
         detail::noise_of<Generator>{*this->options_.noise, &generator_}, [&] { return base::next_noise(generator_); },
         detail::total_access::values(update_));
+    if (this->average_) this->average_->update(*this->executor_, *this->network_);
     this->notes_.end();
     this->release_statistic(generator_);
+    if (this->options_.adaptive_clip) this->adapt_clip();
+    this->plan_next_step();
   }
   /// Records of other types, and whatever else is no data set: one error that says so.
   template <class Value, class Target>
@@ -14955,7 +17148,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   }
 
  private:
-  friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
+  friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor, Options>(const dp_sgd& trainer);
   friend struct detail::checkpoint_access;
   friend struct detail::statistics_access;
   [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
@@ -14965,9 +17158,9 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
 };
 
 /// Of a network or a loss that is explained to be wrong.
-template <class Network, class Loss, random_generator Generator, executor Executor>
+template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
 requires detail::cannot_be_trained<Network, Loss>
-class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typename Network::scalar> {
+class dp_sgd<Network, Loss, Generator, Executor, Options> : public error::stand_in<typename Network::scalar> {
   static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
   static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
 
@@ -14981,14 +17174,15 @@ class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typena
   static constexpr step_metrics nothing_noted{};
 };
 
-template <executor Executor, class Network, class Loss>
-dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator, Executor>;
-template <executor Executor, class Network, class Loss, random_generator Generator>
-dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<Network, Loss, Generator, Executor>;
+template <executor Executor, class Network, class Loss, trainer_options Options>
+dp_sgd(const Executor&, Network&, Loss, const Options&) -> dp_sgd<Network, Loss, os_keyed_generator, Executor, Options>;
+template <executor Executor, class Network, class Loss, trainer_options Options, random_generator Generator>
+dp_sgd(const Executor&, Network&, Loss, const Options&, Generator)
+    -> dp_sgd<Network, Loss, Generator, Executor, Options>;
 
 /// The trainer refers to the network: a temporary one is an error that says so.
-template <executor Executor, class Network, class Loss>
-dp_sgd(const Executor&, const Network&&, Loss, const dp_sgd_options&)
+template <executor Executor, class Network, class Loss, trainer_options Options>
+dp_sgd(const Executor&, const Network&&, Loss, const Options&)
     -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss,
               os_keyed_generator, Executor>;
 namespace detail {
@@ -14999,11 +17193,11 @@ using not_const = std::conditional_t<is_explained<Network>, Network,
 }  // namespace detail
 
 /// It changes the network, names its executor first, and is made of nothing else: one error that says so.
-template <executor Executor, class Network, class Loss>
-dp_sgd(const Executor&, const Network&, Loss, const dp_sgd_options&)
+template <executor Executor, class Network, class Loss, trainer_options Options>
+dp_sgd(const Executor&, const Network&, Loss, const Options&)
     -> dp_sgd<detail::not_const<Network>, Loss, os_keyed_generator, Executor>;
-template <executor Executor, class Network, class Loss, random_generator Generator>
-dp_sgd(const Executor&, const Network&, Loss, const dp_sgd_options&, Generator)
+template <executor Executor, class Network, class Loss, trainer_options Options, random_generator Generator>
+dp_sgd(const Executor&, const Network&, Loss, const Options&, Generator)
     -> dp_sgd<detail::not_const<Network>, Loss, Generator, Executor>;
 template <class First, class... Rest>
 requires(!executor<First>) dp_sgd(const First&, const Rest&...)
@@ -15011,15 +17205,15 @@ requires(!executor<First>) dp_sgd(const First&, const Rest&...)
 template <executor Executor, class... Rest>
 requires(sizeof...(Rest) < 3) dp_sgd(const Executor&, const Rest&...)
 ->dp_sgd<error::wrong_network<error::not_made_of_this<error::function::dp_sgd, Rest...>, float>, void>;
-template <executor Executor, class Network, class Loss, class Number>
-requires std::is_arithmetic_v<Number> dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&, Number)
+template <executor Executor, class Network, class Loss, trainer_options Options, class Number>
+requires std::is_arithmetic_v<Number> dp_sgd(const Executor&, Network&, Loss, const Options&, Number)
 ->dp_sgd<error::wrong_network<error::not_made_of_this<error::function::dp_sgd, Number>, float>, void>;
 
 namespace unprotected {
 
 /// Private values of the trainer's last step; all zero unless its options ask for `private_metrics`.
-template <class Network, class Loss, class Generator, class Executor>
-[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer) {
   return trainer.noted();
 }
 
@@ -15062,7 +17256,6 @@ template <class Network, class Loss, class Generator, class Executor>
 
 #include <sys/stat.h>
 
-#include <cstdlib>
 #include <fcntl.h>
 
 namespace pergrad::inline v0_1::detail {
@@ -15960,12 +18153,15 @@ struct loaded_bytes {
 };
 
 /// The numbers of a run.
+template <class Event>
 struct run_numbers {
-  std::vector<rdp_accountant::entry> ledger;
+  std::vector<ledger_entry<Event>> ledger;
   run_plan plan = run_plan::beforehand;
   double order = 0;
   std::uint64_t optimizer_steps = 0;
   std::uint64_t generator_steps = 0;
+  std::optional<run_place> place{};  ///< of a sampler for which it matters
+  std::string unit = "record";       ///< whose neighbours the ledger is for
 };
 template <class Text>
 void require_entries(const Text& path, std::uint64_t entries) {
@@ -16038,11 +18234,11 @@ loaded_bytes read_npy(const Text& path, std::span<const safetensors::tensor> lis
 /// Reads the five .npy arrays of version 0.1: sizes; parameters, frozen ones last; the optimizer's state; events;
 /// steps.
 template <class Text>
-[[nodiscard]] std::pair<loaded_bytes, run_numbers> read_older_run(const Text& path, std::span<const std::size_t> sizes,
-                                                                  std::size_t width) {
-  std::pair<loaded_bytes, run_numbers> made;
+[[nodiscard]] std::pair<loaded_bytes, run_numbers<sampled_gaussian_event>> read_older_run(
+    const Text& path, std::span<const std::size_t> sizes, std::size_t width) {
+  std::pair<loaded_bytes, run_numbers<sampled_gaussian_event>> made;
   loaded_bytes& loaded = made.first;
-  run_numbers& run = made.second;
+  auto& run = made.second;
   const file stream = open_file(path, "rb");
   if (stream == nullptr) fail_with_file(path, "cannot be opened");
   const auto array = [&](void* values, std::size_t value_size, const Text& header, std::size_t count,
@@ -16543,10 +18739,13 @@ void load_parameters(Network& network, const std::string& path, parameter_order 
 // of its last part. Keys are not written, so the next part draws a new one and no noise is ever used twice. Everything
 // in the file follows from released values and public numbers.
 //
-// The file is a safetensors file. Tensors: `ledger.events`, a sampling probability and a noise multiplier for every
-// kind of step; `ledger.steps`, how many there were; `ledger.order`, that of a Renyi filter, or 0; `optimizer.steps`;
-// `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
-// parameters. Metadata: the optimizer, the run's plan, and a hash of the network's structure.
+// The file is a safetensors file. Tensors: `ledger.events`, the numbers of every kind of step (a sampling probability
+// and a noise multiplier of Poisson sampling); `ledger.steps`, how many there were; `ledger.order`, that of a Renyi
+// filter, or 0; `optimizer.steps`; `generator.steps`, those given out; `sampling.place`, where in a round of its
+// sampler the run is, if that matters; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
+// parameters. Metadata: the optimizer, the run's plan, which events the ledger holds, whose data a unit of
+// privacy is, and a hash of the network's
+// structure.
 
 namespace pergrad::inline v0_1 {
 
@@ -16562,35 +18761,42 @@ struct run_layout {
 [[nodiscard]] inline const char* name_of(run_plan plan) noexcept {
   return plan == run_plan::beforehand ? "beforehand" : "on the way";
 }
+/// An event is doubles and nothing else.
+template <class Event>
+inline constexpr std::size_t numbers_of = sizeof(Event) / sizeof(double);
+template <class Accountant>
+concept has_a_plan = std::is_same_v<Accountant, basic_privacy_accountant<typename Accountant::event_type>>;
 /// The tensors of these numbers, ledger first; `run_values` has their bytes.
 template <class = void>
-[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries) {
-  return {{"ledger.events", "F64", {entries, 2}, 0, 16 * entries},
-          {"ledger.steps", "U64", {entries}, 0, 8 * entries},
-          {"ledger.order", "F64", {}, 0, 8},
-          {"optimizer.steps", "U64", {}, 0, 8},
-          {"generator.steps", "U64", {}, 0, 8}};
+[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries, std::size_t numbers, bool has_place) {
+  std::vector<safetensors::tensor> tensors{{"ledger.events", "F64", {entries, numbers}, 0, 8 * numbers * entries},
+                                           {"ledger.steps", "U64", {entries}, 0, 8 * entries},
+                                           {"ledger.order", "F64", {}, 0, 8},
+                                           {"optimizer.steps", "U64", {}, 0, 8},
+                                           {"generator.steps", "U64", {}, 0, 8}};
+  if (has_place) tensors.push_back({"sampling.place", "U64", {4}, 0, sizeof(run_place)});
+  return tensors;
 }
 
 /// Writes a checkpoint. Parameters and the optimizer's state stay where they lie: memory does not grow with them.
-template <class Text>
+template <class Text, class Event>
 void write_run(const Text& path, const run_layout& layout, std::span<const std::byte* const> arrays,
-               const run_numbers& run) {
-  std::vector<double> events;
+               const run_numbers<Event>& run) {
+  std::vector<Event> events;
   std::vector<std::uint64_t> steps;
-  for (const rdp_accountant::entry& entry : run.ledger) {
+  for (const ledger_entry<Event>& entry : run.ledger) {
     if (entry.count == 0) continue;
-    events.push_back(entry.event.sampling_probability);
-    events.push_back(entry.event.noise_multiplier);
+    events.push_back(entry.event);
     steps.push_back(entry.count);
   }
-  std::vector<safetensors::tensor> tensors = run_tensors(steps.size());
+  std::vector<safetensors::tensor> tensors = run_tensors(steps.size(), numbers_of<Event>, run.place.has_value());
   std::vector<const std::byte*> values;
   for (const void* each : {static_cast<const void*>(events.data()), static_cast<const void*>(steps.data()),
                            static_cast<const void*>(&run.order), static_cast<const void*>(&run.optimizer_steps),
                            static_cast<const void*>(&run.generator_steps)}) {
     values.push_back(static_cast<const std::byte*>(each));
   }
+  if (run.place) values.push_back(reinterpret_cast<const std::byte*>(&*run.place));
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     tensors.push_back(layout.tensors[i]);
     values.push_back(arrays[layout.arrays[i]] + layout.tensors[i].begin);
@@ -16599,20 +18805,25 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
                      {{"pergrad", run_format},
                       {"structure", layout.structure},
                       {"optimizer", layout.optimizer},
-                      {"plan", name_of(run.plan)}},
+                      {"plan", name_of(run.plan)},
+                      {"events", Event::name},
+                      {"unit", run.unit}},
                      tensors, values);
 }
 
 /// Throws std::runtime_error unless a ledger of this can be.
-template <class Text>
-void require_ledger(const Text& path, const run_numbers& run) {
+template <class Text, class Event>
+void require_ledger(const Text& path, const run_numbers<Event>& run) {
   std::uint64_t steps = 0;
   for (std::size_t i = 0; i < run.ledger.size(); ++i) {
     const auto& [event, count] = run.ledger[i];
-    if (!sampling_probability::holds(event.sampling_probability) || !noise_multiplier::holds(event.noise_multiplier) ||
-        count > std::numeric_limits<std::uint64_t>::max() - steps) {
-      fail_with_file(path, "entry " + std::to_string(i) + " of its ledger is none");
+    bool is_one = count <= std::numeric_limits<std::uint64_t>::max() - steps;
+    try {
+      require_event(event);
+    } catch (const std::invalid_argument&) {
+      is_one = false;
     }
+    if (!is_one) fail_with_file(path, "entry " + std::to_string(i) + " of its ledger is none");
     steps += count;
   }
   const bool is_fixed = run.order > 1 && std::isfinite(run.order);
@@ -16622,8 +18833,9 @@ void require_ledger(const Text& path, const run_numbers& run) {
 }
 
 /// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
-template <class Text>
-[[nodiscard]] std::pair<loaded_bytes, run_numbers> read_run(const Text& path, const run_layout& layout, run_plan plan) {
+template <class Event, class Text>
+[[nodiscard]] std::pair<loaded_bytes, run_numbers<Event>> read_run(const Text& path, const run_layout& layout,
+                                                                   run_plan plan, bool has_place, const Text& unit) {
   if (is_npy(path)) {
     fail_with_file(path,
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
@@ -16641,19 +18853,23 @@ template <class Text>
   require("pergrad", run_format, "this version's");
   require("optimizer", layout.optimizer, "this one's");
   require("plan", name_of(plan), "this run's");
+  if (opened.metadata("events") != nullptr || !std::is_same_v<Event, sampled_gaussian_event>) {
+    require("events", Event::name, "this sampler's");
+  }
+  if (opened.metadata("unit") != nullptr || unit != "record") require("unit", unit, "this sampler's");
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
   require_entries(path, entries);
-  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries);
+  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries, numbers_of<Event>, has_place);
   wanted.insert(wanted.end(), layout.tensors.begin(), layout.tensors.end());
   const Text differences = safetensors::differences(opened.tensors(), "the file", wanted, "this run", true);
   if (!differences.empty()) opened.fail("does not fit the network and its optimizer: " + differences);
   if (opened.metadata("structure") == nullptr) opened.fail("not a checkpoint of a run: its metadata have no structure");
   require_structure(opened, layout.structure, "");
 
-  std::pair<loaded_bytes, run_numbers> made;
+  std::pair<loaded_bytes, run_numbers<Event>> made;
   loaded_bytes& loaded = made.first;
-  run_numbers& run = made.second;
+  run_numbers<Event>& run = made.second;
   loaded.bytes = opened.read_values();
   const auto begin_of = [&](std::string_view name) {
     const safetensors::tensor* const found = safetensors::find(opened.tensors(), name);
@@ -16667,13 +18883,13 @@ template <class Text>
   run.plan = plan;
   run.ledger.resize(entries);
   for (std::size_t i = 0; i < entries; ++i) {
-    value(run.ledger[i].event.sampling_probability, "ledger.events", 2 * i);
-    value(run.ledger[i].event.noise_multiplier, "ledger.events", 2 * i + 1);
+    value(run.ledger[i].event, "ledger.events", i);
     value(run.ledger[i].count, "ledger.steps", i);
   }
   value(run.order, "ledger.order", 0);
   value(run.optimizer_steps, "optimizer.steps", 0);
   value(run.generator_steps, "generator.steps", 0);
+  if (has_place) value(run.place.emplace(), "sampling.place", 0);
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     const safetensors::tensor& each = layout.tensors[i];
     loaded.moves.push_back({layout.arrays[i], begin_of(each.name), each.begin, each.size});
@@ -16712,10 +18928,11 @@ struct checkpoint_access {
 
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
-                   std::uint64_t generator_steps, const std::string& path) {
+                   std::uint64_t generator_steps, const std::optional<run_place>& place, const char* unit,
+                   const std::string& path) {
     const std::uint64_t* const steps = optimizer.count();
-    run_numbers run;
-    if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
+    run_numbers<typename Accountant::event_type> run;
+    if constexpr (has_a_plan<Accountant>) {
       run.plan = accountant.plan();
       run.order = accountant.order();
       run.ledger.assign(accountant.accountant().ledger().begin(), accountant.accountant().ledger().end());
@@ -16724,35 +18941,49 @@ struct checkpoint_access {
     }
     run.optimizer_steps = steps != nullptr ? *steps : 0;
     run.generator_steps = generator_steps;
+    run.place = place;
+    run.unit = unit;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
 
-  /// Reads first and changes then: nothing is changed if anything is wrong. Returns the steps given out.
+  struct gone_on {
+    std::uint64_t given_out = 0;  ///< steps of the generator
+    run_place place{};
+  };
+  /// Reads first and changes then: nothing is changed if anything is wrong.
   template <class Network, class Optimizer, class Accountant>
-  static std::uint64_t restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                               bool older) {
+  static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
+                         bool older, bool has_place, const char* unit) {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
     }
     run_plan plan = run_plan::beforehand;
-    if constexpr (std::is_same_v<Accountant, privacy_accountant>) plan = accountant.plan();
+    if constexpr (has_a_plan<Accountant>) plan = accountant.plan();
     if (older && plan != run_plan::beforehand) {
       fail_with_file(path, "a run of version 0.1 was planned beforehand, and this one is planned on the way");
     }
-    const auto [loaded, run] =
-        older ? read_older<Network>(optimizer, path) : read_run(path, layout<Network>(optimizer), plan);
+    using event = typename Accountant::event_type;
+    std::pair<loaded_bytes, run_numbers<event>> read;
+    if (!older) {
+      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, std::string{unit});
+    } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
+      read = read_older<Network>(optimizer, path);
+    } else {
+      fail_with_file(path, "a run of version 0.1 drew its records by Poisson sampling");
+    }
+    const auto& [loaded, run] = read;
     require_ledger(path, run);
     Accountant goes_on = accountant;
-    for (const rdp_accountant::entry& entry : run.ledger) goes_on.record(entry.event, entry.count);
-    if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
+    for (const ledger_entry<event>& entry : run.ledger) goes_on.record(entry.event, entry.count);
+    if constexpr (has_a_plan<Accountant>) {
       if (run.order != 0) goes_on.fix_order(run.order);
     }
     const auto places = arrays<std::byte>(network, optimizer);
     accountant = std::move(goes_on);
     loaded.put(places);
     if (std::uint64_t* const count = optimizer.count()) *count = run.optimizer_steps;
-    return run.generator_steps;
+    return {run.generator_steps, run.place.value_or(run_place{})};
   }
   template <class Network, class Optimizer>
   [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
@@ -16761,38 +18992,52 @@ struct checkpoint_access {
     for (const auto part : optimizer.state()) sizes.push_back(part.size_bytes());
     return read_older_run(path, {sizes.data(), sizes.size()}, width);
   }
-  /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise.
-  template <class Generator>
-  static void go_on(Generator& generator, std::uint64_t given_out) {
-    if constexpr (std::is_same_v<Generator, seeded_generator>) {
-      generator = seeded_generator{generator.seed(), std::max(generator.step(), given_out)};
+  template <class Run>
+  [[nodiscard]] static constexpr const char* unit_of() {
+    if constexpr (requires { Run::unit_of_privacy; }) return Run::unit_of_privacy;
+    return "record";
+  }
+  /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise. What is left of
+  /// a round belongs to the key that began it: with a new one a new round begins.
+  template <class Run>
+  static void go_on(Run& run, const gone_on& from) {
+    run.place_ = from.place;
+    if constexpr (Run::is_private) {
+      run.begin_a_round();
+    } else {
+      run.generator_ = seeded_generator{run.generator_.seed(), std::max(run.generator_.step(), from.given_out)};
     }
+    run.accountant_.prepare(run.event_);  // how many steps are left
+  }
+  template <class Run>
+  [[nodiscard]] static std::optional<run_place> place_of(const Run& run) {
+    return Run::keeps_its_place ? std::optional{run.place_} : std::nullopt;
   }
 
   template <class Trainer>
   static void save(const Trainer& trainer, const std::string& path) {
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path);
+      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), place_of(trainer),
+           unit_of<Trainer>(), path);
       return true;
     });
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
-    go_on(trainer.generator_, trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older);
+    go_on(trainer, trainer.trainer_->with_optimizer([&](auto& optimizer) {
+      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older, Trainer::keeps_its_place,
+                     unit_of<Trainer>());
     }));
-    trainer.accountant_.prepare(trainer.event_);  // how many steps are left
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    save(network, optimizer, loop.accountant_, loop.generator_.step(), path);
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), place_of(loop), "record", path);
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    go_on(loop.generator_, restore(network, optimizer, loop.accountant_, path, false));
-    loop.accountant_.prepare(loop.event_);
+    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, Loop::keeps_its_place, "record"));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -16806,8 +19051,8 @@ struct checkpoint_access {
 /// order of a Renyi filter. No key is written, and nothing that is private. Memory does not grow with the network. The
 /// file appears whole or not at all, and is on the disk when this returns. Throws std::runtime_error that names the
 /// file and says what failed.
-template <class Network, class Loss, class Generator, class Executor>
-void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::save(trainer, path);
 }
 
@@ -16820,28 +19065,32 @@ void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor>& trainer, 
 ///
 /// Throws std::runtime_error that says what is wrong with the file, or that it is of another network, scalar type,
 /// optimizer or plan; std::logic_error if steps were taken; nothing is changed then.
-template <class Network, class Loss, class Generator, class Executor>
-void load_checkpoint(dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void load_checkpoint(dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, false);
 }
 
 /// The same for a `private_loop`, with its own network and the optimizer that takes its steps. A step that has begun is
 /// in the ledger, whether it was released or not. Throws std::logic_error for another network.
-template <class Network, class Optimizer, class Loss, class Generator, class Executor>
+template <class Network, class Optimizer, class Loss, class Generator, class Executor, class Options>
 void save_checkpoint(const Network& network, Optimizer& optimizer,
-                     const private_loop<Network, Loss, Generator, Executor>& loop, const std::string& path) {
+                     const private_loop<Network, Loss, Generator, Executor, Options>& loop, const std::string& path) {
   detail::checkpoint_access::save_loop(network, optimizer, loop, path);
 }
-template <class Network, class Optimizer, class Loss, class Generator, class Executor>
-void load_checkpoint(Network& network, Optimizer& optimizer, private_loop<Network, Loss, Generator, Executor>& loop,
-                     const std::string& path) {
+template <class Network, class Optimizer, class Loss, class Generator, class Executor, class Options>
+void load_checkpoint(Network& network, Optimizer& optimizer,
+                     private_loop<Network, Loss, Generator, Executor, Options>& loop, const std::string& path) {
   detail::checkpoint_access::load_loop(network, optimizer, loop, path);
 }
 
 namespace detail {
 template <class Accountant>
-concept has_a_ledger = std::is_same_v<Accountant, rdp_accountant> || std::is_same_v<Accountant, pld_accountant> ||
-    std::is_same_v<Accountant, privacy_accountant>;
+concept has_a_ledger = requires {
+  typename Accountant::event_type;
+  requires has_a_plan<Accountant> ||
+      std::is_same_v<Accountant, basic_rdp_accountant<typename Accountant::event_type>> ||
+      std::is_same_v<Accountant, basic_pld_accountant<typename Accountant::event_type>>;
+};
 }  // namespace detail
 
 /// The same for a training loop by hand, with a `privacy_accountant`, an `rdp_accountant` or a `pld_accountant`. A
@@ -16850,12 +19099,12 @@ template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void save_checkpoint(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                      const std::string& path) {
-  detail::checkpoint_access::save(network, optimizer, accountant, 0, path);
+  detail::checkpoint_access::save(network, optimizer, accountant, 0, std::nullopt, "record", path);
 }
 template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false));
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, "record"));
 }
 
 namespace unprotected {
@@ -16863,8 +19112,8 @@ namespace unprotected {
 /// Reads a checkpoint of version 0.1, five .npy arrays, into a trainer as `load_checkpoint` does; `save_checkpoint`
 /// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
 /// damage to its ledger may go unnoticed: the caller vouches for both.
-template <class Network, class Loss, class Generator, class Executor>
-void load_older_checkpoint(dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void load_older_checkpoint(dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, true);
 }
 
@@ -26545,7 +28794,7 @@ struct engine {
 namespace pergrad::inline v0_1 {
 
 namespace detail {
-template <class Network, class Loss, executor Executor>
+template <class Network, class Loss, executor Executor, bool OfUnits>
 class step_by_verbs;
 }
 
@@ -26575,7 +28824,7 @@ class host {
   template <class Loss>
   using loss_explanation = char;
   template <class Network, class Loss>
-  using trainer = detail::step_by_verbs<Network, Loss, host>;
+  using trainer = detail::step_by_verbs<Network, Loss, host, false>;
   template <class Network>
   static constexpr std::size_t usual_sums = on_host::usual_sums<Network>;
 
@@ -31730,6 +33979,299 @@ template <class = void>
 }
 
 }  // namespace pergrad::inline v0_1
+// pergrad/privacy/accounting/event_costs.hpp - Renyi divergences of samplers other than Poisson sampling of records
+// that are added or removed
+//
+// With s the noise multiplier, N(x) a Gaussian at x, and D the unit of length; A(a) = E_Q[(P / Q)^a], RDP(a) = ln A(a)
+// / (a - 1). A pair whose hockey sticks are nowhere below those of another has no smaller A: it is an integral over
+// them, A(a) = 1 + integral of a (a - 1) c^(a - 2) (H(c) - max(0, 1 - c)) over c from 0 to infinity.
+//
+// Poisson, replacing one. The sides see (1 - q) N(0) + q N(x) and the same with x', |x|, |x'| <= 1. Let S be any set
+// and p = N(0)(S). By Neyman and Pearson N(x)(S) <= F(F^-1(p) + 1/s) and N(x')(S) >= F(F^-1(p) - 1/s), with equality
+// for half-lines if x' = -x. So P(S) - c Q(S) = (1 - q)(1 - c) p + q N(x)(S) - c q N(x')(S) is largest for x' = -x, |x|
+// = 1, for every c > 0: that pair dominates (so say Lebeda et al. 2024, arXiv:2405.20769). Its A is a trapezoidal sum
+// in u, as in rdp.hpp: the densities' ratio is analytic in the same strip.
+//
+// Truncated Poisson, adding or removing one. Of the n - 1 others K are drawn, in both worlds alike. If K < B, nothing
+// is cut, and the pair is that of Poisson sampling, H1. If K >= B, the record is drawn and kept with probability q B /
+// (K + 1) <= q and then stands in the place of another one: no more than Poisson sampling with noise s / 2, H2. Who is
+// told which of both it is sees (1 - p) H1 + p H2, p = Pr[K >= B]. That grows with p, as H1 <= H2 (more noise is
+// post-processing), and p with n: so the bound for `records` holds for all data sets of no more. A = (1 - p) A(q, s) +
+// p A(q, s / 2).
+//
+// Fixed size, replacing one. Given the batch without the record, and whom it displaces (y), the sides see (1 - q) N(y)
+// + q N(x) and the same with x', where all three are within 2 of each other. For c >= 1 its hockey stick is at most
+// that of removing a record with noise s / 2 (advanced joint convexity, Balle, Barthe & Gaboardi 2018,
+// arXiv:1807.01647); for c < 1, by swapping sides, that of adding one. A sum over both halves is at most A - 1 of
+// removing and of adding together, the second of which is not the larger (Mironov et al. 2019): A <= 1 + 2 (A(q, s / 2)
+// - 1).
+//
+// Random allocation. Given the k steps that a record drew, a round is k Gaussian mechanisms; joint convexity: RDP(a) =
+// k a / (2 s^2). pld_accountant counts that the steps are secret.
+
+// pergrad/privacy/events.hpp - what a step costs with samplers other than Poisson sampling of records that are added or
+// removed
+//
+// An event is numbers, doubles and nothing else, the neighbours for which they count, a name, and what a release about
+// all records costs (privacy/sampling.hpp). `noise_multiplier` is the noise's deviation over D, what one record can add
+// to a sum, whatever the relation: a record that is replaced moves a sum by up to 2 D, and the accountant counts that.
+//
+// A histogram of all records is a Gaussian mechanism; a record that is replaced moves two counts by one, sqrt(2) in
+// L2, where an event with this noise and without sampling counts 2. So it is that of sqrt(2) times its noise.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+/// Noise of a histogram for neighbours by replacing one record; see the head of this file. Rounded down.
+[[nodiscard]] inline double replacing_noise(noise_multiplier noise) noexcept {
+  return noise.value() * (1.41421356237309504880 * (1 - 0x1p-50));
+}
+}  // namespace detail
+
+/// A step of Poisson sampling with probability q, for neighbours that differ by replacing one record. With q = 1 a
+/// Gaussian mechanism of sensitivity 2 D.
+struct replace_one_gaussian_event {
+  double sampling_probability;
+  double noise_multiplier;
+
+  static constexpr neighbouring relation = neighbouring::replace_one;
+  static constexpr const char* name = "sampled Gaussian, replacing one";
+  [[nodiscard]] static replace_one_gaussian_event of_counts(pergrad::noise_multiplier noise) {
+    return {1, detail::replacing_noise(noise)};
+  }
+  friend constexpr bool operator==(const replace_one_gaussian_event&,
+                                   const replace_one_gaussian_event&) noexcept = default;
+};
+
+/// A step of Poisson sampling with probability q of up to `records` records, cut to `capacity` of those drawn, any of
+/// which are equally likely to be left out; for neighbours that differ by adding or removing one record.
+struct truncated_gaussian_event {
+  double sampling_probability;
+  double noise_multiplier;
+  double capacity;
+  double records;
+
+  static constexpr neighbouring relation = neighbouring::add_or_remove_one;
+  static constexpr const char* name = "truncated sampled Gaussian";
+  [[nodiscard]] static truncated_gaussian_event of_counts(pergrad::noise_multiplier noise) {
+    return {1, noise.value(), 0, 0};  // nothing is cut
+  }
+  friend constexpr bool operator==(const truncated_gaussian_event&, const truncated_gaussian_event&) noexcept = default;
+};
+
+/// A step of which `sampled_share` of all records are drawn, a fixed number, all sets of them alike; for neighbours
+/// that differ by replacing one record.
+struct fixed_size_gaussian_event {
+  double sampled_share;
+  double noise_multiplier;
+
+  static constexpr neighbouring relation = neighbouring::replace_one;
+  static constexpr const char* name = "Gaussian of batches of fixed size";
+  [[nodiscard]] static fixed_size_gaussian_event of_counts(pergrad::noise_multiplier noise) {
+    return {1, detail::replacing_noise(noise)};
+  }
+  friend constexpr bool operator==(const fixed_size_gaussian_event&,
+                                   const fixed_size_gaussian_event&) noexcept = default;
+};
+
+/// A round of `steps` steps, in `times` of which every record takes part, drawn for each record by itself, all sets of
+/// so many steps alike; for neighbours that differ by adding or removing one record.
+struct allocated_gaussian_event {
+  double steps;
+  double times;
+  double noise_multiplier;
+
+  static constexpr neighbouring relation = neighbouring::add_or_remove_one;
+  static constexpr const char* name = "Gaussian of a random allocation";
+  [[nodiscard]] static allocated_gaussian_event of_counts(pergrad::noise_multiplier noise) {
+    return {1, 1, noise.value()};
+  }
+  friend constexpr bool operator==(const allocated_gaussian_event&, const allocated_gaussian_event&) noexcept = default;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+[[nodiscard]] inline detail::event_text description_of(const replace_one_gaussian_event& event) {
+  return detail::event_text{"noise multiplier %.6g and sampling probability %.6g", event.noise_multiplier,
+                            event.sampling_probability};
+}
+[[nodiscard]] inline detail::event_text description_of(const truncated_gaussian_event& event) {
+  return detail::event_text{
+      "noise multiplier %.6g, sampling probability %.6g and at most %.0f records of up to %.0f in a batch",
+      event.noise_multiplier, event.sampling_probability, event.capacity, event.records};
+}
+[[nodiscard]] inline detail::event_text description_of(const fixed_size_gaussian_event& event) {
+  return detail::event_text{"noise multiplier %.6g and batches of %.6g of the records", event.noise_multiplier,
+                            event.sampled_share};
+}
+[[nodiscard]] inline detail::event_text description_of(const allocated_gaussian_event& event) {
+  return detail::event_text{"noise multiplier %.6g and %.0f of a round's %.0f steps for each record",
+                            event.noise_multiplier, event.times, event.steps};
+}
+
+namespace detail {
+/// A whole number that a double holds exactly.
+inline void require_whole(const char* what, double value, double least, double most) {
+  if (!(value >= least && value <= most && value == std::floor(value))) {
+    throw_bad_number(what, "a whole number that there can be", value);
+  }
+}
+}  // namespace detail
+
+inline void require_event(const replace_one_gaussian_event& event) {
+  detail::require_sampled(event.sampling_probability, event.noise_multiplier);
+}
+inline void require_event(const fixed_size_gaussian_event& event) {
+  detail::require_sampled(event.sampled_share, event.noise_multiplier);
+}
+inline void require_event(const truncated_gaussian_event& event) {
+  detail::require_sampled(event.sampling_probability, event.noise_multiplier);
+  detail::require_whole("records of an event", event.records, 0, 0x1p32);
+  detail::require_whole("the capacity of an event", event.capacity, event.records == 0 ? 0 : 1, 0x1p32);
+}
+inline void require_event(const allocated_gaussian_event& event) {
+  detail::require_sampled(1, event.noise_multiplier);
+  detail::require_whole("steps of an event", event.steps, 1, 0x1p24);
+  detail::require_whole("participations of an event", event.times, 1, event.steps);
+}
+
+namespace detail {
+
+/// How likely a batch is cut, at most.
+[[nodiscard]] inline double most_cut(const truncated_gaussian_event& event) {
+  if (event.records <= event.capacity) return 0;
+  return binomial_tail(static_cast<std::uint64_t>(event.records) - 1, event.sampling_probability,
+                       static_cast<std::uint64_t>(event.capacity))
+      .most;
+}
+
+/// ln(1 + q (e^v - 1)); 0 < q < 1.
+[[nodiscard]] inline double log_mixture(double q, double v) noexcept {
+  return v < 30 ? std::log1p(q * std::expm1(v)) : std::log(q) + v + std::log1p((1 - q) / q * std::exp(-v));
+}
+
+/// ln A(a) of Poisson sampling, replacing one; 0 < q < 1, s > 0. Infinity where the sum would be long.
+[[nodiscard]] inline double replaced_log_moment(double q, double s, double a) {
+  constexpr double most_points = 40'000;
+  const double m = 1 / s;
+  const double step = std::min(1.0 / 16, s / 2);
+  if (!((78 + (2 * a + 1) * m) / step <= most_points)) return infinity;
+  double binomials[14];
+  binomials[0] = 1;
+  for (int k = 1; k < 14; ++k) binomials[k] = binomials[k - 1] * (a - k + 1) / k;
+  const double reach = std::max(a, 2.0);
+  const double log_a = std::log(a);
+  double plain = 0;
+  log_sum large;
+  const auto points = static_cast<std::int64_t>(std::ceil((39 + 2 * a * m) / step));
+  for (auto at = static_cast<std::int64_t>(-std::ceil((39 + m) / step)); at <= points; ++at) {
+    const double u = static_cast<double>(at) * step;
+    const double log_q_density = log_mixture(q, -u * m - m * m / 2);  // over that of N(0)
+    const double log_ratio = log_mixture(q, u * m - m * m / 2) - log_q_density;
+    const double log_weight = log_q_density - u * u / 2;
+    const double x = std::expm1(log_ratio);
+    if (std::abs(x) * reach < 1e-2) {
+      double series = 0;
+      for (int k = 13; k >= 2; --k) series = series * x + binomials[k];
+      plain += std::exp(log_weight) * series * x * x;
+      continue;
+    }
+    const double y = a * log_ratio;
+    if (y < 30) {
+      plain += std::exp(log_weight) * (std::expm1(y) - a * x);
+      continue;
+    }
+    const double subtracted = std::exp(log_a + log_ratio - y) - (a - 1) * std::exp(-y);
+    large.add(y + std::log1p(-subtracted) + log_weight);
+  }
+  if (plain > 0) large.add(std::log(plain));
+  constexpr double log_sqrt_two_pi = 0.91893853320467274178;
+  return log1p_exp(large.value() + std::log(step) - log_sqrt_two_pi);
+}
+
+inline void require_order(double order) {
+  if (!(order > 1 && order < infinity)) throw_bad_number("Renyi order", "finite and above 1", order);
+}
+/// ln A(a) of Poisson sampling; 0 without sampling, infinity without noise.
+[[nodiscard]] inline double sampled_log_moment(double q, double s, double order) {
+  return renyi_divergence(sampled_gaussian_event{q, s}, order) * (order - 1);
+}
+
+}  // namespace detail
+
+/// Which privacy losses an event has, for pld_accountant: step_losses.hpp proves them.
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const replace_one_gaussian_event& event) {
+  return detail::poisson_replace_losses(event.sampling_probability, event.noise_multiplier);
+}
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const fixed_size_gaussian_event& event) {
+  return detail::fixed_size_losses(event.sampled_share, event.noise_multiplier);
+}
+/// As of the head of this file. From below: of so few records that nothing is cut.
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const truncated_gaussian_event& event) {
+  using enum detail::pair_kind;
+  const double p = detail::most_cut(event);
+  const double q = event.sampling_probability;
+  if (p == 0 || q == 0) return detail::poisson_losses(q, event.noise_multiplier);
+  detail::require_noise(event.noise_multiplier / 2, 1.0 / 32);
+  const double m = 1 / event.noise_multiplier;
+  const std::vector<detail::step_part> parts{{(1 - p) * (1 + 0x1p-50), sampled, {q, m, 2, 0}},
+                                             {p, sampled, {q, 2 * m, 2, 0}}};
+  detail::step_losses made;
+  made.parts.push_back(
+      {std::make_unique<detail::mixture_source<>>(parts, detail::step_part{1, sampled, {q, m, 2, 0}}), 1});
+  return made;
+}
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const allocated_gaussian_event& event) {
+  return detail::allocation_losses(static_cast<std::uint64_t>(event.steps), static_cast<std::uint64_t>(event.times),
+                                   event.noise_multiplier);
+}
+
+/// RDP of one step at a real order > 1, by the formulas of this file's head. Throws std::invalid_argument on an order
+/// that is not above 1 and on an event that is none.
+[[nodiscard]] inline double renyi_divergence(const replace_one_gaussian_event& event, double order) {
+  require_event(event);
+  detail::require_order(order);
+  const double q = event.sampling_probability;
+  const double s = event.noise_multiplier;
+  if (q == 0) return 0;
+  if (s * s == 0) return detail::infinity;
+  if (q == 1) return 2 * order / (s * s);
+  const double log_moment = detail::replaced_log_moment(q, s, order);
+  if (!(log_moment >= 0)) detail::throw_runtime_error({"pergrad: renyi_divergence: no result at order ", order});
+  return log_moment / (order - 1);
+}
+[[nodiscard]] inline double renyi_divergence(const truncated_gaussian_event& event, double order) {
+  require_event(event);
+  detail::require_order(order);
+  const double q = event.sampling_probability;
+  const double p = detail::most_cut(event);
+  const double whole = detail::sampled_log_moment(q, event.noise_multiplier, order);
+  if (p == 0 || whole == detail::infinity) return whole / (order - 1);
+  const double cut = detail::sampled_log_moment(q, event.noise_multiplier / 2, order);
+  const double apart = cut - whole;  // not negative; ln((1 - p) + p e^apart) beside `whole`
+  const double more = apart < 700 ? std::log1p(p * std::expm1(apart)) : detail::log1p_exp(std::log(p) + apart);
+  return (whole + more) / (order - 1);
+}
+[[nodiscard]] inline double renyi_divergence(const fixed_size_gaussian_event& event, double order) {
+  require_event(event);
+  detail::require_order(order);
+  const double one = detail::sampled_log_moment(event.sampled_share, event.noise_multiplier / 2, order);
+  if (one == 0 || one == detail::infinity || event.sampled_share == 1) return one / (order - 1);
+  return detail::log1p_exp(std::log(2.0) + detail::log_expm1(one)) / (order - 1);
+}
+[[nodiscard]] inline double renyi_divergence(const allocated_gaussian_event& event, double order) {
+  require_event(event);
+  detail::require_order(order);
+  return event.times * renyi_divergence(sampled_gaussian_event{1, event.noise_multiplier}, order);
+}
+
+}  // namespace pergrad::inline v0_1
 // pergrad/privacy/accounting/private_selection.hpp - what it costs to train several times and to release the best run.
 //
 // The number of runs is drawn, K, and only the best run is released; all of them have one ledger (sigma, q, steps), and
@@ -31847,6 +34389,608 @@ class private_selection {
   double eta_;
   double gamma_;
   double mean_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/samplers/cyclic_poisson.hpp - Poisson sampling within one of several groups of records, whose turn it
+// is
+//
+// Every record draws its group once for a key, all groups alike; step t draws records of group t mod b. Groups are
+// drawn and not counted off, so that the records behind one that is removed keep theirs, in law. A record takes part at
+// most once in any b steps in a row: what banded correlated noise needs (Choquette-Choo et al. 2023, arXiv:2306.08153).
+//
+// With independent noise: whatever a record's group is, b steps in a row have one of its group, so they cost one step
+// of Poisson sampling. A mixture over groups costs no more than the worst of them.
+
+// pergrad/privacy/samplers/random_allocation.hpp - every record takes part in a fixed number of each round's steps,
+// which it draws
+//
+// Each round, an epoch say, every record draws k of the round's t steps, all sets alike, independently of the others:
+// random allocation, balanced iteration (Feldman & Shenfeld 2025, arXiv:2502.08202, and 2026, arXiv:2602.17284).
+
+// pergrad/privacy/samplers/words.hpp - random words of a record, and whole numbers that are equally likely
+//
+// A sampler has a word of 64 bits for each record in families 0, 1, 2, ... of a stream; no two (family, record) share
+// bits. Family 0 has the layout of Poisson sampling (privacy/sampling.hpp), the others the same under nonces that
+// continue the stream's.
+//
+// A number below n: floor(w n / 2^64) of a word w, unless the low half of w n is below 2^64 mod n; then of the same
+// word of the next family (Lemire 2019, arXiv:1805.10941). Of the words that are kept, each number has equally many. A
+// word is given up with probability n / 2^64 at most, n < 2^32; three in a row, which is 2^-96, do not happen.
+
+namespace pergrad::inline v0_1::detail {
+
+class sampling_words {
+ public:
+  /// Words that `block` gives together.
+  static constexpr std::size_t together = 128;
+
+  /// Precondition: family < 2^24.
+  sampling_words(const secret_stream<randomness::sampling>& stream, std::uint64_t family) noexcept
+      : key_{&stream.key()},
+        nonce_{family == 0 ? stream.nonce() : continued(stream.nonce(), static_cast<std::uint32_t>(family - 1))} {}
+
+  /// Those of records 128 number, 128 number + 1, ...
+  void block(std::uint64_t number, std::span<std::uint64_t, together> words) const noexcept {
+    block<native_lanes>(number, words);
+  }
+  [[nodiscard]] std::uint64_t at(std::uint64_t record) const noexcept {
+    const chacha_block words =
+        chacha20_block(*key_, nonce_, static_cast<std::uint32_t>(16 * (record / together) + record % 16));
+    const std::size_t row = record % together / 16;
+    return (std::uint64_t{words[row]} << 32U) | words[8 + row];
+  }
+
+ private:
+  template <int Lanes>
+  void block(std::uint64_t number, std::span<std::uint64_t, together> words) const noexcept {
+    using u32 = typename lanes<Lanes>::u32;
+    constexpr auto width = static_cast<std::size_t>(Lanes);
+    for (std::size_t column = 0; column < 16; column += width) {
+      u32 state[16];
+      chacha_lanes<Lanes>(*key_, nonce_, lane_numbers<Lanes>() + static_cast<std::uint32_t>(16 * number + column),
+                          state);
+      for (std::size_t row = 0; row < 8; ++row) {
+        std::uint32_t high[width];
+        std::uint32_t low[width];
+        std::memcpy(high, &state[row], sizeof high);
+        std::memcpy(low, &state[8 + row], sizeof low);
+        for (std::size_t lane = 0; lane < width; ++lane) {
+          words[16 * row + column + lane] = (std::uint64_t{high[lane]} << 32U) | low[lane];
+        }
+      }
+    }
+  }
+
+  const chacha_key* key_;
+  chacha_nonce nonce_;
+};
+
+/// Throws std::invalid_argument unless these are whole blocks of records, std::out_of_range beyond 2^35.
+inline void require_whole_blocks(std::uint64_t first, std::size_t words) {
+  constexpr std::uint64_t together = sampling_words::together;
+  if (first % together != 0 || words % (together / 64) != 0) {
+    throw_invalid_argument({"pergrad: records are marked in whole blocks of ", together});
+  }
+  require_blocks("sampling", 16 * (first / together), 16 * (words / (together / 64)));
+}
+
+/// A number below `bound` for this record, by its word `word` of `family` and, seldom, of the two behind it.
+/// Precondition: 0 < bound < 2^32.
+[[nodiscard]] inline std::uint64_t number_below(std::uint64_t bound, std::uint64_t word, std::uint64_t record,
+                                                const secret_stream<randomness::sampling>& stream,
+                                                std::uint64_t family) noexcept {
+  for (int given_up = 0;; ++given_up) {
+    const std::uint64_t low = word * bound;
+    if (low >= bound || low >= (0 - bound) % bound || given_up == 2) {
+      return ((word >> 32U) * bound + ((word & 0xffff'ffffU) * bound >> 32U)) >> 32U;
+    }
+    word = sampling_words{stream, ++family}.at(record);
+  }
+}
+
+/// visit(record, number): a number below bound(record) for each of the records 0, 1, ..., count - 1, in their order.
+template <class Bound, class Visit>
+void for_each_number(const secret_stream<randomness::sampling>& stream, std::uint64_t family, std::uint64_t count,
+                     const Bound& bound, const Visit& visit) {
+  const sampling_words words{stream, family};
+  std::uint64_t some[sampling_words::together];
+  for (std::uint64_t record = 0; record < count; ++record) {
+    if (record % sampling_words::together == 0) words.block(record / sampling_words::together, some);
+    visit(record, number_below(bound(record), some[record % sampling_words::together], record, stream, family));
+  }
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// Steps in each of which a record takes part at most once.
+struct round_steps {
+  std::uint32_t count;
+};
+
+namespace detail {
+
+/// Marks records whose number below `bound` is `wanted`: word r of family 1 of `stream`.
+inline void mark_allocated(const secret_stream<randomness::sampling>& stream, std::uint64_t bound, std::uint64_t wanted,
+                           std::uint64_t first, std::span<std::uint64_t> bits) {
+  constexpr std::uint64_t together = sampling_words::together;
+  require_whole_blocks(first, bits.size());
+  const sampling_words words{stream, 1};
+  std::uint64_t some[together];
+  std::fill(bits.begin(), bits.end(), 0);
+  for (std::uint64_t at = 0; at < 64 * bits.size(); at += together) {
+    words.block((first + at) / together, some);
+    for (std::uint64_t i = 0; i < together; ++i) {
+      if (number_below(bound, some[i], first + at + i, stream, 1) == wanted) {
+        bits[(at + i) / 64] |= std::uint64_t{1} << ((at + i) % 64);
+      }
+    }
+  }
+}
+
+}  // namespace detail
+
+/// In how many steps of a round a record takes part.
+struct participations {
+  std::uint32_t count;
+};
+
+/// Every record takes part in so many steps of each round, all sets of them alike.
+class random_allocation {
+ public:
+  using event_type = allocated_gaussian_event;
+  static constexpr std::uint64_t marked_together = detail::sampling_words::together;
+  static constexpr std::uint32_t most_times = 16;
+
+  /// Throws std::invalid_argument for no step or more than 2^24, and unless 1 <= times <= steps, times <= 16.
+  explicit random_allocation(round_steps steps, participations times = {1}) : steps_{steps.count}, times_{times.count} {
+    if (steps.count == 0 || steps.count > 1U << 24U) {
+      detail::throw_invalid_argument({"pergrad: random_allocation: a round of ", steps.count, " steps"});
+    }
+    if (times.count == 0 || times.count > steps.count || times.count > most_times) {
+      detail::throw_invalid_argument({"pergrad: random_allocation: records take part in 1 to ", most_times, " of ",
+                                      steps.count, " steps, got ", times.count});
+    }
+  }
+
+  /// What one round with `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const {
+    return {static_cast<double>(steps_), static_cast<double>(times_), noise.value()};
+  }
+  /// Steps of a round.
+  [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return steps_; }
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    if (times_ == 1) {
+      detail::mark_allocated(place.round, steps_, place.position, first, bits);
+      return;
+    }
+    detail::require_whole_blocks(first, bits.size());
+    std::fill(bits.begin(), bits.end(), 0);
+    for (std::uint64_t at = 0; at < 64 * bits.size(); at += marked_together) mark_block(place, first, at, bits);
+  }
+
+ private:
+  /// One step after the other is drawn among those that are left: number x stands for the x-th of them.
+  void mark_block(const draw_place& place, std::uint64_t first, std::uint64_t at, std::span<std::uint64_t> bits) const {
+    constexpr std::uint64_t families = 3;  // of one number
+    std::uint64_t some[marked_together];
+    std::uint32_t taken[marked_together][most_times];  // ascending
+    for (std::uint32_t time = 0; time < times_; ++time) {
+      const std::uint64_t family = 1 + families * time;
+      detail::sampling_words{place.round, family}.block((first + at) / marked_together, some);
+      for (std::uint64_t i = 0; i < marked_together; ++i) {
+        std::uint32_t* const mine = taken[i];
+        auto step = static_cast<std::uint32_t>(
+            detail::number_below(steps_ - time, some[i], first + at + i, place.round, family));
+        std::uint32_t rank = 0;
+        while (rank < time && mine[rank] <= step) ++rank, ++step;
+        std::copy_backward(mine + rank, mine + time, mine + time + 1);
+        mine[rank] = step;
+        if (step == place.position) bits[(at + i) / 64] |= std::uint64_t{1} << ((at + i) % 64);
+      }
+    }
+  }
+
+  std::uint32_t steps_;
+  std::uint32_t times_;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Of the records whose group's turn it is, each enters the batch with the same probability, independently of all
+/// others. A batch has q / groups of all records on average.
+class cyclic_poisson_sampling {
+ public:
+  using event_type = sampled_gaussian_event;
+  static constexpr std::uint64_t marked_together = poisson_sampling::marked_together;
+
+  /// Throws std::invalid_argument for no group.
+  cyclic_poisson_sampling(sampling_probability q, round_steps groups) : poisson_{q}, groups_{groups.count} {
+    if (groups.count == 0) detail::throw_invalid_argument({"pergrad: cyclic_poisson_sampling: 0 groups"});
+  }
+
+  /// Of a record whose group's turn it is.
+  [[nodiscard]] sampling_probability probability() const { return poisson_.probability(); }
+  /// What a turn of all groups with independent noise costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return poisson_.event(noise); }
+  /// Steps of a turn.
+  [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return groups_; }
+  /// Steps from one that a record takes part in to the next, at least.
+  [[nodiscard]] std::uint64_t min_separation() const noexcept { return groups_; }
+  /// How often a record takes part in so many steps, at most.
+  [[nodiscard]] std::uint64_t max_participations(std::uint64_t steps) const noexcept {
+    return steps / groups_ + (steps % groups_ != 0 ? 1 : 0);
+  }
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    constexpr std::size_t words = marked_together / 64;
+    std::uint64_t of_the_group[words];
+    poisson_.mark(place, first, bits);
+    for (std::size_t word = 0; word < bits.size(); word += words) {
+      detail::mark_allocated(place.run, groups_, place.taken % groups_, first + 64 * word, of_the_group);
+      for (std::size_t i = 0; i < words; ++i) bits[word + i] &= of_the_group[i];
+    }
+  }
+
+ private:
+  poisson_sampling poisson_;
+  std::uint32_t groups_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/samplers/fixed_size.hpp - batches of a fixed number of records, drawn without replacement
+//
+// All sets of so many records are equally likely, each step anew: a record is taken with probability (places left) /
+// (records left), one after the other (Fan, Muller & Rezucha 1962; Knuth, algorithm S). Takes the time of a word a
+// record, on one thread. With a fixed number of records in a batch, no record can be added or removed without another
+// one: neighbours differ by replacing one.
+
+// pergrad/privacy/samplers/truncated_poisson.hpp - Poisson sampling of batches that are never larger than a capacity
+//
+// If more records are drawn than the capacity, which of them are kept is drawn, all sets alike: going through those
+// that were drawn, one is kept with probability (places left) / (records left) (Fan, Muller & Rezucha 1962; Knuth,
+// algorithm S). The event counts that a record may then displace another one.
+
+namespace pergrad::inline v0_1 {
+
+/// The most records that a batch has.
+struct batch_capacity {
+  std::uint32_t count;
+};
+/// A public number of records that a data set has, or has at most.
+struct public_record_count {
+  std::uint32_t count;
+};
+
+/// Each record is drawn with the same probability, independently of all others; of more than the capacity, any so many
+/// are kept. The event is for neighbours of at most `most` records: that data sets have no more is a public fact.
+class truncated_poisson_sampling {
+ public:
+  using event_type = truncated_gaussian_event;
+  class listing;
+
+  /// Throws std::invalid_argument for a capacity of 0.
+  truncated_poisson_sampling(sampling_probability q, batch_capacity capacity, public_record_count most)
+      : poisson_{q}, capacity_{capacity.count}, most_{most.count} {
+    if (capacity.count == 0) detail::throw_invalid_argument({"pergrad: truncated_poisson_sampling: a capacity of 0"});
+  }
+
+  /// As `poisson_sampling` says.
+  [[nodiscard]] sampling_probability probability() const { return poisson_.probability(); }
+  [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
+  /// What one step with this sampling and `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const {
+    return {probability().value(), noise.value(), static_cast<double>(capacity_), static_cast<double>(most_)};
+  }
+  /// Throws std::invalid_argument for more records than that.
+  void require_records(std::uint64_t count) const {
+    if (count > most_) {
+      detail::throw_invalid_argument(
+          {"pergrad: truncated_poisson_sampling: made for at most ", most_, " records, and got ", count});
+    }
+  }
+
+ private:
+  poisson_sampling poisson_;
+  std::uint32_t capacity_;
+  std::uint32_t most_;
+};
+
+/// The records of one step.
+class truncated_poisson_sampling::listing {
+ public:
+  explicit listing(const truncated_poisson_sampling& sampling) { kept_.reserve(sampling.capacity_); }
+
+  [[nodiscard]] std::span<const std::uint32_t> draw(const truncated_poisson_sampling& sampling, const draw_place& place,
+                                                    std::uint64_t record_count) {
+    sampling.require_records(record_count);
+    std::uint64_t drawn = 0;
+    kept_.clear();
+    visit(sampling, place, record_count, [&](std::uint64_t record) {
+      if (drawn++ < sampling.capacity_) kept_.push_back(static_cast<std::uint32_t>(record));
+    });
+    if (drawn <= sampling.capacity_) return kept_;
+    kept_.clear();
+    const detail::sampling_words words{place.step, 1};
+    visit(sampling, place, record_count, [&](std::uint64_t record) {
+      const std::uint64_t number = detail::number_below(drawn, words.at(record), record, place.step, 1);
+      if (number < sampling.capacity_ - kept_.size()) kept_.push_back(static_cast<std::uint32_t>(record));
+      --drawn;
+    });
+    return kept_;
+  }
+
+ private:
+  template <class Visit>
+  void visit(const truncated_poisson_sampling& sampling, const draw_place& place, std::uint64_t count,
+             const Visit& visit_record) {
+    for (std::uint64_t first = 0; first < count; first += 64 * bits_.size()) {
+      sampling.poisson_.mark(place, first, bits_);
+      poisson_sampling::visit_marked(bits_, first, count, visit_record);
+    }
+  }
+
+  std::array<std::uint64_t, 256> bits_{};
+  std::vector<std::uint32_t> kept_;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Records of a batch.
+struct batch_size {
+  std::uint32_t count;
+};
+
+/// `size` of `records` records, all sets of them alike.
+class fixed_size_sampling {
+ public:
+  using event_type = fixed_size_gaussian_event;
+  class listing;
+
+  /// Throws std::invalid_argument for a batch of no record, or of more than there are.
+  fixed_size_sampling(batch_size size, public_record_count records) : size_{size.count}, records_{records.count} {
+    if (size.count == 0 || size.count > records.count) {
+      detail::throw_invalid_argument(
+          {"pergrad: fixed_size_sampling: a batch of ", size.count, " of ", records.count, " records"});
+    }
+  }
+
+  /// What one step with this sampling and `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const {
+    // Rounded up: of 32 bits each, quotients below 1 are apart from 1 by more than this adds.
+    const double share = static_cast<double>(size_) / static_cast<double>(records_);
+    return {size_ == records_ ? 1 : share * (1 + 0x1p-52), noise.value()};
+  }
+  /// Throws std::invalid_argument for another number of records than this was made for; it is public.
+  void require_records(std::uint64_t count) const {
+    if (count != records_) {
+      detail::throw_invalid_argument(
+          {"pergrad: fixed_size_sampling: made for ", records_, " records, and got ", count});
+    }
+  }
+
+ private:
+  std::uint32_t size_;
+  std::uint32_t records_;
+};
+
+/// The records of one step.
+class fixed_size_sampling::listing {
+ public:
+  explicit listing(const fixed_size_sampling& sampling) { drawn_.reserve(sampling.size_); }
+
+  [[nodiscard]] std::span<const std::uint32_t> draw(const fixed_size_sampling& sampling, const draw_place& place,
+                                                    std::uint64_t record_count) {
+    sampling.require_records(record_count);
+    drawn_.clear();
+    detail::for_each_number(
+        place.step, 0, record_count, [&](std::uint64_t record) { return record_count - record; },
+        [&](std::uint64_t record, std::uint64_t number) {
+          if (number < sampling.size_ - drawn_.size()) drawn_.push_back(static_cast<std::uint32_t>(record));
+        });
+    return drawn_;
+  }
+
+ private:
+  std::vector<std::uint32_t> drawn_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/samplers/min_separation.hpp - Poisson sampling in which a record that took part waits for some steps
+//
+// A record that did not take part in the b - 1 steps before takes part with probability p. It draws attempts, one a
+// step, independent and each with probability p, and takes part in step t if it attempts and took part in none of the b
+// - 1 steps before. Where b - 1 steps in a row have no attempt, what lies before them does not matter: so the draw
+// looks back no further, and nothing of earlier steps is kept.
+//
+// With independent noise each step costs no more than one of Poisson sampling with probability p. Let an adversary see
+// all steps before t. In the world with the record, it takes part in t with probability q_t = p P(it may | what was
+// seen) <= p, so the step looks like (1 - q_t) N(0) + q_t N(g), where g, too, follows from what was seen; in the world
+// without it, like N(0). With probability q_t / p that is a step of probability p, otherwise N(0): post-processing. So
+// each step is dominated by Poisson's, whatever the steps before it were (adaptive composition).
+
+namespace pergrad::inline v0_1 {
+
+/// b-min-sep sampling: each record that may take part does with the same probability, independently of all others, and
+/// then at the earliest `separation` steps later. Up to 2^24 - 2 steps in one run.
+class min_separation_sampling {
+ public:
+  using event_type = sampled_gaussian_event;
+  static constexpr std::uint64_t marked_together = poisson_sampling::marked_together;
+
+  /// Throws std::invalid_argument for a separation of 0, and where a record would find hardly any gap: (1 - p)^(b - 1)
+  /// below 1 %, for which `cyclic_poisson_sampling` is made.
+  min_separation_sampling(sampling_probability p, round_steps separation) : poisson_{p}, separation_{separation.count} {
+    if (separation.count == 0) {
+      detail::throw_invalid_argument({"pergrad: min_separation_sampling: a separation of 0 steps"});
+    }
+    if (!(std::pow(1 - p.value(), static_cast<double>(separation.count - 1)) >= 0.01)) {
+      detail::throw_invalid_argument({"pergrad: min_separation_sampling: records that take part with probability ",
+                                      p.value(), " would wait nearly always for ", separation.count,
+                                      " steps: use cyclic_poisson_sampling"});
+    }
+  }
+
+  /// Of a record that may take part.
+  [[nodiscard]] sampling_probability probability() const { return poisson_.probability(); }
+  /// What one step with independent noise costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return poisson_.event(noise); }
+  /// Steps from one that a record takes part in to the next, at least.
+  [[nodiscard]] std::uint64_t min_separation() const noexcept { return separation_; }
+  /// How often a record takes part in so many steps, at most.
+  [[nodiscard]] std::uint64_t max_participations(std::uint64_t steps) const noexcept {
+    return steps / separation_ + (steps % separation_ != 0 ? 1 : 0);
+  }
+  /// Throws std::out_of_range beyond 2^24 - 2 steps.
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    if (place.taken >= (std::uint64_t{1} << 24U) - 2) {
+      detail::throw_out_of_range({"pergrad: min_separation_sampling: more than 2^24 - 2 steps in one run"});
+    }
+    mark_attempts(place, first, bits);
+    for (std::size_t word = 0; word < bits.size(); ++word) {
+      for (std::uint64_t rest = bits[word]; rest != 0; rest &= rest - 1) {
+        const auto bit = static_cast<std::uint64_t>(std::countr_zero(rest));
+        if (!takes_part(place, first + 64 * word + bit)) bits[word] &= ~(std::uint64_t{1} << bit);
+      }
+    }
+  }
+
+ private:
+  /// Words of a step's attempts: family 1 + step of the run's stream.
+  [[nodiscard]] static detail::sampling_words words_of(const draw_place& place, std::uint64_t step) noexcept {
+    return {place.run, step + 1};
+  }
+  void mark_attempts(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    constexpr std::uint64_t together = detail::sampling_words::together;
+    detail::require_whole_blocks(first, bits.size());
+    const detail::sampling_words words = words_of(place, place.taken);
+    std::uint64_t some[together];
+    for (std::uint64_t at = 0; at < 64 * bits.size(); at += 64) {
+      if (at % together == 0) words.block((first + at) / together, some);
+      std::uint64_t found = 0;
+      for (std::uint64_t i = 0; i < 64; ++i) found |= std::uint64_t{poisson_.is_below(some[at % together + i])} << i;
+      bits[at / 64] = found;
+    }
+  }
+  /// Precondition: the record attempts to in step `place.taken`.
+  [[nodiscard]] bool takes_part(const draw_place& place, std::uint64_t record) const noexcept {
+    const auto attempts = [&](std::uint64_t step) { return poisson_.is_below(words_of(place, step).at(record)); };
+    // Back to the step behind a gap, or the first of the run.
+    std::uint64_t begin = place.taken;
+    for (std::uint64_t without = 0; begin > 0 && without + 1 < separation_; --begin) {
+      without = attempts(begin - 1) ? 0 : without + 1;
+    }
+    std::uint64_t may = begin;  // the first step in which it may take part
+    for (std::uint64_t step = begin; step < place.taken; ++step) {
+      if (step >= may && attempts(step)) may = step + separation_;
+    }
+    return place.taken >= may;
+  }
+
+  poisson_sampling poisson_;
+  std::uint64_t separation_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/samplers/poisson_replace_one.hpp - Poisson sampling, accounted for neighbours that differ by
+// replacing one record
+//
+// Draws are those of `poisson_sampling`, and so is the noise; what differs is what epsilon means. The number of records
+// is public.
+
+namespace pergrad::inline v0_1 {
+
+/// Each record enters each batch with the same probability, independently of all others.
+class replace_one_poisson_sampling {
+ public:
+  using event_type = replace_one_gaussian_event;
+  static constexpr std::uint64_t marked_together = poisson_sampling::marked_together;
+
+  explicit replace_one_poisson_sampling(sampling_probability q) : poisson_{q} {}
+
+  /// As `poisson_sampling` says.
+  [[nodiscard]] sampling_probability probability() const { return poisson_.probability(); }
+  /// What one step with this sampling and `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return {probability().value(), noise.value()}; }
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    poisson_.mark(place, first, bits);
+  }
+
+ private:
+  poisson_sampling poisson_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/samplers/shuffled.hpp - batches of shuffled records, one batch after the other, accounted without
+// amplification
+//
+// Each epoch every record takes part once, in an order that is drawn (Fisher and Yates). That the order is secret may
+// help, but by far less than Poisson accounting says (Chua et al. 2024, arXiv:2403.17673), and no useful bound is known
+// for many epochs; so it is not counted: an epoch costs one Gaussian mechanism, E epochs one with noise sigma /
+// sqrt(E). That holds for any order, so one batch after the other, although each sees what those before it led to: a
+// record that is replaced changes one step's sum by up to 2 D.
+
+namespace pergrad::inline v0_1 {
+
+/// Batches of `size` records, the last of an epoch of what is left. Keeps the order, four bytes a record.
+class shuffled_batches {
+ public:
+  using event_type = replace_one_gaussian_event;
+  class listing;
+
+  /// Throws std::invalid_argument for a batch of no record, or of more than there are.
+  shuffled_batches(batch_size size, public_record_count records) : size_{size.count}, records_{records.count} {
+    if (size.count == 0 || size.count > records.count) {
+      detail::throw_invalid_argument(
+          {"pergrad: shuffled_batches: batches of ", size.count, " of ", records.count, " records"});
+    }
+  }
+
+  /// What one epoch with `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return {1, noise.value()}; }
+  /// Steps of an epoch.
+  [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return (records_ + size_ - 1) / size_; }
+  /// Throws std::invalid_argument for another number of records than this was made for; it is public.
+  void require_records(std::uint64_t count) const {
+    if (count != records_) {
+      detail::throw_invalid_argument({"pergrad: shuffled_batches: made for ", records_, " records, and got ", count});
+    }
+  }
+
+ private:
+  std::uint64_t size_;
+  std::uint64_t records_;
+};
+
+/// The order of an epoch, and the records of one of its steps.
+class shuffled_batches::listing {
+ public:
+  explicit listing(const shuffled_batches& sampling) : order_(sampling.records_) {}
+
+  [[nodiscard]] std::span<const std::uint32_t> draw(const shuffled_batches& sampling, const draw_place& place,
+                                                    std::uint64_t record_count) {
+    sampling.require_records(record_count);
+    if (!(place.round == of_)) {
+      std::iota(order_.begin(), order_.end(), 0U);
+      detail::for_each_number(
+          place.round, 0, record_count, [&](std::uint64_t at) { return at + 1; },
+          [&](std::uint64_t at, std::uint64_t number) { std::swap(order_[at], order_[number]); });
+      of_ = place.round;
+    }
+    const std::uint64_t first = place.position * sampling.size_;
+    const auto batch = std::span{order_}.subspan(first, std::min(sampling.size_, record_count - first));
+    std::sort(batch.begin(), batch.end());  // within its batch a record's place means nothing
+    return batch;
+  }
+
+ private:
+  std::vector<std::uint32_t> order_;
+  draw_place::stream of_;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -32093,8 +35237,6 @@ requires(!executor<First>) [[nodiscard]] classifier_result
 //   AUC = P(score of a one > score of a zero) + P(both are equal) / 2        (Hanley & McNeil 1982, Radiology 143(1))
 //   R²  = 1 - sum (t - y)² / sum (t - mean t)²
 
-#include <numeric>
-
 namespace pergrad::inline v0_1 {
 
 /// Which classes a classifier takes for which.
@@ -32256,9 +35398,9 @@ template <detail::array Predicted, detail::array Targets>
 //
 //   const double half = pg::release_quantile(trainer, pg::noise_multiplier{20}, lengths, 0.5, edges);
 //
-// A release about all records is one step of the Gaussian mechanism without sampling: the event {1, noise}. It is
-// entered, or refused, before noise is drawn. Statistics of a step's own records are an option of the run and cost no
-// event of their own (`step_statistic`).
+// A release about all records is one step of the Gaussian mechanism without sampling: the event {1, noise}, or what
+// that is for the ledger's neighbours (`of_counts` of its events). It is entered, or refused, before noise is drawn.
+// Statistics of a step's own records are an option of the run and cost no event of their own (`step_statistic`).
 
 namespace pergrad::inline v0_1 {
 
@@ -32266,8 +35408,16 @@ namespace detail {
 
 /// A trainer or a loop: what has a ledger and a generator of its own.
 struct statistics_access {
+  /// The ledger, for a statistic of so many values. Of a run whose units are owners, each has one: several would move
+  /// a count by more than one. Throws std::invalid_argument for another number.
   template <class Run>
-  [[nodiscard]] static privacy_accountant& ledger(Run& run) noexcept {
+  [[nodiscard]] static auto& ledger(Run& run, std::size_t values) {
+    if constexpr (requires { run.units(); }) {
+      if (run.units() != nullptr && run.units()->are_owners() && values != run.units()->owners()) {
+        throw_invalid_argument({"pergrad: a statistic of ", values, " values with ", run.units()->owners(),
+                                " owners: each has to have one, computed from its records alone"});
+      }
+    }
     return run.accountant_;
   }
   template <class Run>
@@ -32279,33 +35429,34 @@ struct statistics_access {
 }  // namespace detail
 
 /// How many of all records have their value in which bin, with noise of deviation `noise` on each count. `values`: one
-/// a record, computed from this record alone and from what is public or released; each record stands there once. Enters
-/// {1, noise} in `ledger`. Throws budget_exhausted if that would exceed its budget, std::invalid_argument for noise
-/// that is none or that the grid cannot carry; nothing is entered or drawn then.
-template <random_generator Generator>
-[[nodiscard]] released_histogram release_histogram(privacy_accountant& ledger, Generator& generator,
+/// a record (of a run with owners: an owner), computed from this record alone and from what is public or released; each
+/// record stands there once. Enters {1, noise}, or what that is among the ledger's events, in `ledger`. Throws
+/// budget_exhausted if that would exceed its budget, std::invalid_argument for noise that is none or that the grid
+/// cannot carry; nothing is entered or drawn then.
+template <class Event, random_generator Generator>
+[[nodiscard]] released_histogram release_histogram(basic_privacy_accountant<Event>& ledger, Generator& generator,
                                                    noise_multiplier noise, std::span<const double> values,
                                                    const bin_edges& edges) {
   const detail::float_environment proven;
   detail::private_counts counted{edges};
   detail::statistic_release::require_noise<Generator>(noise, edges.bins());
   counted.add(values);
-  ledger.spend(sampled_gaussian_event{1, noise.value()});
+  ledger.spend(Event::of_counts(noise));
   return detail::statistic_release::of(counted, noise, generator);
 }
 /// The same with the ledger and the key of a run, a `dp_sgd` or a `private_loop`, whose `epsilon` then counts it.
 template <class Run>
 [[nodiscard]] released_histogram release_histogram(Run& run, noise_multiplier noise, std::span<const double> values,
                                                    const bin_edges& edges) {
-  return release_histogram(detail::statistics_access::ledger(run), detail::statistics_access::generator(run), noise,
-                           values, edges);
+  return release_histogram(detail::statistics_access::ledger(run, values.size()),
+                           detail::statistics_access::generator(run), noise, values, edges);
 }
 
 /// How many of all records have their value in [low, high), with noise of deviation `noise`; a NaN is in no range. All
 /// else as `release_histogram`.
-template <random_generator Generator>
-[[nodiscard]] double release_count(privacy_accountant& ledger, Generator& generator, noise_multiplier noise,
-                                   std::span<const double> values, double low, double high) {
+template <class Event, random_generator Generator>
+[[nodiscard]] double release_count(basic_privacy_accountant<Event>& ledger, Generator& generator,
+                                   noise_multiplier noise, std::span<const double> values, double low, double high) {
   std::vector<double> is_in(values.size());
   std::ranges::transform(values, is_in.begin(), [&](double value) { return value >= low && value < high ? 1.0 : 0.0; });
   return release_histogram(ledger, generator, noise, is_in, bin_edges{{0.5}}).counts()[1];
@@ -32313,23 +35464,24 @@ template <random_generator Generator>
 template <class Run>
 [[nodiscard]] double release_count(Run& run, noise_multiplier noise, std::span<const double> values, double low,
                                    double high) {
-  return release_count(detail::statistics_access::ledger(run), detail::statistics_access::generator(run), noise, values,
-                       low, high);
+  return release_count(detail::statistics_access::ledger(run, values.size()), detail::statistics_access::generator(run),
+                       noise, values, low, high);
 }
 
 /// The value below which the share `share` of all records lies, to the width of a bin: `released_histogram::quantile`.
 /// All else as `release_histogram`, which gives any number of quantiles for the price of one.
-template <random_generator Generator>
-[[nodiscard]] double release_quantile(privacy_accountant& ledger, Generator& generator, noise_multiplier noise,
-                                      std::span<const double> values, double share, const bin_edges& edges) {
+template <class Event, random_generator Generator>
+[[nodiscard]] double release_quantile(basic_privacy_accountant<Event>& ledger, Generator& generator,
+                                      noise_multiplier noise, std::span<const double> values, double share,
+                                      const bin_edges& edges) {
   released_histogram::require_share(share);
   return release_histogram(ledger, generator, noise, values, edges).quantile(share);
 }
 template <class Run>
 [[nodiscard]] double release_quantile(Run& run, noise_multiplier noise, std::span<const double> values, double share,
                                       const bin_edges& edges) {
-  return release_quantile(detail::statistics_access::ledger(run), detail::statistics_access::generator(run), noise,
-                          values, share, edges);
+  return release_quantile(detail::statistics_access::ledger(run, values.size()),
+                          detail::statistics_access::generator(run), noise, values, share, edges);
 }
 
 }  // namespace pergrad::inline v0_1
@@ -38385,7 +41537,7 @@ class network_trainer {
 
   network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
                   network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
-                  const dp_sgd_options& options, double sensitivity)
+                  const training_choices& options, double sensitivity)
       : device_{std::move(device)},
         network_{network},
         memory_{&memory},
@@ -38427,6 +41579,7 @@ class network_trainer {
     rule_ = clip_rule{.kind = clip_rule::kind_type::flat, .bound = rule.bound, .unit = grid_.unit};
   }
   void clip_with(const pergrad::detail::flat_normalise& rule) {
+    if (rule.adaptive) pergrad::detail::refuse_training("per-sample adaptive clipping is not on devices yet");
     rule_ = {
         .kind = clip_rule::kind_type::normalise, .bound = rule.bound, .stability = rule.stability, .unit = grid_.unit};
   }
@@ -38553,7 +41706,7 @@ class network_trainer {
     if (steps != nullptr) updates_ = *steps;
     return result;
   }
-  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
+  [[nodiscard]] const training_choices& options() const noexcept { return options_; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return memory_->max_batch(); }
   /// Kernels and copies of one physical batch.
   [[nodiscard]] std::size_t node_count() const { return Device::node_count(graph_); }
@@ -38647,7 +41800,7 @@ class network_trainer {
   network_memory<Scalar, Device>* memory_;
   launch_type launch_;
   std::size_t target_count_;
-  dp_sgd_options options_;
+  training_choices options_;
   release_grid grid_;
   release_settings<Scalar> settings_{};
   clip_rule rule_;
@@ -38673,7 +41826,7 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
 
  public:
   trainer(const basic_device_executor<Device>& executor, Network& network, Loss /*loss*/, tape<Network>& tape,
-          const dp_sgd_options& options, double sensitivity)
+          const training_choices& options, double sensitivity)
       : trainer::network_trainer{executor.shared_device(),
                                  {&pergrad::detail::network_access::remote(network), &network,
                                   [](const void* self) { return static_cast<const Network*>(self)->all_parameters(); }},
@@ -38686,7 +41839,7 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
   /// f(the optimizer), of a kind that options choose: for files.
   template <class Function>
   auto with_optimizer(Function&& f) {
-    const dp_sgd_options& options = this->options();
+    const training_choices& options = this->options();
     if (options.optimizer == optimizer_kind::adam) {
       return this->with_twin(adam<Network>{*options.learning_rate, options.adam}, f);
     }

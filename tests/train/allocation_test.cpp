@@ -48,6 +48,23 @@ BOOST_AUTO_TEST_CASE(steps_allocate_nothing) {
     options.clipping = pg::clipping_kind::automatic;
     options.sampling = pg::poisson_sampling{pg::sampling_probability{0}};
     BOOST_TEST(count_in_steps(options, threads) == 0U);
+    options = usual_options();
+    options.average_decay = 0.9;
+    options.adaptive_clip = pg::adaptive_clip{.noise = pg::noise_multiplier{5}};
+    BOOST_TEST(count_in_steps(options, threads) == 0U);
+    options = usual_options();
+    options.statistic = pg::step_statistic{pg::noise_multiplier{5}, pg::bin_edges::evenly(0, 1, 30)};
+    BOOST_TEST(count_in_steps(options, threads) == 0U);
+    for (const bool has_budget : {false, true}) {
+      options = usual_options();
+      if (has_budget) options.budget = pg::privacy_budget{pg::epsilon{50}, pg::delta{1e-5}};
+      options.noise.reset();
+      options.clip.reset();
+      options.schedules.steps = 10;
+      options.schedules.noise = pg::schedule::exponential(1.5, 0.9);
+      options.schedules.clip = pg::schedule::exponential(0.5, 0.8, 3);
+      BOOST_TEST(count_in_steps(options, threads) == 0U);
+    }
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/expressions/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise
+// pergrad/expressions/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise and their kin
 //
 // A clipped expression knows the most that one sample can add to its sum. That number is its sensitivity; noise is
 // scaled by it and by nothing else.
@@ -71,15 +71,19 @@ struct flat_clip {
   }
 };
 
-/// w = C / (‖g‖ + stability)
+/// w = C / (‖g‖ + stability), or per-sample adaptive w = C / (‖g‖ + stability / (‖g‖ + stability)): one type, so that a
+/// trainer compiles one sum for both
 struct flat_normalise {
   static constexpr bool per_layer = false;
   double bound;
   double stability;
+  bool adaptive = false;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
   void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
-    weights[0] = normalise_factor<Scalar>(facts.norm, Network::parameter_count, bound, stability, unit);
+    constexpr std::size_t count = Network::parameter_count;
+    weights[0] = adaptive ? per_sample_adaptive_factor<Scalar>(facts.norm, count, bound, stability, unit)
+                          : normalise_factor<Scalar>(facts.norm, count, bound, stability, unit);
   }
 };
 
@@ -169,6 +173,9 @@ class clipped_gradients final : public detail::expression_tag {
   template <class Network, class Loss, detail::algorithms Which>
   friend auto normalise(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
                         double stability);
+  template <class Network, class Loss, detail::algorithms Which>
+  friend auto normalise_adaptively(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
+                                   double r);
 
   clipped_gradients(Leaf leaf, Rule rule) : leaf_{leaf}, rule_{rule} {}
 
@@ -231,6 +238,17 @@ template <class Network, class Loss, detail::algorithms Which>
         {"pergrad: normalise: stability must be finite and at least 1e-100, got ", stability});
   }
   return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
+}
+
+/// g_b C / (‖g_b‖ + r / (‖g_b‖ + r)): per-sample adaptive clipping, DP-PSAC (Xia et al. 2023, arXiv:2212.00328).
+/// Sensitivity C. Throws std::invalid_argument unless r is finite and at least 1e-100, as for `normalise`.
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto normalise_adaptively(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
+                                        l2_clip_norm bound = l2_clip_norm{1.0}, double r = 0.1) {
+  if (!(r >= 1e-100) || !std::isfinite(r)) {
+    detail::throw_invalid_argument({"pergrad: normalise_adaptively: r must be finite and at least 1e-100, got ", r});
+  }
+  return clipped_gradients{gradients, detail::flat_normalise{bound.value(), r, true}};
 }
 
 }  // namespace pergrad::inline v0_1

@@ -5,10 +5,13 @@
 // of its last part. Keys are not written, so the next part draws a new one and no noise is ever used twice. Everything
 // in the file follows from released values and public numbers.
 //
-// The file is a safetensors file. Tensors: `ledger.events`, a sampling probability and a noise multiplier for every
-// kind of step; `ledger.steps`, how many there were; `ledger.order`, that of a Renyi filter, or 0; `optimizer.steps`;
-// `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
-// parameters. Metadata: the optimizer, the run's plan, and a hash of the network's structure.
+// The file is a safetensors file. Tensors: `ledger.events`, the numbers of every kind of step (a sampling probability
+// and a noise multiplier of Poisson sampling); `ledger.steps`, how many there were; `ledger.order`, that of a Renyi
+// filter, or 0; `optimizer.steps`; `generator.steps`, those given out; `sampling.place`, where in a round of its
+// sampler the run is, if that matters; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
+// parameters. Metadata: the optimizer, the run's plan, which events the ledger holds, whose data a unit of
+// privacy is, and a hash of the network's
+// structure.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +20,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -52,35 +56,42 @@ struct run_layout {
 [[nodiscard]] inline const char* name_of(run_plan plan) noexcept {
   return plan == run_plan::beforehand ? "beforehand" : "on the way";
 }
+/// An event is doubles and nothing else.
+template <class Event>
+inline constexpr std::size_t numbers_of = sizeof(Event) / sizeof(double);
+template <class Accountant>
+concept has_a_plan = std::is_same_v<Accountant, basic_privacy_accountant<typename Accountant::event_type>>;
 /// The tensors of these numbers, ledger first; `run_values` has their bytes.
 template <class = void>
-[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries) {
-  return {{"ledger.events", "F64", {entries, 2}, 0, 16 * entries},
-          {"ledger.steps", "U64", {entries}, 0, 8 * entries},
-          {"ledger.order", "F64", {}, 0, 8},
-          {"optimizer.steps", "U64", {}, 0, 8},
-          {"generator.steps", "U64", {}, 0, 8}};
+[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries, std::size_t numbers, bool has_place) {
+  std::vector<safetensors::tensor> tensors{{"ledger.events", "F64", {entries, numbers}, 0, 8 * numbers * entries},
+                                           {"ledger.steps", "U64", {entries}, 0, 8 * entries},
+                                           {"ledger.order", "F64", {}, 0, 8},
+                                           {"optimizer.steps", "U64", {}, 0, 8},
+                                           {"generator.steps", "U64", {}, 0, 8}};
+  if (has_place) tensors.push_back({"sampling.place", "U64", {4}, 0, sizeof(run_place)});
+  return tensors;
 }
 
 /// Writes a checkpoint. Parameters and the optimizer's state stay where they lie: memory does not grow with them.
-template <class Text>
+template <class Text, class Event>
 void write_run(const Text& path, const run_layout& layout, std::span<const std::byte* const> arrays,
-               const run_numbers& run) {
-  std::vector<double> events;
+               const run_numbers<Event>& run) {
+  std::vector<Event> events;
   std::vector<std::uint64_t> steps;
-  for (const rdp_accountant::entry& entry : run.ledger) {
+  for (const ledger_entry<Event>& entry : run.ledger) {
     if (entry.count == 0) continue;
-    events.push_back(entry.event.sampling_probability);
-    events.push_back(entry.event.noise_multiplier);
+    events.push_back(entry.event);
     steps.push_back(entry.count);
   }
-  std::vector<safetensors::tensor> tensors = run_tensors(steps.size());
+  std::vector<safetensors::tensor> tensors = run_tensors(steps.size(), numbers_of<Event>, run.place.has_value());
   std::vector<const std::byte*> values;
   for (const void* each : {static_cast<const void*>(events.data()), static_cast<const void*>(steps.data()),
                            static_cast<const void*>(&run.order), static_cast<const void*>(&run.optimizer_steps),
                            static_cast<const void*>(&run.generator_steps)}) {
     values.push_back(static_cast<const std::byte*>(each));
   }
+  if (run.place) values.push_back(reinterpret_cast<const std::byte*>(&*run.place));
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     tensors.push_back(layout.tensors[i]);
     values.push_back(arrays[layout.arrays[i]] + layout.tensors[i].begin);
@@ -89,20 +100,25 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
                      {{"pergrad", run_format},
                       {"structure", layout.structure},
                       {"optimizer", layout.optimizer},
-                      {"plan", name_of(run.plan)}},
+                      {"plan", name_of(run.plan)},
+                      {"events", Event::name},
+                      {"unit", run.unit}},
                      tensors, values);
 }
 
 /// Throws std::runtime_error unless a ledger of this can be.
-template <class Text>
-void require_ledger(const Text& path, const run_numbers& run) {
+template <class Text, class Event>
+void require_ledger(const Text& path, const run_numbers<Event>& run) {
   std::uint64_t steps = 0;
   for (std::size_t i = 0; i < run.ledger.size(); ++i) {
     const auto& [event, count] = run.ledger[i];
-    if (!sampling_probability::holds(event.sampling_probability) || !noise_multiplier::holds(event.noise_multiplier) ||
-        count > std::numeric_limits<std::uint64_t>::max() - steps) {
-      fail_with_file(path, "entry " + std::to_string(i) + " of its ledger is none");
+    bool is_one = count <= std::numeric_limits<std::uint64_t>::max() - steps;
+    try {
+      require_event(event);
+    } catch (const std::invalid_argument&) {
+      is_one = false;
     }
+    if (!is_one) fail_with_file(path, "entry " + std::to_string(i) + " of its ledger is none");
     steps += count;
   }
   const bool is_fixed = run.order > 1 && std::isfinite(run.order);
@@ -112,8 +128,9 @@ void require_ledger(const Text& path, const run_numbers& run) {
 }
 
 /// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
-template <class Text>
-[[nodiscard]] std::pair<loaded_bytes, run_numbers> read_run(const Text& path, const run_layout& layout, run_plan plan) {
+template <class Event, class Text>
+[[nodiscard]] std::pair<loaded_bytes, run_numbers<Event>> read_run(const Text& path, const run_layout& layout,
+                                                                   run_plan plan, bool has_place, const Text& unit) {
   if (is_npy(path)) {
     fail_with_file(path,
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
@@ -131,19 +148,23 @@ template <class Text>
   require("pergrad", run_format, "this version's");
   require("optimizer", layout.optimizer, "this one's");
   require("plan", name_of(plan), "this run's");
+  if (opened.metadata("events") != nullptr || !std::is_same_v<Event, sampled_gaussian_event>) {
+    require("events", Event::name, "this sampler's");
+  }
+  if (opened.metadata("unit") != nullptr || unit != "record") require("unit", unit, "this sampler's");
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
   require_entries(path, entries);
-  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries);
+  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries, numbers_of<Event>, has_place);
   wanted.insert(wanted.end(), layout.tensors.begin(), layout.tensors.end());
   const Text differences = safetensors::differences(opened.tensors(), "the file", wanted, "this run", true);
   if (!differences.empty()) opened.fail("does not fit the network and its optimizer: " + differences);
   if (opened.metadata("structure") == nullptr) opened.fail("not a checkpoint of a run: its metadata have no structure");
   require_structure(opened, layout.structure, "");
 
-  std::pair<loaded_bytes, run_numbers> made;
+  std::pair<loaded_bytes, run_numbers<Event>> made;
   loaded_bytes& loaded = made.first;
-  run_numbers& run = made.second;
+  run_numbers<Event>& run = made.second;
   loaded.bytes = opened.read_values();
   const auto begin_of = [&](std::string_view name) {
     const safetensors::tensor* const found = safetensors::find(opened.tensors(), name);
@@ -157,13 +178,13 @@ template <class Text>
   run.plan = plan;
   run.ledger.resize(entries);
   for (std::size_t i = 0; i < entries; ++i) {
-    value(run.ledger[i].event.sampling_probability, "ledger.events", 2 * i);
-    value(run.ledger[i].event.noise_multiplier, "ledger.events", 2 * i + 1);
+    value(run.ledger[i].event, "ledger.events", i);
     value(run.ledger[i].count, "ledger.steps", i);
   }
   value(run.order, "ledger.order", 0);
   value(run.optimizer_steps, "optimizer.steps", 0);
   value(run.generator_steps, "generator.steps", 0);
+  if (has_place) value(run.place.emplace(), "sampling.place", 0);
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     const safetensors::tensor& each = layout.tensors[i];
     loaded.moves.push_back({layout.arrays[i], begin_of(each.name), each.begin, each.size});
@@ -202,10 +223,11 @@ struct checkpoint_access {
 
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
-                   std::uint64_t generator_steps, const std::string& path) {
+                   std::uint64_t generator_steps, const std::optional<run_place>& place, const char* unit,
+                   const std::string& path) {
     const std::uint64_t* const steps = optimizer.count();
-    run_numbers run;
-    if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
+    run_numbers<typename Accountant::event_type> run;
+    if constexpr (has_a_plan<Accountant>) {
       run.plan = accountant.plan();
       run.order = accountant.order();
       run.ledger.assign(accountant.accountant().ledger().begin(), accountant.accountant().ledger().end());
@@ -214,35 +236,49 @@ struct checkpoint_access {
     }
     run.optimizer_steps = steps != nullptr ? *steps : 0;
     run.generator_steps = generator_steps;
+    run.place = place;
+    run.unit = unit;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
 
-  /// Reads first and changes then: nothing is changed if anything is wrong. Returns the steps given out.
+  struct gone_on {
+    std::uint64_t given_out = 0;  ///< steps of the generator
+    run_place place{};
+  };
+  /// Reads first and changes then: nothing is changed if anything is wrong.
   template <class Network, class Optimizer, class Accountant>
-  static std::uint64_t restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                               bool older) {
+  static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
+                         bool older, bool has_place, const char* unit) {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
     }
     run_plan plan = run_plan::beforehand;
-    if constexpr (std::is_same_v<Accountant, privacy_accountant>) plan = accountant.plan();
+    if constexpr (has_a_plan<Accountant>) plan = accountant.plan();
     if (older && plan != run_plan::beforehand) {
       fail_with_file(path, "a run of version 0.1 was planned beforehand, and this one is planned on the way");
     }
-    const auto [loaded, run] =
-        older ? read_older<Network>(optimizer, path) : read_run(path, layout<Network>(optimizer), plan);
+    using event = typename Accountant::event_type;
+    std::pair<loaded_bytes, run_numbers<event>> read;
+    if (!older) {
+      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, std::string{unit});
+    } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
+      read = read_older<Network>(optimizer, path);
+    } else {
+      fail_with_file(path, "a run of version 0.1 drew its records by Poisson sampling");
+    }
+    const auto& [loaded, run] = read;
     require_ledger(path, run);
     Accountant goes_on = accountant;
-    for (const rdp_accountant::entry& entry : run.ledger) goes_on.record(entry.event, entry.count);
-    if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
+    for (const ledger_entry<event>& entry : run.ledger) goes_on.record(entry.event, entry.count);
+    if constexpr (has_a_plan<Accountant>) {
       if (run.order != 0) goes_on.fix_order(run.order);
     }
     const auto places = arrays<std::byte>(network, optimizer);
     accountant = std::move(goes_on);
     loaded.put(places);
     if (std::uint64_t* const count = optimizer.count()) *count = run.optimizer_steps;
-    return run.generator_steps;
+    return {run.generator_steps, run.place.value_or(run_place{})};
   }
   template <class Network, class Optimizer>
   [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
@@ -251,38 +287,52 @@ struct checkpoint_access {
     for (const auto part : optimizer.state()) sizes.push_back(part.size_bytes());
     return read_older_run(path, {sizes.data(), sizes.size()}, width);
   }
-  /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise.
-  template <class Generator>
-  static void go_on(Generator& generator, std::uint64_t given_out) {
-    if constexpr (std::is_same_v<Generator, seeded_generator>) {
-      generator = seeded_generator{generator.seed(), std::max(generator.step(), given_out)};
+  template <class Run>
+  [[nodiscard]] static constexpr const char* unit_of() {
+    if constexpr (requires { Run::unit_of_privacy; }) return Run::unit_of_privacy;
+    return "record";
+  }
+  /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise. What is left of
+  /// a round belongs to the key that began it: with a new one a new round begins.
+  template <class Run>
+  static void go_on(Run& run, const gone_on& from) {
+    run.place_ = from.place;
+    if constexpr (Run::is_private) {
+      run.begin_a_round();
+    } else {
+      run.generator_ = seeded_generator{run.generator_.seed(), std::max(run.generator_.step(), from.given_out)};
     }
+    run.accountant_.prepare(run.event_);  // how many steps are left
+  }
+  template <class Run>
+  [[nodiscard]] static std::optional<run_place> place_of(const Run& run) {
+    return Run::keeps_its_place ? std::optional{run.place_} : std::nullopt;
   }
 
   template <class Trainer>
   static void save(const Trainer& trainer, const std::string& path) {
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path);
+      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), place_of(trainer),
+           unit_of<Trainer>(), path);
       return true;
     });
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
-    go_on(trainer.generator_, trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older);
+    go_on(trainer, trainer.trainer_->with_optimizer([&](auto& optimizer) {
+      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older, Trainer::keeps_its_place,
+                     unit_of<Trainer>());
     }));
-    trainer.accountant_.prepare(trainer.event_);  // how many steps are left
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    save(network, optimizer, loop.accountant_, loop.generator_.step(), path);
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), place_of(loop), "record", path);
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    go_on(loop.generator_, restore(network, optimizer, loop.accountant_, path, false));
-    loop.accountant_.prepare(loop.event_);
+    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, Loop::keeps_its_place, "record"));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -296,8 +346,8 @@ struct checkpoint_access {
 /// order of a Renyi filter. No key is written, and nothing that is private. Memory does not grow with the network. The
 /// file appears whole or not at all, and is on the disk when this returns. Throws std::runtime_error that names the
 /// file and says what failed.
-template <class Network, class Loss, class Generator, class Executor>
-void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::save(trainer, path);
 }
 
@@ -310,28 +360,32 @@ void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor>& trainer, 
 ///
 /// Throws std::runtime_error that says what is wrong with the file, or that it is of another network, scalar type,
 /// optimizer or plan; std::logic_error if steps were taken; nothing is changed then.
-template <class Network, class Loss, class Generator, class Executor>
-void load_checkpoint(dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void load_checkpoint(dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, false);
 }
 
 /// The same for a `private_loop`, with its own network and the optimizer that takes its steps. A step that has begun is
 /// in the ledger, whether it was released or not. Throws std::logic_error for another network.
-template <class Network, class Optimizer, class Loss, class Generator, class Executor>
+template <class Network, class Optimizer, class Loss, class Generator, class Executor, class Options>
 void save_checkpoint(const Network& network, Optimizer& optimizer,
-                     const private_loop<Network, Loss, Generator, Executor>& loop, const std::string& path) {
+                     const private_loop<Network, Loss, Generator, Executor, Options>& loop, const std::string& path) {
   detail::checkpoint_access::save_loop(network, optimizer, loop, path);
 }
-template <class Network, class Optimizer, class Loss, class Generator, class Executor>
-void load_checkpoint(Network& network, Optimizer& optimizer, private_loop<Network, Loss, Generator, Executor>& loop,
-                     const std::string& path) {
+template <class Network, class Optimizer, class Loss, class Generator, class Executor, class Options>
+void load_checkpoint(Network& network, Optimizer& optimizer,
+                     private_loop<Network, Loss, Generator, Executor, Options>& loop, const std::string& path) {
   detail::checkpoint_access::load_loop(network, optimizer, loop, path);
 }
 
 namespace detail {
 template <class Accountant>
-concept has_a_ledger = std::is_same_v<Accountant, rdp_accountant> || std::is_same_v<Accountant, pld_accountant> ||
-    std::is_same_v<Accountant, privacy_accountant>;
+concept has_a_ledger = requires {
+  typename Accountant::event_type;
+  requires has_a_plan<Accountant> ||
+      std::is_same_v<Accountant, basic_rdp_accountant<typename Accountant::event_type>> ||
+      std::is_same_v<Accountant, basic_pld_accountant<typename Accountant::event_type>>;
+};
 }  // namespace detail
 
 /// The same for a training loop by hand, with a `privacy_accountant`, an `rdp_accountant` or a `pld_accountant`. A
@@ -340,12 +394,12 @@ template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void save_checkpoint(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                      const std::string& path) {
-  detail::checkpoint_access::save(network, optimizer, accountant, 0, path);
+  detail::checkpoint_access::save(network, optimizer, accountant, 0, std::nullopt, "record", path);
 }
 template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false));
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, "record"));
 }
 
 namespace unprotected {
@@ -353,8 +407,8 @@ namespace unprotected {
 /// Reads a checkpoint of version 0.1, five .npy arrays, into a trainer as `load_checkpoint` does; `save_checkpoint`
 /// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
 /// damage to its ledger may go unnoticed: the caller vouches for both.
-template <class Network, class Loss, class Generator, class Executor>
-void load_older_checkpoint(dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void load_older_checkpoint(dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, true);
 }
 

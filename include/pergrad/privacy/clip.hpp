@@ -116,4 +116,18 @@ template <class Scalar>
                                        norm + stability);
 }
 
+/// Per-sample adaptive clipping's factor bound / (‖g‖ + r / (‖g‖ + r)) / 2^unit (Xia et al. 2023, arXiv:2212.00328): as
+/// automatic clipping's for large gradients, while small ones, which often point elsewhere than the mean, keep a weight
+/// of at most about bound where that has bound / r. What is added to the norm is never negative, so the clip factor's
+/// proof is this one's; it rounds three times more, 1.5 units of the 8. The divisor is nowhere below
+/// min(1, 2 sqrt(r) - r), beside which squares that vanish are nothing.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline Scalar per_sample_adaptive_factor(norm_bound known, std::size_t count, double bound,
+                                                                  double r, int unit = 0) noexcept {
+  const double norm = norm_upper_bound(known, count);
+  if (!is_finite_norm<Scalar>(norm)) return 0;
+  return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)),
+                                       norm + r / (norm + r));
+}
+
 }  // namespace pergrad::inline v0_1

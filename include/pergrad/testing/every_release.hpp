@@ -71,6 +71,7 @@ void for_each_clipping(const Visit& visit) {
   visit("flat", [=](const auto& g) { return clip(g, bound); });
   visit("per layer", [=](const auto& g) { return clip_per_layer(g, bound); });
   visit("automatic", [=](const auto& g) { return normalise(g, bound); });
+  visit("per-sample adaptive", [=](const auto& g) { return normalise_adaptively(g, bound); });
   if constexpr (detail::clipping_groups < Network >> 1) {
     const std::vector<l2_clip_norm> bounds(detail::clipping_groups<Network>, bound);
     visit("per group", [=](const auto& g) { return clip_per_group(g, bounds); });
@@ -82,7 +83,7 @@ void for_each_clipping(const Visit& visit) {
 template <class Visit>
 void for_each_sampler(const Visit& visit) {
   const auto poisson = [](double q) {
-    return [q](private_options& options) { options.sampling = poisson_sampling{sampling_probability{q}}; };
+    return [q](dp_sgd_options& options) { options.sampling = poisson_sampling{sampling_probability{q}}; };
   };
   visit("everybody", poisson(1));
   visit("Poisson, q = 1/2", poisson(0.5));
@@ -91,11 +92,12 @@ void for_each_sampler(const Visit& visit) {
 struct trainer_clipping {
   const char* name;
   clipping_kind kind;
+  bool adapts = false;  ///< by a quantile of the norms
 };
-inline constexpr trainer_clipping trainer_clippings[] = {{"flat", clipping_kind::flat},
-                                                         {"per layer", clipping_kind::per_layer},
-                                                         {"automatic", clipping_kind::automatic},
-                                                         {"per group", clipping_kind::per_group}};
+inline constexpr trainer_clipping trainer_clippings[] = {
+    {"flat", clipping_kind::flat},           {"per layer", clipping_kind::per_layer},
+    {"automatic", clipping_kind::automatic}, {"per-sample adaptive", clipping_kind::per_sample_adaptive},
+    {"per group", clipping_kind::per_group}, {"adaptive", clipping_kind::flat, true}};
 
 /// How a sum is added up: records of a chunk, and those that are added up in floating point.
 struct addition {
@@ -190,10 +192,11 @@ template <class Loss, neighbouring Relation, class Network, class Clip>
 /// A step of `dp_sgd`.
 template <class Loss, class Network, class SetSampler>
 [[nodiscard]] release_report probe_trainer(const host& executor, const Network& network, const SetSampler& set_sampler,
-                                           clipping_kind clipping, const addition& adding, neighbouring relation,
-                                           const sensitivity_options& options) {
+                                           const trainer_clipping& clipped, const addition& adding,
+                                           neighbouring relation, const sensitivity_options& options) {
   using samples = sample_set<Network, Loss>;
   const std::size_t groups = detail::clipping_groups<Network>;
+  const clipping_kind clipping = clipped.kind;
   dp_sgd_options chosen;
   if (clipping == clipping_kind::per_group) {
     chosen.group_bounds.assign(groups, l2_clip_norm{probed_clip});
@@ -201,6 +204,7 @@ template <class Loss, class Network, class SetSampler>
     chosen.clip = l2_clip_norm{probed_clip};
   }
   chosen.clipping = clipping;
+  if (clipped.adapts) chosen.adaptive_clip = adaptive_clip{.noise = noise_multiplier{1}};
   set_sampler(chosen);
   chosen.divisor = expected_batch_size{10};
   chosen.learning_rate = learning_rate{1};
@@ -235,7 +239,12 @@ template <class Loss, class Network, class SetSampler>
   report.moved.sensitivity = claim_of<Network>(bound, adding.capacity, 1);  // the trainer's relation
   chosen.noise = noise_multiplier{1};
   dp_sgd noisy{executor, trained, Loss{}, chosen, seeded_generator{options.seed}};
-  measure_noise(report, [&] { return step(noisy, samples{}); });
+  measure_noise(report, [&] {
+    const double bound_now = clipped.adapts ? noisy.options().clip->value() / probed_clip : 1;
+    auto values = step(noisy, samples{});
+    for (double& value : values) value /= bound_now;  // noise follows the clip norm
+    return values;
+  });
   report.moved.sensitivity = claimed;
   return report;
 }
@@ -274,11 +283,10 @@ template <class Loss = cross_entropy, class Network>
   for_each_sampler([&](const char* sampler, const auto& set_sampler) {
     for (const trainer_clipping& clipping : trainer_clippings) {
       for (const addition& adding : additions) {
-        keep(probe_trainer<Loss>(executor, network, set_sampler, clipping.kind, adding, neighbouring::add_or_remove_one,
+        keep(probe_trainer<Loss>(executor, network, set_sampler, clipping, adding, neighbouring::add_or_remove_one,
                                  options),
              {"dp_sgd", sampler, clipping.name, "add or remove one", adding.name});
-        keep(probe_trainer<Loss>(executor, network, set_sampler, clipping.kind, adding, neighbouring::replace_one,
-                                 options),
+        keep(probe_trainer<Loss>(executor, network, set_sampler, clipping, adding, neighbouring::replace_one, options),
              {"dp_sgd", sampler, clipping.name, "replace one", adding.name});
       }
     }

@@ -16,10 +16,13 @@
 #include <pergrad/batch.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/float_environment.hpp>
+#include <pergrad/errors.hpp>
 #include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/optim/adam.hpp>
+#include <pergrad/optim/parameter_average.hpp>
 #include <pergrad/optim/sgd.hpp>
 #include <pergrad/privacy/types.hpp>
+#include <pergrad/privacy/units.hpp>
 #include <pergrad/tape.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
 #include <pergrad/train/private_run.hpp>
@@ -30,29 +33,54 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-template <class Network, class Loss, executor Executor>
-class dp_sgd_base : public private_run {
+struct statistics_access;
+
+/// What an executor does in a step; of units of privacy by verbs, on executors that read records where they lie.
+template <class Executor, class Network, class Loss, bool OfUnits>
+struct trainer_for {
+  using type = typename Executor::template trainer<Network, Loss>;
+};
+template <class Executor, class Network, class Loss>
+struct trainer_for<Executor, Network, Loss, true> {
+  static constexpr bool has_a_copy = Executor::template trainer<Network, Loss>::trains_on_a_copy;
+  static_assert(sizeof(std::conditional_t<has_a_copy, error::on_the_host_only<Executor>, char>) != 0);
+  using type = step_by_verbs<Network, Loss, Executor, true>;
+};
+
+template <class Network, class Loss, executor Executor, class Options>
+class dp_sgd_base : public private_run<typename inner_sampler<typename Options::sampling_type>::type> {
+  using inner = inner_sampler<typename Options::sampling_type>;
+  using run = private_run<typename inner::type>;
+
  public:
   using scalar = typename Network::scalar;
   using input_value = typename Network::input_value;
   using target = target_of<Loss, scalar>;
   /// What the executor keeps of a run and does in a step.
-  using executor_trainer = typename Executor::template trainer<Network, Loss>;
+  using executor_trainer =
+      typename trainer_for<Executor, Network, Loss, draws_units<typename Options::sampling_type>>::type;
+  /// Whose data a unit of privacy is: by which neighbours differ.
+  static constexpr const char* unit_of_privacy = inner::unit;
 
-  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options, bool is_private)
-      : dp_sgd_base{executor, network, loss,
-                    settled<scalar>(checked_options(options, clipping_groups<Network>), is_private)} {}
+  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options, bool is_private)
+      : dp_sgd_base{executor, network, loss, checked(options, is_private), is_private, {}} {}
   dp_sgd_base(const dp_sgd_base&) = delete;
   dp_sgd_base& operator=(const dp_sgd_base&) = delete;
   ~dp_sgd_base() = default;
 
-  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
+  [[nodiscard]] const Options& options() const noexcept { return options_; }
 
   /// Of all steps from now on: for schedules. Costs no privacy as long as it is not computed from records: of the
   /// number of steps, say.
   void set_learning_rate(learning_rate rate) {
     options_.learning_rate = rate;
     trainer_->set_learning_rate(rate);
+  }
+  /// The network with the exponential moving average of the parameters behind each step: of released values. Throws
+  /// std::logic_error if the options have no `average_decay`.
+  [[nodiscard]] const Network& average() const {
+    if (!average_) throw_logic_error({"pergrad: private training: the option average_decay is not set"});
+    return average_->network();
   }
   /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
   /// and a device copies them again. Needed on a device, which trains on its copy; on the host each step reads the
@@ -63,33 +91,120 @@ class dp_sgd_base : public private_run {
   }
 
  private:
-  template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor>
+  template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor, class OfOptions>
   friend class pergrad::dp_sgd;
   friend struct checkpoint_access;
+  friend struct statistics_access;
 
-  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
-      : private_run{options},
+  [[nodiscard]] static Options checked(const Options& options, bool is_private) {
+    const Options first = with_first_step(options);
+    require_training_choices(first, clipping_groups<Network>);
+    return settled<scalar>(first, is_private);
+  }
+  struct of_checked_options {};
+  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
+                                bool is_private, of_checked_options /*unused*/)
+      : run{options, inner::of(*options.sampling)},
         options_{options},
+        first_clip_{options.clip ? options.clip->value() : 0},
+        is_private_{is_private},
         executor_{&executor},
         network_{&network},
         loss_{loss},
         tape_{executor, options.max_batch} {
     const float_environment proven;
-    take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
-         static_cast<double>(std::numeric_limits<scalar>::max()));
+    if (options.schedules.any()) this->most_ = options.schedules.steps;
+    this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
+               static_cast<double>(std::numeric_limits<scalar>::max()));
     if (options.optimizer == optimizer_kind::adam) {
       require_adam_options(options.adam);
     } else {
       require_momentum(options.momentum);
       require_weight_decay(options.weight_decay);
     }
-    notes_ = {options.private_metrics, options.max_batch.count, options.clip ? options.clip->value() : sensitivity_,
-              statistic_ ? &statistic_->counted : nullptr,
+    if constexpr (executor_trainer::trains_on_a_copy) {
+      if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
+      if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
+      if (options.adaptive_clip || options.schedules.noise || options.schedules.clip) {
+        refuse_training("noise and clip norms that change are not on devices yet");
+      }
+    }
+    if (options.schedules.any()) declare_schedules();
+    if (options.average_decay != 0) average_.emplace(network, options.average_decay);
+    notes_ = {options.private_metrics, options.max_batch.count,
+              options.clip ? options.clip->value() : this->sensitivity_,
+              this->statistic_ ? &this->statistic_->counted : nullptr,
               options.statistic ? options.statistic->of : step_value::norm};
-    trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, sensitivity_);
+    require_noise_that_fits();
+    trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, this->sensitivity_);
     if constexpr (executor_trainer::trains_on_a_copy) {
       with_empty_batch([&](const auto& sum) { trainer_->clip_with(sum.clipped().rule()); });
     }
+  }
+
+  /// Noise of any step, of adaptive clipping and of schedules, has to fit the scalar and the release's grid. Throws
+  /// std::invalid_argument.
+  void require_noise_that_fits() const {
+    if (options_.adaptive_clip) {
+      const double widest = options_.noise->value() * options_.clip->value() * adaptive_clip::range;
+      if (!(widest <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
+        refuse_training("noise times the widest norm of adaptive_clip, " + std::to_string(widest) +
+                        ", does not fit the network's scalar");
+      }
+    }
+    const step_schedules& all = options_.schedules;
+    if (!all.noise && !all.clip) return;
+    const summation added = summation::of<scalar>(options_.capacity->count);
+    for (std::uint64_t step = 0; step < all.steps; ++step) {
+      const double noise = all.noise ? noise_multiplier{(*all.noise)(step)}.value() : options_.noise->value();
+      const double clip = all.clip ? l2_clip_norm{(*all.clip)(step)}.value() : this->sensitivity_;
+      if (!(noise * clip <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
+        refuse_training("noise times clip of step " + std::to_string(step) + " does not fit the network's scalar");
+      }
+      const release_grid grid = release_grid::of(clip, Network::parameter_count);
+      require_sigma(noise, noise * sensitivity_in_steps(grid, added, 1), noise == 0 && !is_private_);
+    }
+  }
+  /// Those that are left of the run.
+  template <class = void>
+  void declare_schedules() {
+    using event = typename run::event_type;
+    std::vector<ledger_entry<event>> steps;
+    Options each = options_;
+    for (std::uint64_t step = this->place_.taken; step < this->most_; ++step) {
+      apply_schedules(each, step);
+      const event costs = each.sampling->event(each.noise_of_event());
+      if (steps.empty() || !(steps.back().event == costs)) steps.push_back({costs, 0});
+      if (this->pays(step)) ++steps.back().count;
+    }
+    this->declare(std::span<const ledger_entry<event>>{steps});
+  }
+  /// Makes the numbers of step `taken` those of the next step, if there is one.
+  void plan_next_step() {
+    if (!options_.schedules.any() || this->place_.taken >= this->most_ || planned_ == this->place_.taken) return;
+    apply_schedules(options_, this->place_.taken);
+    this->plan(options_, inner::of(*options_.sampling));
+    if (options_.schedules.clip) clip_to(*options_.clip);
+    if (options_.schedules.learning_rate) trainer_->set_learning_rate(*options_.learning_rate);
+    planned_ = this->place_.taken;
+  }
+  /// From the next step on.
+  void clip_to(l2_clip_norm bound) {
+    if constexpr (!executor_trainer::trains_on_a_copy) {
+      options_.clip = bound;
+      this->sensitivity_ = with_empty_batch([](const auto& sum) { return sum.sensitivity(); });
+      trainer_->set_sensitivity(this->sensitivity_);
+      notes_.set_clip_norm(bound.value());
+    }
+  }
+  /// The clip norm of the next step from the counts of the last one, which were released.
+  void adapt_clip() {
+    const adaptive_clip& how = *options_.adaptive_clip;
+    const std::span<const double> counts = this->last_statistic().counts();
+    const double share = std::clamp(0.5 + (counts[0] - counts[1]) / (2 * options_.divisor->value()), 0.0, 1.0);
+    const double next = options_.clip->value() * std::exp(-how.rate * (share - how.quantile));
+    clip_to(l2_clip_norm{std::clamp(next, first_clip_ / adaptive_clip::range, first_clip_ * adaptive_clip::range)});
+    this->statistic_->counted.set_edge(options_.clip->value());
   }
 
   template <class Function>
@@ -104,26 +219,45 @@ class dp_sgd_base : public private_run {
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
     if (checked_ && checked_->same_view(records)) return;
+    if (checked_) this->begin_a_round();
     checked_.reset();
+    static_cast<void>(unit_count(records.size()));
     require_fit_for_training<Network, Loss>(records);
     checked_ = records;
   }
   /// The records of a step that is drawn. Refers to the trainer and to `records`.
   [[nodiscard]] step_records<Network, Loss> records_of_step(const dataset<input_value, target>& records,
                                                             const layer_randomness& randomness) {
-    return {&records, this, [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); }, randomness,
-            &notes_};
+    return {&records, this,       [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); },
+            units(),  randomness, &notes_};
+  }
+  /// Null where records are drawn.
+  [[nodiscard]] const privacy_units* units() const noexcept {
+    if constexpr (draws_units<typename Options::sampling_type>) {
+      return &options_.sampling->units();
+    } else {
+      return nullptr;
+    }
+  }
+  /// Of what is drawn. Throws std::invalid_argument where the owners are those of another number of records.
+  [[nodiscard]] std::size_t unit_count(std::size_t records) const {
+    return units() == nullptr ? records : units()->count(records);
   }
   [[nodiscard]] std::span<const std::uint32_t> next_records() {
-    return drawn_.next(
+    return this->drawn_.next(
         executor_->pool(),
         [&](std::uint64_t record) {
+          if (units() != nullptr && units()->are_owners()) return true;  // each of their records is looked at
           return executor_trainer::trains_on_a_copy || fits_the_trainer<Network, Loss>(*checked_, record);
         },
         [&] { notes_.leave_out(); });
   }
 
-  dp_sgd_options options_;
+  Options options_;            ///< with the numbers of the next step
+  double first_clip_ = 0;      ///< from which adaptive clipping set out
+  std::uint64_t planned_ = 0;  ///< the step of which they are
+  bool is_private_ = true;
+  std::optional<parameter_average<Network>> average_;
   step_notes<scalar> notes_{false, 0, 0};
   const Executor* executor_;
   Network* network_;

@@ -17,18 +17,17 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <limits>
-#include <span>
-#include <stdexcept>
+#include <memory>
+#include <utility>
 #include <vector>
 
-#include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/float_environment.hpp>
-#include <pergrad/privacy/accounting/rdp_accountant.hpp>
+#include <pergrad/privacy/accounting/step_losses.hpp>
 #include <pergrad/privacy/pld/composed_pld.hpp>
 #include <pergrad/privacy/pld/gaussian_stick.hpp>
 #include <pergrad/privacy/pld/loss_estimate.hpp>
+#include <pergrad/privacy/pld/loss_source.hpp>
 #include <pergrad/privacy/pld/pld.hpp>
 #include <pergrad/privacy/pld/pld_composition.hpp>
 #include <pergrad/privacy/pld/pld_step.hpp>
@@ -36,12 +35,6 @@
 #include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {
-
-/// Thrown by an accountant that has no proven answer for what it was asked; says why. rdp_accountant may have one.
-class accounting_refused : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 /// Two proven bounds of one number.
 struct bracket {
@@ -51,10 +44,6 @@ struct bracket {
 
 namespace detail {
 
-[[noreturn]] [[gnu::cold, gnu::noinline]] inline void refuse_accounting(std::initializer_list<text_piece> pieces) {
-  throw accounting_refused{error_text{pieces}.text};
-}
-
 /// Brackets of one ledger. A template, so that programs that never ask do not compile it.
 template <class = void>
 class pld_engine {
@@ -63,34 +52,36 @@ class pld_engine {
   static constexpr std::size_t most_points = step_discretiser<>::most_points;  ///< of a step
   static constexpr std::size_t longest = 2 * most_points;                      ///< of a composition
   static constexpr double most_steps = 0x1p40;
-  static constexpr double least_noise = 1.0 / 32;
   static constexpr double relative_width = 1e-3;
   static constexpr double absolute_width = 1e-4;
   static constexpr double spread = 4.8;  // h^2 / 8 of a step's variance for each wanted width, and some more
 
-  explicit pld_engine(std::span<const rdp_accountant::entry> ledger) {
+  /// Of entries with an `event` that has losses_of(event), and a `count`.
+  template <class Ledger>
+  explicit pld_engine(const Ledger& ledger) {
     long double squares = 0;
     std::size_t whole = 0;
-    for (const rdp_accountant::entry& each : ledger) {
-      const double q = each.event.sampling_probability;
-      const double s = each.event.noise_multiplier;
-      if (q == 0 || each.count == 0) continue;
-      if (!(s >= (q < 1 ? least_noise : 1e-9))) {
-        refuse_accounting(
-            {"pergrad: pld_accountant: no bound for so little noise: the noise multiplier is below 1/32 (1e-9 without "
-             "sampling); rdp_accountant has one"});
-      }
-      steps_ += static_cast<double>(each.count);
-      if (q == 1) {
-        squares += static_cast<long double>(each.count) / s / s;
+    for (const auto& each : ledger) {
+      if (each.count == 0) continue;
+      step_losses losses = losses_of(each.event);
+      if (losses.gaussian == 0 && losses.parts.empty()) continue;
+      const auto count = static_cast<double>(each.count);
+      if (losses.gaussian > 0) {
+        steps_ += count;
+        squares += static_cast<long double>(each.count) * losses.gaussian * losses.gaussian;
         ++whole;
-        continue;
       }
-      kinds_.push_back({{q, 1 / s, 2, 0}, each.count});
+      for (step_losses::part& part : losses.parts) {
+        if (part.count > std::numeric_limits<std::uint64_t>::max() / each.count) steps_ = infinity;
+        steps_ += count * static_cast<double>(part.count);
+        kinds_.push_back({std::move(part.source), part.count * each.count});
+      }
     }
     if (whole > 0) {
-      const double m = std::sqrt(static_cast<double>(squares));
-      kinds_.push_back({{1, m, static_cast<double>(whole + 8), 0}, 1});
+      gaussian_ = std::sqrt(static_cast<double>(squares));
+      gaussian_error_ = static_cast<double>(whole + 8);
+      const step_part one{1, pair_kind::sampled, {1, gaussian_, gaussian_error_, 0}};
+      kinds_.push_back({std::make_unique<mixture_source<>>(one), 1});
     }
     if (kinds_.size() > most_kinds) {
       refuse_accounting({"pergrad: pld_accountant: the ledger has ", kinds_.size(), " kinds of steps, more than ",
@@ -114,7 +105,8 @@ class pld_engine {
       result.upper = std::min(result.upper, std::max(made.remove.epsilon(delta), made.add.epsilon(delta)));
       result.lower = std::max(result.lower, made.remove_below.epsilon(delta));
       const double wanted = std::max(relative_width * result.lower, absolute_width);
-      return {(result.upper - result.lower) / wanted, result.upper, delta};
+      return {(result.upper - result.lower) / wanted,
+              result.upper / std::max(relative_width * result.upper, absolute_width), result.upper, delta};
     });
     check(result);
     return result;
@@ -149,7 +141,7 @@ class pld_engine {
       result.upper = std::min(result.upper, std::max(made.remove.delta(epsilon), made.add.delta(epsilon)));
       result.lower = std::max(result.lower, made.remove_below.delta(epsilon));
       const double wanted = std::max(relative_width * epsilon, absolute_width) * std::max(1.0, tilt);
-      return {std::log(result.upper / result.lower) / wanted, epsilon, result.upper};
+      return {std::log(result.upper / result.lower) / wanted, std::log(result.upper) / wanted, epsilon, result.upper};
     });
     return result;
   }
@@ -170,7 +162,8 @@ class pld_engine {
       bound = std::min(bound, std::max(record_added, record_removed));
       const double gained = (before - bound) / bound;
       before = bound;
-      return {std::min(gained / 1e-4, 8.0), remove.epsilon, remove.delta};  // until a finer grid gains no more
+      return {std::min(gained / 1e-4, 8.0), infinity, remove.epsilon,
+              remove.delta};  // until a finer grid gains no more
     });
     return bound;
   }
@@ -180,7 +173,7 @@ class pld_engine {
 
  private:
   struct kind {
-    continuous_step step;
+    std::unique_ptr<loss_source> source;
     std::uint64_t count;
   };
   struct attempt {
@@ -190,6 +183,7 @@ class pld_engine {
   };
   struct verdict {
     double missing;  ///< the bracket's width, over what is wanted
+    double height;   ///< where its upper end is, in the same unit
     double epsilon;  ///< where it is, about
     double delta;
   };
@@ -201,16 +195,16 @@ class pld_engine {
   };
 
   /// All steps without sampling: in closed form.
-  [[nodiscard]] bool is_one_gaussian() const noexcept { return kinds_.size() == 1 && kinds_[0].step.q == 1; }
+  [[nodiscard]] bool is_one_gaussian() const noexcept { return kinds_.size() == 1 && gaussian_ > 0; }
   [[nodiscard]] double gaussian_mu(double side) const noexcept {
-    return kinds_[0].step.m * (1 + side * (kinds_[0].step.m_error + 4) * unit_roundoff);
+    return gaussian_ * (1 + side * (gaussian_error_ + 4) * unit_roundoff);
   }
 
   /// Total variation adds up, and bounds delta at every epsilon >= 0.
   [[nodiscard]] double total_variation() const {
     double sum = 0;
     for (const kind& each : kinds_) {
-      sum += static_cast<double>(each.count) * each.step.q * std::erf(each.step.m * 0.35355339059327376);
+      sum += static_cast<double>(each.count) * each.source->total_variation();
     }
     return sum * (1 + 1e-9);
   }
@@ -218,15 +212,13 @@ class pld_engine {
   /// Grids end where what lies outside in all steps is below 1e-7 delta.
   void reach(double delta) {
     estimates_.clear();
-    const double deviations = std::sqrt(2 * std::log(steps_ * 1e7 / delta));
-    for (kind& each : kinds_) {
-      each.step.deviations = deviations;
-      if (each.step.m + deviations > 37) {
+    for (const kind& each : kinds_) {
+      if (!each.source->reach(std::min(1e-7 * delta / steps_, 0.5))) {
         refuse_accounting(
-            {"pergrad: pld_accountant: no bound: with 1 / noise multiplier ", each.step.m,
-             " and so small a delta, Gaussian tails beyond 37 deviations matter; rdp_accountant has one"});
+            {"pergrad: pld_accountant: no bound: with so little noise and so small a delta, Gaussian tails beyond 37 "
+             "deviations matter; rdp_accountant has one"});
       }
-      estimates_.emplace_back(each.step, step_discretiser<>{each.step});
+      estimates_.emplace_back(*each.source);
     }
   }
 
@@ -295,6 +287,10 @@ class pld_engine {
     double wish = std::sqrt(spread * width / (tilt * steps));  // of h
     double outside = 14;
     double answer = std::max(0.0, total(tilt, true).first);  // about
+    const bool is_tight =
+        std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_tight(); });
+    double h_before = 0;
+    double height_before = 0;
     for (int round = 0; round < 6; ++round) {
       // What lies so far above the answer does not matter to it: losses are cut there.
       const double cap = answer + (outside + 6) / tilt;
@@ -307,14 +303,21 @@ class pld_engine {
       while (length < longest && range > wish * static_cast<double>(length - 8)) length *= 2;
       double h = range / static_cast<double>(length - 8);
       for (const kind& each : kinds_) {
-        const step_discretiser<> one{each.step};
-        h = std::max(h, (one.highest_loss() - one.lowest_loss()) / static_cast<double>(most_points - 16));
+        const double losses = each.source->highest_loss() - each.source->lowest_loss();
+        h = std::max(h, losses / static_cast<double>(most_points - 16));
       }
       h = coarse_spacing(h);
       while (length > 1024 && range < h * (static_cast<double>(length) / 2 - 8)) length /= 2;
       attempt made;
       try_spacing(h, length, tilt, cap, remove, window_of(tilt, false, outside, 2 / h), made);
-      const verdict seen = judge(made);
+      verdict seen = judge(made);
+      // Where the lower end is not of the same losses, the upper one is near its limit once a finer grid gains little:
+      // what is above the limit falls with h^2.
+      const double ratio = h_before * h_before / (h * h);
+      if (!is_tight && ratio > 1.5)
+        seen.missing = std::min(seen.missing, 2 * (height_before - seen.height) / (ratio - 1));
+      h_before = h;
+      height_before = seen.height;
       if (seen.missing <= 1) return;
       // A better tilt for where the answer is, and a window that leaves out little of what makes it up.
       const bool last = length >= longest || h > 1.5 * wish;
@@ -348,12 +351,12 @@ class pld_engine {
     const auto grid_of = [&](std::size_t i) -> const discrete_step& {
       if (of != i) grid = discrete_step{};
       if (of != i) {
-        grid = step_discretiser<>{kinds_[i].step}.on_grid(h);
+        grid = kinds_[i].source->on_grid(h);
         grid.remove.cut(cap);
         grid.remove_below.cut(cap);
       }
       of = i;
-      largest = std::max(largest, grid.add.masses.size());
+      largest = std::max({largest, grid.remove.masses.size(), grid.add.masses.size()});
       return grid;
     };
     static_cast<void>(grid_of(0));
@@ -369,6 +372,20 @@ class pld_engine {
           return counted_pld<lower>{&grid_of(i).remove_below, kinds_[i].count};
         },
         plan, made.remove, made.remove_below);
+    if (std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_symmetric(); })) {
+      made.add = made.remove;
+    } else {
+      compose_add(h, tilt, add, grid_of, composer, made.add);
+    }
+    const std::size_t points = largest * sizeof(double);
+    const std::size_t transforms = length * (4 * sizeof(complex_number) + 3 * sizeof(double));
+    bytes_ = std::max({bytes_, 9 * points, transforms + (kinds_.size() > 1 ? 10 : 4) * points});
+  }
+
+  template <class Grids>
+  void compose_add(double h, double tilt, const window& add, const Grids& grid_of, pld_composer<>& composer,
+                   composed_pld<upper>& made) const {
+    const std::size_t length = composer.length();
     transform_plan add_plan{tilt, add.lowest, length, add.below, add.above};
     add_plan.lowest = std::max(add.lowest, add.highest - h * static_cast<double>(length - 8));
     composed_pld<lower> none;
@@ -377,10 +394,7 @@ class pld_engine {
         [&](std::size_t i) {
           return counted_pld<upper>{&grid_of(i).add, kinds_[i].count};
         },
-        add_plan, [](std::size_t) { return counted_pld<lower>{}; }, add_plan, made.add, none);
-    const std::size_t points = largest * sizeof(double);
-    const std::size_t transforms = length * (4 * sizeof(complex_number) + 3 * sizeof(double));
-    bytes_ = std::max({bytes_, 9 * points, transforms + (kinds_.size() > 1 ? 10 : 4) * points});
+        add_plan, [](std::size_t) { return counted_pld<lower>{}; }, add_plan, made, none);
   }
 
   static void check(const bracket& result) {
@@ -391,6 +405,8 @@ class pld_engine {
   std::vector<kind> kinds_;
   std::vector<loss_estimate> estimates_;
   double steps_ = 0;
+  double gaussian_ = 0;  // what all Gaussians without sampling are: their sensitivity over the deviation
+  double gaussian_error_ = 0;
   std::size_t bytes_ = 0;
 };
 

@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include <pergrad/privacy/pld/fourier.hpp>
+#include <pergrad/privacy/pld/gaussian_mass.hpp>
 #include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1::detail {
@@ -22,7 +23,6 @@ struct stick_with_error {
 
 /// Precondition: mu > 0 and eps >= 0 are finite.
 [[nodiscard]] inline stick_with_error gaussian_stick(double mu, double eps) noexcept {
-  constexpr double sqrt_half = 0.70710678118654752440;
   constexpr double sqrt_half_pi = 1.25331413731550025121;
   const double t = eps / mu - mu / 2;
   if (t > 40) return {0, 1e-300};  // Phi(-40) is below

@@ -32,6 +32,8 @@ class pld_composer {
   explicit pld_composer(std::size_t length)
       : transform_{length}, data_(length), product_(length), reach_(length), gap_(length) {}
 
+  [[nodiscard]] std::size_t length() const noexcept { return transform_.length(); }
+
   /// Composes all kinds; first(i), second(i) are counted_pld, used until the next i is asked for. `plans`: of the two.
   /// Precondition: at least one kind, all of one spacing; counts are at least 1, their sum at most 2^40. Counts of 0
   /// for all of the second: there is none.
