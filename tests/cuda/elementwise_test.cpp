@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/cuda/elementwise_test.cpp - activations with constants, and losses with options, on a device as on the host
+#include <stdexcept>
+#include <string>
+
 #include "device_fixture.hpp"
 
 BOOST_AUTO_TEST_SUITE(cuda_elementwise)
