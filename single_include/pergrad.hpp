@@ -635,6 +635,12 @@ template <class Layer> struct layer_has_no_device_code {
 template <class Loss> struct loss_has_no_device_code {
   static_assert(never<Loss>, "this loss has no device code: it needs PERGRAD_HD static double evaluate(const S* y, std::size_t count, const target<S>* targets, S* dy) and static constexpr bool on_device = true; see docs/custom_layers.md");
 };
+template <class Noise, class Sampling> struct correlated_noise_needs_a_promise {
+  static_assert(never<Sampling>, "correlated noise needs a sampler that promises how often, and how far apart, a record takes part: pergrad::cyclic_poisson_sampling or pergrad::min_separation_sampling; see docs/privacy.md");
+};
+template <class Executor> struct correlated_noise_on_a_device {
+  static_assert(never<Executor>, "correlated noise is on the host only: make the trainer with a pergrad::host; see docs/privacy.md");
+};
 template <class Function, class First> struct needs_an_executor {
   static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); pergrad::dp_sgd trainer{exec, net, loss, options}; see docs/expressions.md");
 };
@@ -1748,7 +1754,7 @@ struct layer_randomness;
 namespace detail {
 template <class Scalar>
 class release_gate;
-template <class Sampling>
+template <class Sampling, class Noise>
 class private_run;
 class sampling_words;
 }  // namespace detail
@@ -4985,6 +4991,18 @@ template <class Scalar>
   return norm * one <= room * (1 - 4 * roundoff) ? static_cast<Scalar>(one) : detail::safe_quotient<Scalar>(room, norm);
 }
 
+/// An upper bound of the norm of what `clip_factor` makes of a gradient, in the numbers that are added: by the proof
+/// above, with a weight of at most 1 as well as of at most C / N.
+template <class Scalar>
+[[nodiscard]] inline double clipped_norm_bound(norm_bound known, std::size_t count, double bound, int unit) noexcept {
+  const double norm = norm_upper_bound(known, count);
+  if (!is_finite_norm<Scalar>(norm)) return 0;
+  constexpr auto roundoff = static_cast<double>(limits::epsilon<Scalar>);
+  const double lost = bound - std::ldexp(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)), unit);
+  const double most = norm * (1 + 8 * roundoff) + lost * (1 + 0x1p-40) + bound * 0x1p-40;
+  return most < bound ? most : bound;
+}
+
 /// Automatic clipping's factor bound / (‖g‖ + stability) / 2^unit, which never exceeds the clip factor's bound (Bu et
 /// al. 2022, arXiv:2206.07136).
 template <class Scalar>
@@ -5452,14 +5470,27 @@ inline constexpr std::size_t clipping_groups = count_clipping_groups(group_of_la
 
 // Each rule bounds what one record adds; `weigh` gives its weights in units of 2^unit.
 
-/// w = min(1, C / ‖g‖)
+/// Who may let samples through or not, by an upper bound of the norm of what each would add: of that sample alone, and
+/// on any thread.
+struct sample_gate {
+  void* context;
+  bool (*passes)(void* context, std::size_t sample, double most);
+};
+
+/// w = min(1, C / ‖g‖), and 0 of samples that a gate does not let through
 struct flat_clip {
   static constexpr bool per_layer = false;
   double bound;
+  const sample_gate* gate = nullptr;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
   void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
-    weights[0] = clip_factor<Scalar>(facts.norm, Network::parameter_count, bound, unit);
+    constexpr std::size_t count = Network::parameter_count;
+    weights[0] = clip_factor<Scalar>(facts.norm, count, bound, unit);
+    if (gate != nullptr &&
+        !gate->passes(gate->context, facts.sample, clipped_norm_bound<Scalar>(facts.norm, count, bound, unit))) {
+      weights[0] = 0;
+    }
   }
 };
 
@@ -5524,6 +5555,10 @@ struct group_clip {
 
 }  // namespace detail
 
+namespace detail {
+struct gated_clip;
+}
+
 /// Per-sample gradients, each scaled to a norm of at most its rule's bound. A sample whose gradient is not finite
 /// counts as 0. Made by `clip` and its kin only: a rule of somebody else's could claim any bound.
 template <class Leaf, class Rule>
@@ -5552,6 +5587,7 @@ class clipped_gradients final : public detail::expression_tag {
 
  private:
   // The only ways to clipped gradients.
+  friend struct detail::gated_clip;
   template <class Network, class Loss, detail::algorithms Which>
   friend auto clip(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound);
   template <class Network, class Loss, detail::algorithms Which>
@@ -5580,6 +5616,17 @@ template <class Network, class Loss, detail::algorithms Which>
 [[nodiscard]] auto clip(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound) {
   return clipped_gradients{gradients, detail::flat_clip{bound.value()}};
 }
+
+namespace detail {
+/// `clip` of the samples that a gate lets through; of all without one. The gate must live until the evaluation is over.
+struct gated_clip {
+  template <class Network, class Loss, algorithms Which>
+  [[nodiscard]] static auto of(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
+                               const sample_gate* gate) {
+    return clipped_gradients{gradients, flat_clip{bound.value(), gate}};
+  }
+};
+}  // namespace detail
 
 /// Every layer with parameters clipped on its own: `bounds` has one C_l a layer, in order. Sensitivity sqrt(sum C_l²).
 /// Throws std::invalid_argument for another number of bounds.
@@ -7302,6 +7349,9 @@ struct summation {
 
 namespace pergrad::inline v0_1 {
 
+/// Noise of a run whose steps have nothing to do with each other: that of DP-SGD. Others are in privacy/correlated/.
+struct independent_noise {};
+
 namespace detail {
 
 /// A sum that nobody has seen: F in units of the grid's, null for zeros, and I in steps of the grid, null for zeros.
@@ -7329,6 +7379,29 @@ inline void require_sigma(double multiplier, double sigma, bool is_rehearsal_wit
 struct total_release;
 struct statistic_release;
 
+/// What becomes of fresh noise before it meets a sum, where the noise of a run's steps is correlated
+/// (privacy/correlated/). It makes integers of integers, and nothing of a sum.
+class noise_filter {
+ public:
+  /// What one record can do to all that the run's noise hides, given D of one sum: what fresh noise is scaled by.
+  [[nodiscard]] virtual double sensitivity(double of_one_sum, std::size_t elements) const = 0;
+  /// Throws std::invalid_argument for a deviation that its arithmetic cannot carry, std::logic_error for a step beyond
+  /// the last one.
+  virtual void require_room(double sigma) const = 0;
+  /// Begins the next step, whose fresh noise is that of the generator's step `drawn`. Returns the generator's steps of
+  /// those earlier ones whose noise has to go through the filter again first, in their order.
+  virtual std::span<const std::uint64_t> begin(std::uint64_t drawn) noexcept = 0;
+  /// Noise of a block of elements, in place: of step `i` of those that begin() returned, or of the new one behind them.
+  /// `thread` may have memory of its own.
+  virtual void filter(std::size_t i, std::size_t block, std::size_t thread, double (&k)[gaussian_block]) noexcept = 0;
+
+ protected:
+  noise_filter() = default;
+  noise_filter(const noise_filter&) = default;
+  noise_filter& operator=(const noise_filter&) = default;
+  ~noise_filter() = default;
+};
+
 /// One release, divided by a public constant. Construction throws whatever can be wrong; after that nothing can fail.
 template <class Scalar>
 class release_gate {
@@ -7339,15 +7412,15 @@ class release_gate {
   /// Anybody may look at noise from a seed; with a secret key only a total (expressions/noise.hpp) and counts
   /// (statistics.hpp) are.
   release_gate(const release_grid& grid, double sensitivity, noise_multiplier noise, double divisor,
-               seeded_generator& generator)
-      : release_gate{of_any_generator{}, grid, sensitivity, noise, divisor, generator} {}
+               seeded_generator& generator, noise_filter* filter = nullptr)
+      : release_gate{of_any_generator{}, grid, sensitivity, noise, divisor, generator, filter} {}
 
   /// Stretches of the release; each is to be released once, on any thread.
   [[nodiscard]] std::size_t stretches() const noexcept { return (elements_ + stretch - 1) / stretch; }
   /// out = g (Q(S) + k) for stretch `number`, then `update`. `out` may be the sum itself, or null: then nothing is
   /// kept.
-  void release(std::size_t number, const unreleased_sum<Scalar>& sum, Scalar* out,
-               const element_update<Scalar>& update) const noexcept {
+  void release(std::size_t number, const unreleased_sum<Scalar>& sum, Scalar* out, const element_update<Scalar>& update,
+               std::size_t thread = 0) const noexcept {
     const std::size_t end = std::min(elements_, (number + 1) * stretch);
     alignas(64) Scalar zeros[gaussian_block];
     if (sum.floating == nullptr || sum.integers != nullptr) std::fill_n(zeros, gaussian_block, Scalar{0});
@@ -7356,6 +7429,7 @@ class release_gate {
       const Scalar* const floating = sum.floating == nullptr ? zeros : sum.floating + first;
       alignas(64) double k[gaussian_block];
       draw(first, k);
+      if (filter_ != nullptr) correlate(first, thread, k);
       alignas(64) Scalar passing[gaussian_block];
       Scalar* const to = out == nullptr ? passing : out + first;
       {
@@ -7390,29 +7464,45 @@ class release_gate {
   struct of_any_generator {};
   template <random_generator Generator>
   release_gate(of_any_generator /*unused*/, const release_grid& grid, double sensitivity, noise_multiplier noise,
-               double divisor, Generator& generator)
+               double divisor, Generator& generator, noise_filter* filter = nullptr)
       : elements_{grid.elements},
-        sigma_{noise.value() * sensitivity},
+        sigma_{noise.value() * (filter == nullptr ? sensitivity : filter->sensitivity(sensitivity, grid.elements))},
         scale_{std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps) / divisor,
                static_cast<double>(std::numeric_limits<Scalar>::max())},
-        stream_{stream_of_next_step(noise, generator)} {}
+        filter_{filter},
+        stream_{stream_of_next_step(noise, generator)} {
+    if (filter_ != nullptr) before_ = filter_->begin(stream_.step_);
+  }
   /// Once nothing else can be wrong.
   template <random_generator Generator>
   [[nodiscard]] secret_stream<randomness::noise> stream_of_next_step(noise_multiplier noise,
                                                                      Generator& generator) const {
     require_sigma(noise.value(), sigma_, !Generator::is_private && sigma_ == 0);
     require_gaussians(0, elements_);
+    if (filter_ != nullptr) filter_->require_room(sigma_);
     return generator.template stream<randomness::noise>(generator.next_step());
   }
 
   static constexpr std::size_t stretch = 4 * gaussian_block;
 
-  void draw(std::size_t first, double (&k)[gaussian_block]) const noexcept {
+  void draw(std::size_t first, double (&k)[gaussian_block]) const noexcept { draw_of(stream_, first, k); }
+  void draw_of(const secret_stream<randomness::noise>& stream, std::size_t first,
+               double (&k)[gaussian_block]) const noexcept {
     if (sigma_ == 0) {
       std::fill_n(k, gaussian_block, 0.0);
     } else {
-      fill_rounded_gaussians<native_lanes, Scalar>(stream_.key(), stream_.nonce(), first / gaussian_block, sigma_, k);
+      fill_rounded_gaussians<native_lanes, Scalar>(stream.key(), stream.nonce(), first / gaussian_block, sigma_, k);
     }
+  }
+  /// What was drawn becomes noise of the run.
+  [[gnu::noinline]] void correlate(std::size_t first, std::size_t thread, double (&k)[gaussian_block]) const noexcept {
+    alignas(64) double earlier[gaussian_block];
+    for (std::size_t i = 0; i < before_.size(); ++i) {
+      draw_of({*stream_.key_, before_[i]}, first, earlier);
+      filter_->filter(i, first / gaussian_block, thread, earlier);
+    }
+    filter_->filter(before_.size(), first / gaussian_block, thread, k);
+    wipe(earlier, sizeof earlier);
   }
   void store(const double* k, const Scalar* sum, Scalar* out, std::size_t count) const noexcept {
     release_kernels_in_use<Scalar>().release(k, sum, scale_, out, static_cast<int>(count));
@@ -7421,6 +7511,8 @@ class release_gate {
   std::size_t elements_ = 0;
   double sigma_ = 0;  ///< of the noise in steps of the grid
   release_scale scale_;
+  noise_filter* filter_ = nullptr;
+  std::span<const std::uint64_t> before_;  ///< steps of the generator whose noise goes through the filter first
   secret_stream<randomness::noise> stream_;
 };
 
@@ -9415,6 +9507,7 @@ template <random_generator Generator>
 struct noise_of {
   noise_multiplier multiplier{0};
   Generator* generator = nullptr;
+  noise_filter* filter = nullptr;  ///< of a run whose steps have correlated noise
 };
 
 /// Released values that nobody uses on the way.
@@ -9482,11 +9575,13 @@ struct total_release {
                          state.sensitivity(),
                          noise.multiplier,
                          divisor,
-                         *noise.generator};
+                         *noise.generator,
+                         noise.filter};
     auto use = begin();
     const element_update<scalar> update = as_update<scalar>(use);
     const unreleased_sum<scalar> sum = total_access::sum_of(total);
-    pool.parallel(gate.stretches(), [&](std::size_t number, std::size_t) { gate.release(number, sum, out, update); });
+    pool.parallel(gate.stretches(),
+                  [&](std::size_t number, std::size_t thread) { gate.release(number, sum, out, update, thread); });
   }
 };
 
@@ -10881,7 +10976,7 @@ template <host_vector Vector>
 namespace pergrad::inline v0_1 {
 
 namespace detail {
-struct checkpoint_access;
+struct run_state_access;
 
 inline void require_average_decay(double decay) {
   if (decay > 0 && decay < 1) return;
@@ -10937,7 +11032,7 @@ class parameter_average {
   [[nodiscard]] double decay() const noexcept { return decay_; }
 
  private:
-  friend struct detail::checkpoint_access;
+  friend struct detail::run_state_access;
   Network average_;
   double decay_;
   std::uint64_t updates_;
@@ -15414,6 +15509,14 @@ struct adaptive_clip {
   static constexpr double range = 0x1p20;
 };
 
+/// Each record pays for what it really adds, and is left out where its own budget, the option `budget`, would be
+/// exceeded (privacy/accounting/individual_filter.hpp): a run may then go on for longer than the ledger's events allow.
+/// Of flat clipping and Poisson sampling; a record that is not drawn pays as if it added C, so that most is won where
+/// all are drawn. All records are added up as integers.
+struct individual_accounting {
+  std::size_t levels = 64;  ///< to which shares of C are rounded up
+};
+
 /// What changes from step to step. A schedule takes the place of the option of the same name.
 struct step_schedules {
   std::uint64_t steps = 0;    ///< of the whole run, which ends then; must be set if there is a schedule
@@ -15436,25 +15539,37 @@ struct training_choices : private_choices {
   adam_options adam{};                           ///< of adam
   option<pergrad::adaptive_clip> adaptive_clip;  ///< of flat clipping; `clip` is the first one
   step_schedules schedules{};
+  option<individual_accounting> individual;  ///< a budget for each record
   double average_decay = 0;      ///< above 0: an exponential moving average of the parameters, see `average`
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
 };
 
-/// Options of a `private_loop` with this sampler.
-template <class Sampling>
-struct loop_options : private_choices {
+/// How the noise of a run's steps is correlated.
+template <class Noise>
+struct noise_choice {
+  using noise_type = Noise;
+  option<Noise> correlation;  ///< a strategy of privacy/correlated/strategies.hpp, for so many steps as the run has
+};
+template <>
+struct noise_choice<independent_noise> {
+  using noise_type = independent_noise;
+};
+
+/// Options of a `private_loop` with this sampler and this noise.
+template <class Sampling, class Noise = independent_noise>
+struct loop_options : private_choices, noise_choice<Noise> {
   using sampling_type = Sampling;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
 };
-/// Options of a `dp_sgd` with this sampler.
-template <class Sampling = poisson_sampling>
-struct dp_options : training_choices {
+/// Options of a `dp_sgd` with this sampler and this noise.
+template <class Sampling = poisson_sampling, class Noise = independent_noise>
+struct dp_options : training_choices, noise_choice<Noise> {
   using sampling_type = Sampling;
   using of_a_loop = loop_options<Sampling>;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
   /// Those that a loop has, too.
-  operator loop_options<Sampling>() const {  // NOLINT(google-explicit-constructor): one is the other, and more
-    return {static_cast<const private_choices&>(*this), sampling};
+  operator loop_options<Sampling, Noise>() const {  // NOLINT(google-explicit-constructor): one is the other, and more
+    return {static_cast<const private_choices&>(*this), static_cast<const noise_choice<Noise>&>(*this), sampling};
   }
 };
 /// With Poisson sampling.
@@ -15530,6 +15645,18 @@ inline void require_training_choices(const training_choices& options, std::size_
     refuse_training("the option adam.noise_floor is for optimizer_kind::adam only");
   }
   require_option(options.learning_rate.has_value(), "learning_rate");
+  if (options.individual) {
+    require_option(options.budget.has_value(), "budget");
+    if (options.clipping != clipping_kind::flat) {
+      refuse_training("the option individual is for clipping_kind::flat only");
+    }
+    if (options.statistic) {
+      refuse_training("the option individual excludes statistic and adaptive_clip: they count who is left out, too");
+    }
+    if (options.plan != run_plan::beforehand) {
+      refuse_training("the option individual is a filter of its own: leave plan as it is");
+    }
+  }
   if (const auto& adapts = options.adaptive_clip) {
     if (options.clipping != clipping_kind::flat) {
       refuse_training("the option adaptive_clip is for clipping_kind::flat only");
@@ -15579,10 +15706,22 @@ template <class Options>
     begins(all.clip, options.clip.has_value(), "clip");
     begins(all.sampling, options.sampling.has_value(), "sampling");
     begins(all.learning_rate, options.learning_rate.has_value(), "learning_rate");
+    if (has_rounds<typename Options::sampling_type> && all.noise) {
+      refuse_training("a schedule of noise is not for samplers whose events pay several steps");
+    }
     if (all.clip && options.clipping == clipping_kind::per_group) {
       refuse_training("a schedule of clip is not for clipping per group");
     }
     apply_schedules(options, 0);
+  }
+  if (options.individual) {
+    if (!std::is_same_v<typename Options::sampling_type, poisson_sampling>) {
+      refuse_training("the option individual is for Poisson sampling only");
+    }
+    if (options.capacity && options.capacity->count != 0) {
+      refuse_training("the option individual adds up integers only: leave capacity, or set it to 0");
+    }
+    options.capacity = record_capacity{0};
   }
   if (options.adaptive_clip) {
     if (options.statistic) refuse_training("the options statistic and adaptive_clip exclude each other");
@@ -15783,12 +15922,131 @@ struct inner_sampler<Sampling> {
 }  // namespace detail
 
 }  // namespace pergrad::inline v0_1
+// pergrad/train/run_noise.hpp - what a run's noise asks of its sampler, and what it costs: independent noise, or a
+// strategy whose steps are correlated
+//
+// Independent noise costs the sampler's event in each of its rounds. Correlated noise needs a sampler that promises how
+// far apart a record's steps are, and makes the whole run one Gaussian mechanism (privacy/correlated/filter.hpp): one
+// event without sampling, entered with the first step. Banded noise with no more bands than a `cyclic_poisson_sampling`
+// has groups costs what that sampler's turns cost with independent noise, as a turn is a mechanism of its own.
+
+namespace pergrad::inline v0_1::detail {
+
+/// A sampler that promises how often, and how far apart, a record takes part; its event is that of a Gaussian where
+/// every record takes part.
+template <class Sampling>
+concept promises_participation = requires(const Sampling& sampling) {
+  sampling.min_separation();
+  sampling.max_participations(std::uint64_t{});
+  requires std::is_same_v<typename Sampling::event_type, sampled_gaussian_event>;
+};
+template <class Sampling>
+concept takes_turns = requires {
+  requires Sampling::takes_turns;
+};
+
+/// Independent noise.
+template <class Sampling, class Noise>
+class run_noise {
+ public:
+  static constexpr bool is_correlated = false;
+  using event_type = typename Sampling::event_type;
+
+  run_noise(const noise_choice<Noise>& /*chosen*/, const private_choices& /*options*/, const Sampling& /*sampling*/) {}
+  void take(std::size_t /*elements*/, std::size_t /*threads*/) {}
+  [[nodiscard]] static event_type event(const Sampling& sampling, noise_multiplier noise) {
+    return sampling.event(noise);
+  }
+  /// Steps that one event pays.
+  [[nodiscard]] static std::uint64_t steps_of_an_event(const Sampling& sampling) noexcept {
+    if constexpr (has_rounds<Sampling>) return sampling.steps_of_an_event();
+    return 1;
+  }
+  /// Steps of the run: any number.
+  [[nodiscard]] static std::uint64_t steps() noexcept { return ~std::uint64_t{0}; }
+  template <class Generator>
+  static void catch_up(Generator& /*generator*/, std::uint64_t /*taken*/) noexcept {}
+  [[nodiscard]] static noise_filter* filter() noexcept { return nullptr; }
+};
+
+/// Correlated noise.
+template <class Sampling, class Noise>
+requires(!std::is_same_v<Noise, independent_noise>) class run_noise<Sampling, Noise> {
+  static constexpr bool is_promised = promises_participation<Sampling>;
+  static constexpr bool is_amplified = Noise::is_banded && takes_turns<Sampling>;
+
+ public:
+  static constexpr bool is_correlated = true;
+  using event_type = typename Sampling::event_type;
+
+  /// Throws std::invalid_argument for a strategy that is missing, has more bands than the sampler has groups, or does
+  /// not go with another option.
+  run_noise(const noise_choice<Noise>& chosen, const private_choices& options, const Sampling& sampling) {
+    if constexpr (!is_promised) {
+      static_cast<void>(error::correlated_noise_needs_a_promise<Noise, Sampling>{});
+    } else {
+      require_option(chosen.correlation.has_value(), "correlation");
+      if (options.statistic) refuse_training("the option statistic does not go with correlated noise");
+      noise_ = std::make_unique<Noise>(*chosen.correlation);
+      if constexpr (is_amplified) {
+        if (noise_->bands() > sampling.min_separation()) {
+          refuse_training("noise of " + std::to_string(noise_->bands()) +
+                          " bands needs as many groups, and the sampler has " +
+                          std::to_string(sampling.min_separation()));
+        }
+        sensitivity_ = noise_->sensitivity_of_one();
+      } else {
+        sensitivity_ = noise_->sensitivity_under(sampling);
+      }
+    }
+  }
+  void take(std::size_t elements, std::size_t threads) {
+    if constexpr (is_promised) filter_ = noise_->make_filter(sensitivity_, elements, threads);
+  }
+  [[nodiscard]] static event_type event(const Sampling& sampling, noise_multiplier noise) {
+    if constexpr (is_promised && !is_amplified) {
+      return {1, noise.value()};
+    } else {
+      return sampling.event(noise);
+    }
+  }
+  [[nodiscard]] std::uint64_t steps_of_an_event(const Sampling& sampling) const noexcept {
+    if constexpr (is_promised && is_amplified) {
+      return sampling.steps_of_an_event();
+    } else {
+      return noise_->steps();
+    }
+  }
+  /// Steps of the run.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return noise_ == nullptr ? 0 : noise_->steps(); }
+  /// Noise of steps that failed or were given up.
+  template <class Generator>
+  void catch_up(Generator& generator, std::uint64_t taken) {
+    if constexpr (is_promised) {
+      while (filter_->begun() < taken) filter_->skip(generator.next_step());
+    }
+  }
+  [[nodiscard]] noise_filter* filter() const noexcept { return filter_.get(); }
+
+  /// For files: how many steps are before those that are listed, and the generator's steps of these. Only of a seed.
+  [[nodiscard]] std::uint64_t before() const noexcept { return filter_->begun() - filter_->drawn().size(); }
+  [[nodiscard]] std::span<const std::uint64_t> drawn() const noexcept { return filter_->drawn(); }
+  void restart(std::uint64_t before, std::span<const std::uint64_t> drawn) { filter_->restart(before, drawn); }
+
+ private:
+  std::unique_ptr<Noise> noise_;
+  std::unique_ptr<typename Noise::filter> filter_;
+  typename Noise::sensitivity_type sensitivity_{};
+};
+
+}  // namespace pergrad::inline v0_1::detail
 
 namespace pergrad::inline v0_1 {
 
 namespace detail {
 
 struct checkpoint_access;
+struct run_state_access;
 
 /// The records of one step, in the order of the data set.
 template <class Sampling>
@@ -15930,18 +16188,21 @@ template <class Scalar, class Options>
 
 /// The ledger of a run and the records of a step: all of a private run that does not know its network. The ledger holds
 /// the events of this sampler, and no others.
-template <class Sampling>
+template <class Sampling, class Noise>
 class private_run {
  public:
   using event_type = typename Sampling::event_type;
+  /// Whether noise of a step depends on that of steps before.
+  static constexpr bool is_correlated = run_noise<Sampling, Noise>::is_correlated;
   /// Whether what is drawn depends on the steps before.
-  static constexpr bool keeps_its_place = has_rounds<Sampling> || requires(const Sampling& sampling) {
+  static constexpr bool keeps_its_place = is_correlated || has_rounds<Sampling> || requires(const Sampling& sampling) {
     sampling.min_separation();
   };
   /// For which neighbours epsilon counts.
   static constexpr neighbouring relation = event_type::relation;
 
-  /// Would one more step keep to the budget? Always true without one. Costs nothing: how many there are was found when
+  /// Would one more step keep to the budget? Always true without one, but for correlated noise, which ends with its
+  /// strategy. Costs nothing: how many there are was found when
   /// the run was made, or read from a file.
   template <class = void>
   [[nodiscard]] bool within_budget() const {
@@ -15975,27 +16236,34 @@ class private_run {
   template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::private_loop;
   friend struct checkpoint_access;
+  friend struct run_state_access;
   friend struct statistics_access;
 
-  /// `options` are settled.
-  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling)
+  /// `options` are settled; `budget`: of the ledger.
+  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling,
+                                const noise_choice<Noise>& chosen, const std::optional<privacy_budget>& budget)
       : sampling_{sampling},
-        accountant_{options.budget, options.plan},
-        event_{sampling_.event(options.noise_of_event())},
+        noise_{chosen, options, sampling_},
+        accountant_{budget, options.plan},
+        event_{noise_.event(sampling_, options.noise_of_event())},
         gradient_noise_{*options.noise},
         drawn_{sampling_, options.max_batch.count} {
     if (options.statistic) statistic_.emplace(*options.statistic);
   }
-  /// The last part of construction: `sensitivity` is known from the options' clipping. Throws std::invalid_argument for
-  /// noise that the largest number of the network's type cannot hold, and for a budget that allows no step.
+  /// The last part of construction: `sensitivity` of sums of so many elements is known from the options' clipping.
+  /// Throws std::invalid_argument for noise that the largest number of the network's type cannot hold, and for a budget
+  /// that allows no step.
   template <class = void>
-  [[gnu::noinline]] void take(double sensitivity, double largest) {
+  [[gnu::noinline]] void take(double sensitivity, double largest, std::size_t elements, std::size_t threads) {
+    noise_.take(elements, threads);
     sensitivity_ = sensitivity;
     const double deviation = gradient_noise_.value() * sensitivity_;
     if (!(deviation <= largest)) {
       refuse_training("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
     }
-    if (most_ != without_end) return;  // schedules have a proof of their own
+    const bool has_schedules = most_ != without_end;
+    most_ = std::min(most_, noise_.steps());
+    if (has_schedules) return;  // they have a proof of their own
     accountant_.prepare(event_);
     require_room_for_a_step(accountant_, event_);
   }
@@ -16003,7 +16271,11 @@ class private_run {
   void plan(const private_choices& options, const Sampling& sampling) {
     sampling_ = sampling;
     gradient_noise_ = *options.noise;
-    event_ = sampling_.event(options.noise_of_event());
+    event_ = event_of(options, sampling_);
+  }
+  /// What an event of these options costs.
+  [[nodiscard]] event_type event_of(const private_choices& options, const Sampling& sampling) const {
+    return noise_.event(sampling, options.noise_of_event());
   }
   /// Proves that these steps, all that are left of a run by schedules, keep to the budget. Throws std::invalid_argument
   /// if they do not.
@@ -16025,23 +16297,28 @@ class private_run {
 
   /// Whether a later step of the run enters an event.
   [[nodiscard]] bool pays(std::uint64_t step) const noexcept {
-    if constexpr (has_rounds<Sampling>) {
-      return (place_.position + (step - place_.taken)) % sampling_.steps_of_an_event() == 0;
-    }
-    return true;
+    return (place_.position + (step - place_.taken)) % noise_.steps_of_an_event(sampling_) == 0;
   }
   /// Other records than those of the step before: where a record stands in a round has changed, so a new one begins.
-  void begin_a_round() noexcept { place_.position = 0; }
+  /// What a sampler promises correlated noise is of one set of records: throws std::logic_error for others.
+  void begin_a_round() {
+    if (!has_drawn_) return;  // the first ones, also behind a file
+    if constexpr (is_correlated) {
+      throw_logic_error({"pergrad: private training: correlated noise needs the same records in all steps"});
+    } else {
+      place_.position = 0;
+    }
+  }
   /// Enters a step in the ledger, or refuses it; then its draws may begin. An event that pays a round is entered with
   /// its first step.
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
     if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
     if (place_.taken >= most_) {
-      throw budget_exhausted("pergrad: private training: the schedules have no step behind number " +
-                             std::to_string(most_));
+      throw budget_exhausted("pergrad: private training: the run has no step behind number " + std::to_string(most_));
     }
     if (place_.position == 0) accountant_.spend(event_);
+    noise_.catch_up(generator, place_.taken);
     if (statistic_) {
       statistic_->counted.clear();
       statistic_->is_released = false;  // nobody may take an earlier one for this step's
@@ -16056,8 +16333,9 @@ class private_run {
     drawn_.begin(sampling_,
                  {stream(step), stream(place_.round), stream(step_of_the_run), place_.position, place_.taken},
                  record_count);
+    has_drawn_ = true;
     ++place_.taken;
-    if constexpr (has_rounds<Sampling>) place_.position = (place_.position + 1) % sampling_.steps_of_an_event();
+    place_.position = (place_.position + 1) % noise_.steps_of_an_event(sampling_);
     return step;
   }
   /// The step's randomness inside layers.
@@ -16088,14 +16366,16 @@ class private_run {
   };
 
   Sampling sampling_;
+  [[no_unique_address]] run_noise<Sampling, Noise> noise_;
   basic_privacy_accountant<event_type> accountant_;
   event_type event_;                 ///< of the next step: its gradient and its statistic together
   noise_multiplier gradient_noise_;  ///< of the gradient alone
   std::optional<statistic_of_steps> statistic_;
   double sensitivity_ = 0;  ///< of the next step's sum
   run_place place_;
+  bool has_drawn_ = false;  ///< a step, of records that it was given
   static constexpr std::uint64_t without_end = ~std::uint64_t{0};
-  std::uint64_t most_ = without_end;  ///< steps that its schedules have
+  std::uint64_t most_ = without_end;  ///< steps that its schedules, or its noise's strategy, have
   drawn_records<Sampling> drawn_;
 };
 
@@ -16185,7 +16465,7 @@ class private_step {
     }
     from.release_its_statistic();
     end();
-    return {&from.total_, {*from.options_.noise, &from.generator_}};
+    return {&from.total_, {*from.options_.noise, &from.generator_, from.its_filter()}};
   }
 
   Loop* loop_ = nullptr;
@@ -16206,8 +16486,8 @@ struct first_or<Usual, First> {
 /// as `loop_options` says.
 template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host,
           class Options = private_options>
-class private_loop : private detail::private_run<typename Options::sampling_type> {
-  using base = detail::private_run<typename Options::sampling_type>;
+class private_loop : private detail::private_run<typename Options::sampling_type, typename Options::noise_type> {
+  using base = detail::private_run<typename Options::sampling_type, typename Options::noise_type>;
   using sampling_type = typename Options::sampling_type;
   static_assert(
       sizeof(std::conditional_t<detail::draws_units<sampling_type>, error::loop_draws_records<sampling_type>, char>) !=
@@ -16250,7 +16530,7 @@ class private_loop : private detail::private_run<typename Options::sampling_type
       throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
     }
     if (!records_ || !records_->same_view(records)) {
-      if (records_) this->begin_a_round();
+      this->begin_a_round();
       records_.reset();
       detail::require_fit_for_training<Network, Loss>(records);
       records_ = records;
@@ -16272,7 +16552,7 @@ class private_loop : private detail::private_run<typename Options::sampling_type
   enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
 
   private_loop(const Options& options, const Executor& executor, const Network& network, Loss loss, Generator generator)
-      : base{options, *options.sampling},
+      : base{options, *options.sampling, options, options.budget},
         options_{options},
         executor_{&executor},
         network_{&network},
@@ -16281,9 +16561,11 @@ class private_loop : private detail::private_run<typename Options::sampling_type
         total_{executor, *options.capacity},
         generator_{std::move(generator)} {
     detail::require_option(options.clip.has_value(), "clip");
-    this->take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
+    this->take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
+               executor.pool().thread_count());
   }
 
+  [[nodiscard]] detail::noise_filter* its_filter() const noexcept { return this->noise_.filter(); }
   void release_its_statistic() { this->release_statistic(generator_); }
   [[nodiscard]] bool next_batch() {
     if (state_ == batch_state::waiting) {
@@ -16526,6 +16808,211 @@ class unit_gradients {
 };
 
 }  // namespace pergrad::inline v0_1::detail
+// pergrad/train/individual_accounting.hpp - a trainer's records pay for what they add, each from a budget of its own
+//
+// The sum has to be one of integers: then a record moves it by what it adds, rounded by itself, and by nothing else,
+// and one that is left out by nothing at all. With C / g + sqrt(d) / 2 steps of the grid as the sum's sensitivity, a
+// record that adds a norm of at most c has the share (c / g + sqrt(d) / 2) / (C / g + sqrt(d) / 2) of it, or none where
+// c < g / 2, as each of its elements is rounded to 0 then (privacy/sensitivity.hpp).
+
+// pergrad/privacy/accounting/individual_filter.hpp - a budget for each record, spent by what it really adds
+//
+// Feldman & Zrnic 2021 (arXiv:2008.11193): at one order a that is fixed beforehand, a record is charged in each step a
+// bound of the step's Renyi divergence between data with and without this record, and is left out of a step whose
+// charge would exceed what is left of B. Then the whole run is (a, B)-RDP for each record, so (epsilon, delta) private
+// (rdp.hpp), however many steps there are and whatever they depend on that was released.
+//
+// A record that is drawn with probability q and adds at most the share f of the sensitivity costs the sampled Gaussian
+// with noise sigma / f, drawn or not. Shares are rounded up to levels k / K, of which the highest is 1. A record that
+// is not drawn has no known share: it is charged the highest level, or all that is left if that is less. That charges
+// hang on whether a record was drawn, which nobody sees, is no gap: see docs/internals/accounting.md for the proof.
+//
+// Divergences are whole numbers of 2^-61 B or so, costs rounded up and B rounded down, so that nothing rounds in a sum.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+struct run_state_access;
+
+/// The largest B with which (order, B)-RDP proves the budget; throws std::invalid_argument where there is none.
+[[nodiscard]] inline double rdp_budget_of(const privacy_budget& budget, double order) {
+  const double d = budget.delta.value();
+  double found = budget.max_epsilon.value() - std::log1p(-1 / order) + std::log(d * order) / (order - 1);
+  while (found > 0 && epsilon_from_rdp(order, found, budget.delta) > budget.max_epsilon.value()) found *= 1 - 0x1p-50;
+  if (!(found > 0 && found < infinity)) {
+    throw_invalid_argument({"pergrad: individual_filter: no Renyi divergence at order ", order,
+                            " proves the budget epsilon ", budget.max_epsilon.value(), " at delta ", d});
+  }
+  return found;
+}
+
+}  // namespace detail
+
+/// The budget of each record of one data set, by number. What is spent is a private value of its record.
+class individual_filter {
+ public:
+  /// The order is the one that allows the most steps of `first` with a share of 1. Throws std::invalid_argument for a
+  /// budget that no order proves, for an event that is none, and unless there are 1 to 65535 levels.
+  individual_filter(const privacy_budget& budget, const sampled_gaussian_event& first, std::size_t levels = 64)
+      : individual_filter{budget, first, levels,
+                          basic_rdp_accountant<sampled_gaussian_event>::order_for(budget, first)} {}
+  /// With this order, above 1.
+  individual_filter(const privacy_budget& budget, const sampled_gaussian_event& first, std::size_t levels, double order)
+      : order_{order}, rdp_budget_{detail::rdp_budget_of(budget, order)}, costs_(levels + 1) {
+    if (levels == 0 || levels > 65535) {
+      detail::throw_invalid_argument({"pergrad: individual_filter: levels must be in [1, 65535], got ", levels});
+    }
+    shift_ = 61 - std::ilogb(rdp_budget_);
+    budget_ = static_cast<std::uint64_t>(std::floor(std::ldexp(rdp_budget_, shift_)));
+    set_event(first);
+  }
+
+  /// Of the next steps: what a record with a share of 1 costs. Allocates nothing.
+  void set_event(const sampled_gaussian_event& event) {
+    if (event == event_) return;
+    const detail::float_environment proven;
+    const auto levels = static_cast<double>(costs_.size() - 1);
+    for (std::size_t level = 1; level < costs_.size(); ++level) {
+      const double share = static_cast<double>(level) / levels;
+      // The quotient rounds, by far less than the margin of a cost.
+      const double noise = event.noise_multiplier / share;
+      costs_[level] =
+          units_of(renyi_divergence(sampled_gaussian_event{event.sampling_probability, noise}, order_) * (1 + 1e-10));
+    }
+    for (std::size_t level = 2; level < costs_.size(); ++level) {  // a larger share costs no less, rounding or not
+      costs_[level] = std::max(costs_[level], costs_[level - 1]);
+    }
+    event_ = event;
+  }
+
+  /// How many records there are: the first time and, as a data set's records keep their numbers, no other one later.
+  /// Throws std::logic_error for another number.
+  void set_records(std::size_t count) {
+    if (spent_.empty() && count > 0) {
+      spent_.resize(count);
+      is_drawn_.resize((count + 63) / 64);
+    }
+    if (count != spent_.size()) {
+      detail::throw_logic_error({"pergrad: individual accounting follows the records of one data set: it had ",
+                                 spent_.size(), " records, and this one has ", count});
+    }
+  }
+
+  /// The level of a share of the sensitivity: the lowest that is not below. 0 is for records that add nothing at all.
+  [[nodiscard]] std::size_t level_of(double share) const noexcept {
+    const std::size_t levels = costs_.size() - 1;
+    const double level = std::ceil(share * static_cast<double>(levels));
+    if (level <= 0) return 0;
+    return level < static_cast<double>(levels) ? static_cast<std::size_t>(level) : levels;  // a NaN is the highest
+  }
+  /// Whether a record may be used at this level. From any thread while nothing is charged.
+  [[nodiscard]] bool admits(std::size_t record, std::size_t level) const noexcept {
+    return costs_[level] <= budget_ - spent_[record];
+  }
+  /// Charges a record that was drawn, and used at this level unless it was not admitted. Once a step.
+  void charge_drawn(std::size_t record, std::size_t level) noexcept {
+    is_drawn_[record / 64] |= std::uint64_t{1} << (record % 64);
+    if (admits(record, level)) spent_[record] += costs_[level];
+  }
+  /// Charges all others, and ends the step.
+  void charge_others() noexcept {
+    const std::uint64_t most = costs_.back();
+    for (std::size_t first = 0; first < spent_.size(); first += 64) {
+      const std::uint64_t drawn = is_drawn_[first / 64];
+      const std::size_t count = std::min<std::size_t>(64, spent_.size() - first);
+      for (std::size_t i = 0; i < count; ++i) {
+        if ((drawn >> i & 1U) == 0) spent_[first + i] += std::min(most, budget_ - spent_[first + i]);
+      }
+    }
+    std::fill(is_drawn_.begin(), is_drawn_.end(), std::uint64_t{0});
+  }
+
+  [[nodiscard]] double order() const noexcept { return order_; }
+  [[nodiscard]] std::size_t records() const noexcept { return spent_.size(); }
+  /// B.
+  [[nodiscard]] double rdp_budget() const noexcept { return rdp_budget_; }
+  /// What every record keeps to, at any delta.
+  [[nodiscard]] double epsilon(pergrad::delta at) const { return epsilon_from_rdp(order_, rdp_budget_, at); }
+  /// Renyi divergence that a record has spent: a private value. Precondition: there is such a record.
+  [[nodiscard]] double spent(std::size_t record) const noexcept {
+    return std::ldexp(static_cast<double>(spent_[record]), -shift_) * (1 + 0x1p-50);
+  }
+
+ private:
+  friend struct detail::run_state_access;
+  [[nodiscard]] std::uint64_t units_of(double divergence) const noexcept {
+    const double units = std::ceil(std::ldexp(divergence, shift_));
+    return units < 0x1p62 ? static_cast<std::uint64_t>(units) : std::uint64_t{1} << 62U;
+  }
+
+  double order_;
+  double rdp_budget_;
+  int shift_ = 0;             ///< a divergence of 1 is 2^shift units
+  std::uint64_t budget_ = 0;  ///< in units, below 2^62
+  sampled_gaussian_event event_{-1, 0};
+  std::vector<std::uint64_t> costs_;     ///< of a step at each level
+  std::vector<std::uint64_t> spent_;     ///< by each record
+  std::vector<std::uint64_t> is_drawn_;  ///< in the step under way, a bit a record
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1::detail {
+
+/// A filter, and the records of a step that it charges.
+class individual_charges {
+ public:
+  individual_charges(const privacy_budget& budget, const sampled_gaussian_event& event, std::size_t levels,
+                     std::size_t max_batch)
+      : filter_{budget, event, levels}, levels_(max_batch), gate_{this, passes} {}
+  individual_charges(const individual_charges&) = delete;
+  individual_charges& operator=(const individual_charges&) = delete;
+  ~individual_charges() = default;
+
+  /// The next step's numbers.
+  void plan(const sampled_gaussian_event& event, const release_grid& grid) {
+    filter_.set_event(event);
+    step_ = std::ldexp(1.0, grid.unit - grid.steps);
+    rounding_ = std::sqrt(static_cast<double>(grid.elements)) / 2 * step_;
+    bound_ = grid.bound;
+  }
+  /// A physical batch. Its gate is for this batch.
+  [[nodiscard]] const sample_gate* begin(std::span<const std::uint32_t> drawn) noexcept {
+    drawn_ = drawn.data();
+    return &gate_;
+  }
+  void charge(std::span<const std::uint32_t> drawn) noexcept {
+    for (std::size_t i = 0; i < drawn.size(); ++i) filter_.charge_drawn(drawn[i], levels_[i]);
+  }
+  void end_of_step() noexcept { filter_.charge_others(); }
+
+  [[nodiscard]] individual_filter& filter() noexcept { return filter_; }
+  [[nodiscard]] const individual_filter& filter() const noexcept { return filter_; }
+
+ private:
+  static bool passes(void* self, std::size_t sample, double most) {
+    auto& it = *static_cast<individual_charges*>(self);
+    const std::size_t level = it.level_of(most);
+    it.levels_[sample] = static_cast<std::uint16_t>(level);
+    return it.filter_.admits(it.drawn_[sample], level);
+  }
+  [[nodiscard]] std::size_t level_of(double most) const noexcept {
+    if (most < step_ / 2 * (1 - 0x1p-40)) return 0;
+    const double share = (most + rounding_) / (bound_ + rounding_);
+    return filter_.level_of(most >= bound_ ? 1 : share * (1 + 0x1p-40));
+  }
+
+  individual_filter filter_;
+  double step_ = 0;      ///< g
+  double rounding_ = 0;  ///< what a record's own rounding adds to its norm
+  double bound_ = 0;     ///< C
+  const std::uint32_t* drawn_ = nullptr;
+  std::vector<std::uint16_t> levels_;  ///< of the samples of a batch
+  sample_gate gate_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
 // pergrad/train/step_notes.hpp - what a trainer notes of the records of its last step: private values, for
 // `unprotected::metrics`
 
@@ -16606,14 +17093,15 @@ struct step_records {
   const privacy_units* units = nullptr;                                  ///< null: records
   layer_randomness randomness;
   step_notes<scalar>* notes = nullptr;
+  individual_charges* charges = nullptr;  ///< of individual accounting
 
   [[nodiscard]] std::span<const std::uint32_t> next() const { return next_batch(source); }
 };
 
-/// f(the sum of these gradients, clipped as the options say).
+/// f(the sum of these gradients, clipped as the options say). `gate`: of flat clipping.
 template <class Network, class Loss, class Function>
 auto with_clipped(const training_choices& options, const per_sample_gradient_leaf<Network, Loss>& gradients,
-                  Function&& f) {
+                  Function&& f, const sample_gate* gate = nullptr) {
   switch (options.clipping) {
     case clipping_kind::per_layer:
       return f(sum(clip_per_layer(gradients, *options.clip)));
@@ -16628,7 +17116,7 @@ auto with_clipped(const training_choices& options, const per_sample_gradient_lea
         return f(sum(clip(gradients, options.group_bounds.front())));  // one group is the whole
       }
     default:
-      return f(sum(clip(gradients, *options.clip)));
+      return f(sum(gated_clip::of(gradients, *options.clip, gate)));
   }
 }
 
@@ -16721,22 +17209,29 @@ class step_by_verbs {
   }
 
   [[gnu::noinline]] void add_chunks(const step_records<Network, Loss>& records) {
+    individual_charges* const charges = records.charges;
     for (auto drawn = records.next(); !drawn.empty(); drawn = records.next()) {
       const batch<Network, Loss> chunk{*records.records, drawn};
       const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness);
-      with_clipped(*options_, gradients_of_chunk, [&](const auto& sum) {
-        step_notes<scalar>& notes = *records.notes;
-        if (!notes.wanted()) {
-          evaluate_into(*executor_, accumulate(total_, sum));
-          return;
-        }
-        const auto gradients = sum.leaf();
-        unprotected::evaluate_into(*executor_, accumulate(total_, sum),
-                                   assign(notes.losses(chunk.size()), pergrad::losses(gradients)),
-                                   assign(notes.norms(chunk.size()), l2_norms(gradients)));
-        notes.note(chunk.size());
-      });
+      const sample_gate* const gate = charges != nullptr ? charges->begin(drawn) : nullptr;
+      with_clipped(
+          *options_, gradients_of_chunk,
+          [&](const auto& sum) {
+            step_notes<scalar>& notes = *records.notes;
+            if (!notes.wanted()) {
+              evaluate_into(*executor_, accumulate(total_, sum));
+              return;
+            }
+            const auto gradients = sum.leaf();
+            unprotected::evaluate_into(*executor_, accumulate(total_, sum),
+                                       assign(notes.losses(chunk.size()), pergrad::losses(gradients)),
+                                       assign(notes.norms(chunk.size()), l2_norms(gradients)));
+            notes.note(chunk.size());
+          },
+          gate);
+      if (charges != nullptr) charges->charge(drawn);
     }
+    if (charges != nullptr) charges->end_of_step();
   }
 
   /// Rows go through the network a tape full at a time, whichever unit they are of.
@@ -16841,9 +17336,10 @@ struct trainer_for<Executor, Network, Loss, true> {
 };
 
 template <class Network, class Loss, executor Executor, class Options>
-class dp_sgd_base : public private_run<typename inner_sampler<typename Options::sampling_type>::type> {
+class dp_sgd_base
+    : public private_run<typename inner_sampler<typename Options::sampling_type>::type, typename Options::noise_type> {
   using inner = inner_sampler<typename Options::sampling_type>;
-  using run = private_run<typename inner::type>;
+  using run = private_run<typename inner::type, typename Options::noise_type>;
 
  public:
   using scalar = typename Network::scalar;
@@ -16869,6 +17365,13 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
     options_.learning_rate = rate;
     trainer_->set_learning_rate(rate);
   }
+  /// As that of the ledger. With individual accounting also what each record's budget proves, if that is less; the
+  /// ledger itself says what one would have spent that is always drawn from, adds C, and is never left out.
+  template <class = void>
+  [[nodiscard]] double epsilon(pergrad::delta at) const {
+    const double of_ledger = run::epsilon(at);
+    return charges_ ? std::min(of_ledger, charges_->filter().epsilon(at)) : of_ledger;
+  }
   /// The network with the exponential moving average of the parameters behind each step: of released values. Throws
   /// std::logic_error if the options have no `average_decay`.
   [[nodiscard]] const Network& average() const {
@@ -16887,9 +17390,20 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
   template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor, class OfOptions>
   friend class pergrad::dp_sgd;
   friend struct checkpoint_access;
+  friend struct run_state_access;
   friend struct statistics_access;
 
   [[nodiscard]] static Options checked(const Options& options, bool is_private) {
+    if constexpr (run::is_correlated) {
+      const step_schedules& all = options.schedules;
+      if (options.adaptive_clip || all.noise || all.clip || all.sampling) {
+        refuse_training("noise, clip norms and sampling that change do not go with correlated noise");
+      }
+      if (options.individual) refuse_training("individual accounting does not go with correlated noise");
+      if (options.adam.noise_floor != 0) {
+        refuse_training("adam's noise_floor takes off independent noise, and this one is correlated");
+      }
+    }
     const Options first = with_first_step(options);
     require_training_choices(first, clipping_groups<Network>);
     return settled<scalar>(first, is_private);
@@ -16897,7 +17411,8 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
   struct of_checked_options {};
   [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
                                 bool is_private, of_checked_options /*unused*/)
-      : run{options, inner::of(*options.sampling)},
+      : run{options, inner::of(*options.sampling), options,
+            options.individual ? std::nullopt : std::optional<privacy_budget>{options.budget}},
         options_{options},
         first_clip_{options.clip ? options.clip->value() : 0},
         is_private_{is_private},
@@ -16908,7 +17423,8 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
     const float_environment proven;
     if (options.schedules.any()) this->most_ = options.schedules.steps;
     this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
-               static_cast<double>(std::numeric_limits<scalar>::max()));
+               static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
+               executor.pool().thread_count());
     if (options.optimizer == optimizer_kind::adam) {
       require_adam_options(options.adam);
     } else {
@@ -16916,6 +17432,7 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
       require_weight_decay(options.weight_decay);
     }
     if constexpr (executor_trainer::trains_on_a_copy) {
+      if constexpr (run::is_correlated) static_cast<void>(error::correlated_noise_on_a_device<Executor>{});
       if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
       if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
       if (options.adaptive_clip || options.schedules.noise || options.schedules.clip) {
@@ -16923,6 +17440,16 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
       }
     }
     if (options.schedules.any()) declare_schedules();
+    if (options.individual) {
+      if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event> &&
+                    !executor_trainer::trains_on_a_copy) {
+        charges_ = std::make_unique<individual_charges>(*options.budget, this->event_, options.individual->levels,
+                                                        options.max_batch.count);
+        charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
+      } else {
+        refuse_training("individual accounting is not on devices yet");
+      }
+    }
     if (options.average_decay != 0) average_.emplace(network, options.average_decay);
     notes_ = {options.private_metrics, options.max_batch.count,
               options.clip ? options.clip->value() : this->sensitivity_,
@@ -16966,20 +17493,25 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
     Options each = options_;
     for (std::uint64_t step = this->place_.taken; step < this->most_; ++step) {
       apply_schedules(each, step);
-      const event costs = each.sampling->event(each.noise_of_event());
+      const event costs = this->event_of(each, inner::of(*each.sampling));
       if (steps.empty() || !(steps.back().event == costs)) steps.push_back({costs, 0});
       if (this->pays(step)) ++steps.back().count;
     }
     this->declare(std::span<const ledger_entry<event>>{steps});
   }
-  /// Makes the numbers of step `taken` those of the next step, if there is one.
+  /// Makes the schedules' numbers those of the next step, or of the last one.
   void plan_next_step() {
-    if (!options_.schedules.any() || this->place_.taken >= this->most_ || planned_ == this->place_.taken) return;
-    apply_schedules(options_, this->place_.taken);
+    if (!options_.schedules.any()) return;
+    const std::uint64_t step = std::min(this->place_.taken, this->most_ - 1);
+    if (planned_ == step) return;
+    apply_schedules(options_, step);
     this->plan(options_, inner::of(*options_.sampling));
     if (options_.schedules.clip) clip_to(*options_.clip);
     if (options_.schedules.learning_rate) trainer_->set_learning_rate(*options_.learning_rate);
-    planned_ = this->place_.taken;
+    if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event>) {
+      if (charges_) charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
+    }
+    planned_ = step;
   }
   /// From the next step on.
   void clip_to(l2_clip_norm bound) {
@@ -17012,7 +17544,7 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
     if (checked_ && checked_->same_view(records)) return;
-    if (checked_) this->begin_a_round();
+    this->begin_a_round();
     checked_.reset();
     static_cast<void>(unit_count(records.size()));
     require_fit_for_training<Network, Loss>(records);
@@ -17021,8 +17553,9 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
   /// The records of a step that is drawn. Refers to the trainer and to `records`.
   [[nodiscard]] step_records<Network, Loss> records_of_step(const dataset<input_value, target>& records,
                                                             const layer_randomness& randomness) {
-    return {&records, this,       [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); },
-            units(),  randomness, &notes_};
+    return {&records,      this,       [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); },
+            units(),       randomness, &notes_,
+            charges_.get()};
   }
   /// Null where records are drawn.
   [[nodiscard]] const privacy_units* units() const noexcept {
@@ -17051,6 +17584,7 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
   std::uint64_t planned_ = 0;  ///< the step of which they are
   bool is_private_ = true;
   std::optional<parameter_average<Network>> average_;
+  std::unique_ptr<individual_charges> charges_;
   step_notes<scalar> notes_{false, 0, 0};
   const Executor* executor_;
   Network* network_;
@@ -17067,11 +17601,15 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 struct checkpoint_access;
+struct run_state_access;
 struct statistics_access;
 }
 namespace unprotected {
 template <class Network, class Loss, class Generator, class Executor, class Options>
 [[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer);
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] std::vector<double> individual_epsilons(
+    const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, delta at);
 }  // namespace unprotected
 
 /// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
@@ -17117,13 +17655,14 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   void step(const dataset<input_value, target>& records) {
     const detail::float_environment proven;
     this->look_at(records);
+    if (this->charges_) this->charges_->filter().set_records(records.size());
     this->plan_next_step();
     this->notes_.begin();
     const std::uint64_t step = this->spend_and_draw(generator_, this->unit_count(records.size()));
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),
-        detail::noise_of<Generator>{*this->options_.noise, &generator_}, [&] { return base::next_noise(generator_); },
-        detail::total_access::values(update_));
+        detail::noise_of<Generator>{*this->options_.noise, &generator_, this->noise_.filter()},
+        [&] { return base::next_noise(generator_); }, detail::total_access::values(update_));
     if (this->average_) this->average_->update(*this->executor_, *this->network_);
     this->notes_.end();
     this->release_statistic(generator_);
@@ -17150,8 +17689,12 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
  private:
   friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor, Options>(const dp_sgd& trainer);
   friend struct detail::checkpoint_access;
+  friend struct detail::run_state_access;
   friend struct detail::statistics_access;
+  friend std::vector<double> unprotected::individual_epsilons<Network, Loss, Generator, Executor, Options>(
+      const dp_sgd& trainer, delta at);
   [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
+  [[nodiscard]] const detail::individual_charges* charged() const noexcept { return this->charges_.get(); }
 
   mutable released_gradient<Network, is_private> update_;  ///< of a device: fetched when somebody asks
   Generator generator_;
@@ -17215,6 +17758,22 @@ namespace unprotected {
 template <class Network, class Loss, class Generator, class Executor, class Options>
 [[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer) {
   return trainer.noted();
+}
+
+/// What each record of a trainer with individual accounting has spent, by its number: private values, as is how many of
+/// them are still used. Throws std::logic_error without individual accounting.
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] std::vector<double> individual_epsilons(
+    const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, delta at) {
+  const auto* const charged = trainer.charged();
+  if (charged == nullptr) {
+    pergrad::detail::throw_logic_error({"pergrad: individual_epsilons: the option individual is not set"});
+  }
+  std::vector<double> spent(charged->filter().records());
+  for (std::size_t record = 0; record < spent.size(); ++record) {
+    spent[record] = epsilon_from_rdp(charged->filter().order(), charged->filter().spent(record), at);
+  }
+  return spent;
 }
 
 }  // namespace unprotected
@@ -18161,6 +18720,8 @@ struct run_numbers {
   std::uint64_t optimizer_steps = 0;
   std::uint64_t generator_steps = 0;
   std::optional<run_place> place{};  ///< of a sampler for which it matters
+  /// Of correlated noise: steps before it began, then the generator's steps of its noise since then, if from a seed.
+  std::optional<std::vector<std::uint64_t>> noise{};
   std::string unit = "record";       ///< whose neighbours the ledger is for
 };
 template <class Text>
@@ -18742,10 +19303,134 @@ void load_parameters(Network& network, const std::string& path, parameter_order 
 // The file is a safetensors file. Tensors: `ledger.events`, the numbers of every kind of step (a sampling probability
 // and a noise multiplier of Poisson sampling); `ledger.steps`, how many there were; `ledger.order`, that of a Renyi
 // filter, or 0; `optimizer.steps`; `generator.steps`, those given out; `sampling.place`, where in a round of its
-// sampler the run is, if that matters; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
-// parameters. Metadata: the optimizer, the run's plan, which events the ledger holds, whose data a unit of
-// privacy is, and a hash of the network's
-// structure.
+// sampler the run is, if that matters; `noise.steps`, of correlated noise: how many steps it had behind it when it
+// began, and, of a seed, the generator's steps since then. Noise itself is a secret and in no file: one of a new key
+// begins anew (privacy/correlated/filter.hpp), one of a seed is drawn again. Then `optimizer.ARRAY.NAME`, with
+// PyTorch's names of an optimizer's arrays; and the parameters. Metadata: the optimizer, the run's plan, which events
+// the ledger holds, whose data a unit of privacy is, and a hash of the network's structure.
+
+// pergrad/files/run_state.hpp - what a trainer's options make it remember between steps, for its file
+//
+// Tensors, of runs that have them: `clip.norm`, the next step's with adaptive clipping; `average.NAME` and
+// `average.updates`, of the average of parameters; `individual.spent`, what each record has spent, and
+// `individual.filter`, order and budget in whose units it is. The last two are private; all others are released or
+// public.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Tensors of a run, and where each lies. Numbers lie in this, and are looked at before anything of a run is changed.
+struct run_state {
+  std::vector<safetensors::tensor> tensors;
+  std::vector<std::byte*> places;
+  std::vector<bool> is_number;
+  double clip = 0;
+  std::uint64_t updates = 0;
+  double filter[2] = {0, 0};
+  std::vector<std::uint64_t> spent;
+
+  void add(safetensors::tensor tensor, void* place, bool number) {
+    tensors.push_back(std::move(tensor));
+    places.push_back(static_cast<std::byte*>(place));
+    is_number.push_back(number);
+  }
+  /// Brings the numbers here; `first`: the number of the first of these arrays.
+  void take_numbers(const loaded_bytes& loaded, std::size_t first) {
+    for (const loaded_bytes::move& each : loaded.moves) {
+      if (each.array < first || !is_number[each.array - first]) continue;
+      std::memcpy(places[each.array - first] + each.to, loaded.bytes.data() + each.from, each.size);
+    }
+  }
+};
+
+struct run_state_access {
+  /// What this trainer remembers, of so many records. Refers to itself and to the trainer.
+  template <class Trainer>
+  static void list(run_state& to, Trainer& trainer, std::size_t records) {
+    if (trainer.options_.adaptive_clip) {
+      to.clip = trainer.options_.clip->value();
+      to.add({"clip.norm", "F64", {}, 0, 8}, &to.clip, true);
+    }
+    if (trainer.average_) {
+      using network = std::remove_cvref_t<decltype(trainer.average_->network())>;
+      to.updates = trainer.average_->updates_;
+      to.add({"average.updates", "U64", {}, 0, 8}, &to.updates, true);
+      // Those that are not trained are the network's own.
+      constexpr std::size_t trained = network::parameter_count * sizeof(typename network::scalar);
+      for (safetensors::tensor& each : parameter_tensors<network>()) {
+        if (each.begin >= trained) continue;
+        each.name.insert(0, "average.");
+        const auto* const values = std::as_const(trainer.average_->average_).parameters().data();
+        to.add(std::move(each), const_cast<void*>(static_cast<const void*>(values)), false);
+      }
+    }
+    if (trainer.charges_) {
+      const auto& filter = trainer.charges_->filter();
+      to.filter[0] = filter.order();
+      to.filter[1] = filter.rdp_budget();
+      to.add({"individual.filter", "F64", {2}, 0, 16}, to.filter, true);
+      to.spent.assign(filter.spent_.begin(), filter.spent_.end());
+      to.spent.resize(records);
+      to.add({"individual.spent", "U64", {records}, 0, 8 * records}, to.spent.data(), true);
+    }
+  }
+  /// How many records have spent something, of a trainer, and of a file; 0 without individual accounting.
+  template <class Trainer>
+  [[nodiscard]] static std::size_t records_of(const Trainer& trainer) {
+    return trainer.charges_ ? trainer.charges_->filter().records() : 0;
+  }
+  template <class Trainer>
+  [[nodiscard]] static std::size_t records_in(const Trainer& trainer, const std::string& path) {
+    if (!trainer.charges_ || is_npy(path)) return 0;
+    const safetensors::reader opened{path};
+    const safetensors::tensor* const spent = safetensors::find(opened.tensors(), "individual.spent");
+    return spent == nullptr || spent->shape.size() != 1 ? 0 : spent->shape[0];
+  }
+
+  /// Throws std::runtime_error for numbers from a file that this trainer cannot have.
+  template <class Trainer>
+  static void check(const run_state& read, const Trainer& trainer, const std::string& path) {
+    if (trainer.options_.adaptive_clip && !l2_clip_norm::holds(read.clip))
+      fail_with_file(path, "its clip.norm is none");
+    if (!trainer.charges_) return;
+    const auto& filter = trainer.charges_->filter();
+    if (read.filter[0] != filter.order() || read.filter[1] != filter.rdp_budget()) {
+      fail_with_file(path,
+                     "its records have spent from another budget, or by another order: individual accounting goes on "
+                     "with the budget, noise and sampling of its first step");
+    }
+    for (const std::uint64_t spent : read.spent) {
+      if (spent > filter.budget_) fail_with_file(path, "a record in it has spent more than its budget");
+    }
+  }
+  /// Behind a file's arrays: these numbers go on, and the next step is planned. `read` may lack what `list` did not
+  /// add.
+  template <class Trainer>
+  static void go_on(run_state& read, Trainer& trainer) {
+    if (trainer.options_.adaptive_clip) {
+      trainer.clip_to(l2_clip_norm{read.clip});
+      trainer.statistic_->counted.set_edge(read.clip);
+    }
+    if (trainer.average_) trainer.average_->updates_ = read.updates;
+    if (trainer.charges_ && !read.spent.empty()) {
+      trainer.charges_->filter().set_records(read.spent.size());
+      trainer.charges_->filter().spent_ = std::move(read.spent);
+    }
+  }
+  /// Once it is known which step comes next. What is left of the schedules is proven again; where the steps before have
+  /// spent too much for that, each step has to ask.
+  template <class Trainer>
+  static void plan(Trainer& trainer) {
+    if (!trainer.options_.schedules.any()) return trainer.accountant_.prepare(trainer.event_);
+    trainer.plan_next_step();
+    try {
+      trainer.declare_schedules();
+    } catch (const std::invalid_argument&) {
+      return;
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::detail
 
 namespace pergrad::inline v0_1 {
 
@@ -18768,13 +19453,15 @@ template <class Accountant>
 concept has_a_plan = std::is_same_v<Accountant, basic_privacy_accountant<typename Accountant::event_type>>;
 /// The tensors of these numbers, ledger first; `run_values` has their bytes.
 template <class = void>
-[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries, std::size_t numbers, bool has_place) {
+[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries, std::size_t numbers, bool has_place,
+                                                           std::optional<std::size_t> noise) {
   std::vector<safetensors::tensor> tensors{{"ledger.events", "F64", {entries, numbers}, 0, 8 * numbers * entries},
                                            {"ledger.steps", "U64", {entries}, 0, 8 * entries},
                                            {"ledger.order", "F64", {}, 0, 8},
                                            {"optimizer.steps", "U64", {}, 0, 8},
                                            {"generator.steps", "U64", {}, 0, 8}};
   if (has_place) tensors.push_back({"sampling.place", "U64", {4}, 0, sizeof(run_place)});
+  if (noise) tensors.push_back({"noise.steps", "U64", {*noise}, 0, 8 * *noise});
   return tensors;
 }
 
@@ -18789,7 +19476,8 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
     events.push_back(entry.event);
     steps.push_back(entry.count);
   }
-  std::vector<safetensors::tensor> tensors = run_tensors(steps.size(), numbers_of<Event>, run.place.has_value());
+  std::vector<safetensors::tensor> tensors = run_tensors(steps.size(), numbers_of<Event>, run.place.has_value(),
+                                                         run.noise ? std::optional{run.noise->size()} : std::nullopt);
   std::vector<const std::byte*> values;
   for (const void* each : {static_cast<const void*>(events.data()), static_cast<const void*>(steps.data()),
                            static_cast<const void*>(&run.order), static_cast<const void*>(&run.optimizer_steps),
@@ -18797,6 +19485,7 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
     values.push_back(static_cast<const std::byte*>(each));
   }
   if (run.place) values.push_back(reinterpret_cast<const std::byte*>(&*run.place));
+  if (run.noise) values.push_back(reinterpret_cast<const std::byte*>(run.noise->data()));
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     tensors.push_back(layout.tensors[i]);
     values.push_back(arrays[layout.arrays[i]] + layout.tensors[i].begin);
@@ -18835,7 +19524,8 @@ void require_ledger(const Text& path, const run_numbers<Event>& run) {
 /// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
 template <class Event, class Text>
 [[nodiscard]] std::pair<loaded_bytes, run_numbers<Event>> read_run(const Text& path, const run_layout& layout,
-                                                                   run_plan plan, bool has_place, const Text& unit) {
+                                                                   run_plan plan, bool has_place, bool has_noise,
+                                                                   const Text& unit) {
   if (is_npy(path)) {
     fail_with_file(path,
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
@@ -18860,7 +19550,14 @@ template <class Event, class Text>
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
   require_entries(path, entries);
-  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries, numbers_of<Event>, has_place);
+  std::optional<std::size_t> noise;
+  if (has_noise) {
+    const safetensors::tensor* const found = safetensors::find(opened.tensors(), "noise.steps");
+    noise =
+        found == nullptr || found->shape.size() != 1 || found->shape[0] > std::uint64_t{1} << 25U ? 1 : found->shape[0];
+  }
+  std::vector<typename basic_safetensors<Text>::tensor> wanted =
+      run_tensors(entries, numbers_of<Event>, has_place, noise);
   wanted.insert(wanted.end(), layout.tensors.begin(), layout.tensors.end());
   const Text differences = safetensors::differences(opened.tensors(), "the file", wanted, "this run", true);
   if (!differences.empty()) opened.fail("does not fit the network and its optimizer: " + differences);
@@ -18890,6 +19587,10 @@ template <class Event, class Text>
   value(run.optimizer_steps, "optimizer.steps", 0);
   value(run.generator_steps, "generator.steps", 0);
   if (has_place) value(run.place.emplace(), "sampling.place", 0);
+  if (has_noise) {
+    run.noise.emplace(*noise);
+    for (std::size_t i = 0; i < *noise; ++i) value((*run.noise)[i], "noise.steps", i);
+  }
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     const safetensors::tensor& each = layout.tensors[i];
     loaded.moves.push_back({layout.arrays[i], begin_of(each.name), each.begin, each.size});
@@ -18903,6 +19604,11 @@ struct checkpoint_access {
   [[nodiscard]] static std::vector<Byte*> arrays(Network& network, Optimizer& optimizer) {
     std::vector<Byte*> all{reinterpret_cast<Byte*>(network.all_parameters().data())};
     for (const auto part : optimizer.state()) all.push_back(reinterpret_cast<Byte*>(part.data()));
+    if constexpr (requires { optimizer.noise_share(); })
+      all.push_back(reinterpret_cast<Byte*>(optimizer.noise_share()));
+    if constexpr (requires { optimizer.more; }) {
+      all.insert(all.end(), optimizer.more->places.begin(), optimizer.more->places.end());
+    }
     return all;
   }
   template <class Network, class Optimizer>
@@ -18923,13 +19629,41 @@ struct checkpoint_access {
         made.arrays.push_back(array);
       }
     }
+    if constexpr (requires { optimizer.noise_share(); }) {
+      ++array;
+      if (optimizer.noise_share() != nullptr) {
+        made.tensors.push_back({"optimizer.noise", "F64", {}, 0, 8});
+        made.arrays.push_back(array);
+      }
+    }
+    if constexpr (requires { optimizer.more; }) {
+      for (const safetensors::tensor& each : optimizer.more->tensors) {
+        made.tensors.push_back(each);
+        made.arrays.push_back(++array);
+      }
+    }
     return made;
   }
+  /// A trainer's optimizer, and what else the trainer remembers.
+  template <class Optimizer, class Check>
+  struct with_state {
+    Optimizer& of;
+    run_state* more;
+    Check check;  ///< throws for numbers of a file that cannot be
+    static constexpr auto state_names = Optimizer::state_names;
+    [[nodiscard]] auto kind() const noexcept { return of.kind(); }
+    [[nodiscard]] auto state() noexcept { return of.state(); }
+    [[nodiscard]] std::uint64_t* count() noexcept { return of.count(); }
+    [[nodiscard]] double* noise_share() noexcept {
+      if constexpr (requires { of.noise_share(); }) return of.noise_share();
+      return nullptr;
+    }
+  };
 
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
-                   std::uint64_t generator_steps, const std::optional<run_place>& place, const char* unit,
-                   const std::string& path) {
+                   std::uint64_t generator_steps, const std::string& path, const std::optional<run_place>& place = {},
+                   const std::optional<std::vector<std::uint64_t>>& noise = {}, const char* unit = "record") {
     const std::uint64_t* const steps = optimizer.count();
     run_numbers<typename Accountant::event_type> run;
     if constexpr (has_a_plan<Accountant>) {
@@ -18942,6 +19676,7 @@ struct checkpoint_access {
     run.optimizer_steps = steps != nullptr ? *steps : 0;
     run.generator_steps = generator_steps;
     run.place = place;
+    run.noise = noise;
     run.unit = unit;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
@@ -18949,11 +19684,13 @@ struct checkpoint_access {
   struct gone_on {
     std::uint64_t given_out = 0;  ///< steps of the generator
     run_place place{};
+    std::vector<std::uint64_t> noise{};
   };
   /// Reads first and changes then: nothing is changed if anything is wrong.
   template <class Network, class Optimizer, class Accountant>
   static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                         bool older, bool has_place, const char* unit) {
+                         bool older, bool has_place, bool has_noise, const auto& require_place,
+                         const char* unit = "record") {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
@@ -18966,7 +19703,7 @@ struct checkpoint_access {
     using event = typename Accountant::event_type;
     std::pair<loaded_bytes, run_numbers<event>> read;
     if (!older) {
-      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, std::string{unit});
+      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, has_noise, std::string{unit});
     } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
       read = read_older<Network>(optimizer, path);
     } else {
@@ -18974,16 +19711,21 @@ struct checkpoint_access {
     }
     const auto& [loaded, run] = read;
     require_ledger(path, run);
+    require_place(run);
     Accountant goes_on = accountant;
     for (const ledger_entry<event>& entry : run.ledger) goes_on.record(entry.event, entry.count);
     if constexpr (has_a_plan<Accountant>) {
       if (run.order != 0) goes_on.fix_order(run.order);
     }
     const auto places = arrays<std::byte>(network, optimizer);
+    if constexpr (requires { optimizer.more; }) {
+      optimizer.more->take_numbers(loaded, places.size() - optimizer.more->places.size());
+      optimizer.check();
+    }
     accountant = std::move(goes_on);
     loaded.put(places);
     if (std::uint64_t* const count = optimizer.count()) *count = run.optimizer_steps;
-    return {run.generator_steps, run.place.value_or(run_place{})};
+    return {run.generator_steps, run.place.value_or(run_place{}), run.noise.value_or(std::vector<std::uint64_t>{})};
   }
   template <class Network, class Optimizer>
   [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
@@ -19003,41 +19745,100 @@ struct checkpoint_access {
   static void go_on(Run& run, const gone_on& from) {
     run.place_ = from.place;
     if constexpr (Run::is_private) {
-      run.begin_a_round();
+      run.place_.position = 0;
     } else {
       run.generator_ = seeded_generator{run.generator_.seed(), std::max(run.generator_.step(), from.given_out)};
     }
-    run.accountant_.prepare(run.event_);  // how many steps are left
+    if constexpr (requires { run.options_.schedules; }) {
+      run_state_access::plan(run);
+    } else {
+      run.accountant_.prepare(run.event_);  // how many steps are left
+    }
+    if constexpr (Run::is_correlated) go_on_with_noise(run, from);
+  }
+  /// A new key's noise begins with nothing behind it; that of a seed is drawn again when the next step needs it.
+  template <class Run>
+  static void go_on_with_noise(Run& run, const gone_on& from) {
+    if constexpr (Run::is_private) {
+      run.noise_.restart(from.place.taken, {});
+    } else {
+      run.noise_.restart(from.noise.front(), std::span{from.noise}.subspan(1));
+    }
+  }
+  template <class Run>
+  [[nodiscard]] static std::optional<std::vector<std::uint64_t>> noise_of(const Run& run) {
+    if constexpr (Run::is_correlated) {
+      // Of a secret key nothing can be drawn again.
+      std::vector<std::uint64_t> steps{Run::is_private ? run.place_.taken : run.noise_.before()};
+      if (!Run::is_private) steps.insert(steps.end(), run.noise_.drawn().begin(), run.noise_.drawn().end());
+      return steps;
+    } else {
+      return std::nullopt;
+    }
+  }
+  /// What throws unless a file's place and noise can be this run's.
+  template <class Run>
+  [[nodiscard]] static auto place_requirement(const Run& run, const std::string& path) {
+    return [&run, &path](const auto& numbers) {
+      if constexpr (Run::is_correlated) {
+        const std::uint64_t taken = numbers.place->taken;
+        const auto& noise = *numbers.noise;
+        if (taken > run.noise_.steps() || noise.empty() || noise.front() > taken ||
+            noise.size() - 1 > taken - noise.front()) {
+          fail_with_file(path, "has taken " + std::to_string(taken) +
+                                   " steps, and its noise or this run's strategy is for " +
+                                   std::to_string(run.noise_.steps()));
+        }
+      }
+    };
   }
   template <class Run>
   [[nodiscard]] static std::optional<run_place> place_of(const Run& run) {
-    return Run::keeps_its_place ? std::optional{run.place_} : std::nullopt;
+    return keeps_place(run) ? std::optional{run.place_} : std::nullopt;
+  }
+  template <class Run>
+  [[nodiscard]] static bool keeps_place(const Run& run) {
+    return Run::keeps_its_place || run.most_ != Run::without_end;
   }
 
   template <class Trainer>
-  static void save(const Trainer& trainer, const std::string& path) {
+  static void save(const Trainer& trainer, const std::string& path, bool private_ones = false) {
+    if (trainer.charges_ && !private_ones) {
+      throw std::logic_error(
+          "pergrad: save_checkpoint: what the records of individual accounting have spent is private: "
+          "unprotected::save_checkpoint writes it, into a file that is not for release");
+    }
+    run_state more;
+    run_state_access::list(more, trainer, run_state_access::records_of(trainer));
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), place_of(trainer),
-           unit_of<Trainer>(), path);
+      with_state all{optimizer, &more, [] {}};
+      save(*trainer.network_, all, trainer.accountant_, trainer.generator_.step(), path, place_of(trainer),
+           noise_of(trainer), unit_of<Trainer>());
       return true;
     });
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
-    go_on(trainer, trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older, Trainer::keeps_its_place,
-                     unit_of<Trainer>());
-    }));
+    run_state more;
+    run_state_access::list(more, trainer, run_state_access::records_in(trainer, path));
+    const gone_on from = trainer.trainer_->with_optimizer([&](auto& optimizer) {
+      with_state all{optimizer, &more, [&] { run_state_access::check(more, trainer, path); }};
+      return restore(*trainer.network_, all, trainer.accountant_, path, older, keeps_place(trainer),
+                     Trainer::is_correlated, place_requirement(trainer, path), unit_of<Trainer>());
+    });
+    run_state_access::go_on(more, trainer);
+    go_on(trainer, from);
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    save(network, optimizer, loop.accountant_, loop.generator_.step(), place_of(loop), "record", path);
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), path, place_of(loop), noise_of(loop));
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, Loop::keeps_its_place, "record"));
+    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, keeps_place(loop), Loop::is_correlated,
+                        place_requirement(loop, path)));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -19099,15 +19900,22 @@ template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void save_checkpoint(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                      const std::string& path) {
-  detail::checkpoint_access::save(network, optimizer, accountant, 0, std::nullopt, "record", path);
+  detail::checkpoint_access::save(network, optimizer, accountant, 0, path);
 }
 template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, "record"));
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, false,
+                                                       [](const auto&) {}));
 }
 
 namespace unprotected {
+
+/// The same as `save_checkpoint`, also for individual accounting: with what each record has spent, which is private.
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
+  pergrad::detail::checkpoint_access::save(trainer, path, true);
+}
 
 /// Reads a checkpoint of version 0.1, five .npy arrays, into a trainer as `load_checkpoint` does; `save_checkpoint`
 /// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
@@ -33812,16 +34620,16 @@ struct attack_success {
 
 namespace detail {
 
-template <class = void>
-[[nodiscard]] double excess_over(const privacy_budget& target, const rdp_accountant& ledger) {
+template <class Event>
+[[nodiscard]] double excess_over(const privacy_budget& target, const basic_rdp_accountant<Event>& ledger) {
   return log_excess(proven_epsilon(ledger, {}, target.delta).upper, target.max_epsilon.value());
 }
-template <class = void>
-[[nodiscard]] double excess_over(const attack_advantage& target, const rdp_accountant& ledger) {
+template <class Event>
+[[nodiscard]] double excess_over(const attack_advantage& target, const basic_rdp_accountant<Event>& ledger) {
   return log_excess(proven_advantage(ledger), target.most);
 }
-template <class = void>
-[[nodiscard]] double excess_over(const attack_success& target, const rdp_accountant& ledger) {
+template <class Event>
+[[nodiscard]] double excess_over(const attack_success& target, const basic_rdp_accountant<Event>& ledger) {
   const double rate = target.false_positive_rate;
   return log_excess(proven_true_positive_rate(ledger, rate) - rate, target.most_true_positives - rate);
 }
@@ -33835,15 +34643,54 @@ inline void require_target(const attack_success& target) {
   }
 }
 inline void require_target(const privacy_budget& /*target*/) noexcept {}
-template <class = void>
-[[nodiscard]] rdp_accountant ledger_of(double q, double noise, std::uint64_t steps) {
-  rdp_accountant made;
-  made.record({q, noise}, steps);
+template <class Event>
+[[nodiscard]] basic_rdp_accountant<Event> ledger_of(const Event& event, std::uint64_t count) {
+  basic_rdp_accountant<Event> made;
+  made.record(event, count);
   return made;
 }
 
 inline constexpr double most_noise = 1 << 30;
 inline constexpr double least_noise = 1.0 / (1 << 10);
+
+/// The least noise with which `count` of event_of(noise) keep to the budget.
+template <class EventOf>
+[[nodiscard]] noise_multiplier calibrated_noise(const privacy_budget& budget, const EventOf& event_of,
+                                                std::uint64_t count) {
+  const double target = budget.max_epsilon.value();
+  const auto by_renyi = [&](double s) {
+    return log_excess(ledger_of(event_of(s), count).epsilon(budget.delta), target);
+  };
+  const auto by_both = [&](double s) { return excess_over(budget, ledger_of(event_of(s), count)); };
+  // One family is quick, and its noise is not far above that of both.
+  const double start = smallest_safe(by_renyi, 1, least_noise, most_noise, 1e-3);
+  double noise = smallest_safe(by_both, std::min(start, most_noise), least_noise, most_noise, 1e-6);
+  // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
+  const basic_rdp_accountant<std::decay_t<decltype(event_of(noise))>> empty;
+  while (noise <= most_noise && steps_within(empty, event_of(noise), budget) < count) noise *= 1 + 2e-6;
+  if (!(noise <= most_noise)) {
+    throw_invalid_argument(
+        {"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ", target, " in ", count, " steps"});
+  }
+  return noise_multiplier{noise};
+}
+
+/// A sampler: what has events. One of them may pay several steps.
+template <class Sampling>
+concept yields_events = requires(const Sampling& sampling, noise_multiplier noise) {
+  typename Sampling::event_type;
+  sampling.event(noise);
+};
+template <class Sampling>
+[[nodiscard]] std::uint64_t steps_of_an_event(const Sampling& sampling) noexcept {
+  if constexpr (requires { sampling.sampler(); }) {
+    return steps_of_an_event(sampling.sampler());
+  } else if constexpr (has_rounds<Sampling>) {
+    return sampling.steps_of_an_event();
+  } else {
+    return 1;
+  }
+}
 
 }  // namespace detail
 
@@ -33854,23 +34701,22 @@ inline constexpr double least_noise = 1.0 / (1 << 10);
 template <class = void>
 [[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, sampling_probability q, std::uint64_t steps) {
   if (q.value() == 0 || steps == 0 || target.value() == detail::infinity) return noise_multiplier{0};
-  const auto by_renyi = [&](double s) {
-    return detail::log_excess(detail::ledger_of(q.value(), s, steps).epsilon(at), target.value());
-  };
-  const privacy_budget budget{target, at};
-  const auto by_both = [&](double s) { return detail::excess_over(budget, detail::ledger_of(q.value(), s, steps)); };
-  // One family is quick, and its noise is not far above that of both.
-  const double start = detail::smallest_safe(by_renyi, 1, detail::least_noise, detail::most_noise, 1e-3);
-  double noise = detail::smallest_safe(by_both, std::min(start, detail::most_noise), detail::least_noise,
-                                       detail::most_noise, 1e-6);
-  // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
-  while (noise <= detail::most_noise && detail::steps_within(rdp_accountant{}, {q.value(), noise}, budget) < steps)
-    noise *= 1 + 2e-6;
-  if (!(noise <= detail::most_noise)) {
-    detail::throw_invalid_argument({"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ",
-                                    target.value(), " in ", steps, " steps"});
-  }
-  return noise_multiplier{noise};
+  return detail::calibrated_noise(
+      {target, at},
+      [&](double noise) {
+        return sampled_gaussian_event{q.value(), noise};
+      },
+      steps);
+}
+/// The same of any sampler, for its neighbours; a round that is begun counts as a whole one.
+template <detail::yields_events Sampling>
+[[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, const Sampling& sampling,
+                                               std::uint64_t steps) {
+  if (steps == 0 || target.value() == detail::infinity) return noise_multiplier{0};
+  const std::uint64_t of_an_event = detail::steps_of_an_event(sampling);
+  return detail::calibrated_noise(
+      {target, at}, [&](double noise) { return sampling.event(noise_multiplier{noise}); },
+      steps / of_an_event + (steps % of_an_event != 0 ? 1 : 0));
 }
 
 /// The same for what attackers can do: `target` is an attack_advantage or an attack_success. Throws
@@ -33881,8 +34727,10 @@ requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_s
   detail::require_target(target);
   if (q.value() == 0 || steps == 0) return noise_multiplier{0};
   const double noise = detail::smallest_safe(
-      [&](double s) { return detail::excess_over(target, detail::ledger_of(q.value(), s, steps)); }, 1,
-      detail::least_noise, detail::most_noise, 1e-6);
+      [&](double s) {
+        return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{q.value(), s}, steps));
+      },
+      1, detail::least_noise, detail::most_noise, 1e-6);
   if (!(noise <= detail::most_noise)) {
     throw std::invalid_argument("pergrad: calibrate_noise: no noise multiplier up to 2^30 keeps attacks to the target");
   }
@@ -33899,7 +34747,9 @@ template <class Target>
   if (steps == 0) return sampling_probability{1};
   constexpr double most = 1e12;
   const double inverse = detail::smallest_safe(
-      [&](double one_in) { return detail::excess_over(target, detail::ledger_of(1 / one_in, noise.value(), steps)); },
+      [&](double one_in) {
+        return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{1 / one_in, noise.value()}, steps));
+      },
       32, 1, most, 1e-6);
   if (!(inverse <= most)) {
     throw std::invalid_argument("pergrad: calibrate_sampling: no probability above 1e-12 keeps to the target");
@@ -33920,6 +34770,17 @@ template <class = void>
   return steps;
 }
 
+/// The same of any sampler, for its neighbours: the steps of whole rounds.
+template <detail::yields_events Sampling>
+[[nodiscard]] std::uint64_t max_steps(epsilon target, delta at, const Sampling& sampling, noise_multiplier noise) {
+  const basic_rdp_accountant<typename Sampling::event_type> empty;
+  const std::uint64_t events = detail::steps_within(empty, sampling.event(noise), privacy_budget{target, at});
+  if (events >= std::uint64_t{1} << 62U) {
+    throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
+  }
+  return events * detail::steps_of_an_event(sampling);
+}
+
 /// The same for what attackers can do.
 template <class Target>
 requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_success>
@@ -33928,7 +34789,7 @@ requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_s
   if (q.value() == 0) throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
   return detail::largest_safe(
       [&](std::uint64_t steps) {
-        return detail::excess_over(target, detail::ledger_of(q.value(), noise.value(), steps));
+        return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{q.value(), noise.value()}, steps));
       },
       0);
 }
@@ -34606,6 +35467,9 @@ namespace pergrad::inline v0_1 {
 class cyclic_poisson_sampling {
  public:
   using event_type = sampled_gaussian_event;
+  /// In each turn a record takes part with the same probability, independently of all others and of other turns, in the
+  /// step of its group: what amplifies banded noise.
+  static constexpr bool takes_turns = true;
   static constexpr std::uint64_t marked_together = poisson_sampling::marked_together;
 
   /// Throws std::invalid_argument for no group.

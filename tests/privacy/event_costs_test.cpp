@@ -7,13 +7,23 @@
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
+#include <type_traits>
+#include <vector>
 
 #include <pergrad/privacy/accounting/budget.hpp>
+#include <pergrad/privacy/accounting/calibrate.hpp>
 #include <pergrad/privacy/accounting/event_costs.hpp>
 #include <pergrad/privacy/accounting/pld_accountant.hpp>
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
 #include <pergrad/privacy/events.hpp>
+#include <pergrad/privacy/samplers/cyclic_poisson.hpp>
+#include <pergrad/privacy/samplers/fixed_size.hpp>
+#include <pergrad/privacy/samplers/poisson_replace_one.hpp>
+#include <pergrad/privacy/samplers/random_allocation.hpp>
+#include <pergrad/privacy/samplers/truncated_poisson.hpp>
+#include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
+#include <pergrad/privacy/units.hpp>
 
 BOOST_AUTO_TEST_SUITE(privacy_event_costs)
 
@@ -185,6 +195,33 @@ BOOST_AUTO_TEST_CASE(budgets_and_accountants_of_both_families_agree) {
   check(pg::truncated_gaussian_event{0.02, 1, 60, 2000});
   check(pg::allocated_gaussian_event{50, 1, 4});
   check(pg::allocated_gaussian_event{50, 3, 6});
+}
+
+BOOST_AUTO_TEST_CASE(noise_and_steps_are_found_for_any_sampler) {
+  const pg::epsilon target{2};
+  const pg::delta at{1e-5};
+  const auto check = [&](const auto& sampling, std::uint64_t steps, std::uint64_t events) {
+    const pg::noise_multiplier noise = pg::calibrate_noise(target, at, sampling, steps);
+    BOOST_TEST(bracket_of(sampling.event(noise), events, 1e-5).upper <= 2);
+    BOOST_TEST(bracket_of(sampling.event(pg::noise_multiplier{noise.value() * 0.999}), events, 1e-5).upper > 2);
+    const std::uint64_t most = pg::max_steps(target, at, sampling, noise);
+    BOOST_TEST(most >= steps);
+    BOOST_TEST(most < steps + steps / 20 + steps / events + 1);
+  };
+  check(pg::replace_one_poisson_sampling{pg::sampling_probability{0.01}}, 500, 500);
+  check(pg::fixed_size_sampling{pg::batch_size{10}, pg::public_record_count{1000}}, 200, 200);
+  check(pg::truncated_poisson_sampling{pg::sampling_probability{0.01}, pg::batch_capacity{30},
+                                       pg::public_record_count{1000}},
+        500, 500);
+  check(pg::random_allocation{pg::round_steps{50}}, 490, 10);
+  check(pg::cyclic_poisson_sampling{pg::sampling_probability{0.05}, pg::round_steps{4}}, 400, 100);
+  // Of Poisson sampling it is the same question.
+  BOOST_TEST(pg::calibrate_noise(target, at, pg::poisson_sampling{pg::sampling_probability{0.015625}}, 100).value() ==
+             pg::calibrate_noise(target, at, pg::sampling_probability{0.015625}, 100).value());
+  const std::vector<std::uint32_t> owners(10);
+  const pg::random_allocation rounds{pg::round_steps{50}};
+  BOOST_TEST(pg::calibrate_noise(target, at, pg::of_owners{rounds, owners}, 100).value() ==
+             pg::calibrate_noise(target, at, rounds, 100).value());
 }
 
 BOOST_AUTO_TEST_CASE(events_that_are_none_are_refused) {

@@ -53,6 +53,8 @@ struct run_numbers {
   std::uint64_t optimizer_steps = 0;
   std::uint64_t generator_steps = 0;
   std::optional<run_place> place{};  ///< of a sampler for which it matters
+  /// Of correlated noise: steps before it began, then the generator's steps of its noise since then, if from a seed.
+  std::optional<std::vector<std::uint64_t>> noise{};
   std::string unit = "record";       ///< whose neighbours the ledger is for
 };
 template <class Text>

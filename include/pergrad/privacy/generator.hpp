@@ -46,7 +46,7 @@ struct layer_randomness;
 namespace detail {
 template <class Scalar>
 class release_gate;
-template <class Sampling>
+template <class Sampling, class Noise>
 class private_run;
 class sampling_words;
 }  // namespace detail
