@@ -33811,16 +33811,16 @@ struct attack_success {
 
 namespace detail {
 
-template <class = void>
-[[nodiscard]] double excess_over(const privacy_budget& target, const rdp_accountant& ledger) {
+template <class Event>
+[[nodiscard]] double excess_over(const privacy_budget& target, const basic_rdp_accountant<Event>& ledger) {
   return log_excess(proven_epsilon(ledger, {}, target.delta).upper, target.max_epsilon.value());
 }
-template <class = void>
-[[nodiscard]] double excess_over(const attack_advantage& target, const rdp_accountant& ledger) {
+template <class Event>
+[[nodiscard]] double excess_over(const attack_advantage& target, const basic_rdp_accountant<Event>& ledger) {
   return log_excess(proven_advantage(ledger), target.most);
 }
-template <class = void>
-[[nodiscard]] double excess_over(const attack_success& target, const rdp_accountant& ledger) {
+template <class Event>
+[[nodiscard]] double excess_over(const attack_success& target, const basic_rdp_accountant<Event>& ledger) {
   const double rate = target.false_positive_rate;
   return log_excess(proven_true_positive_rate(ledger, rate) - rate, target.most_true_positives - rate);
 }
@@ -33834,15 +33834,54 @@ inline void require_target(const attack_success& target) {
   }
 }
 inline void require_target(const privacy_budget& /*target*/) noexcept {}
-template <class = void>
-[[nodiscard]] rdp_accountant ledger_of(double q, double noise, std::uint64_t steps) {
-  rdp_accountant made;
-  made.record({q, noise}, steps);
+template <class Event>
+[[nodiscard]] basic_rdp_accountant<Event> ledger_of(const Event& event, std::uint64_t count) {
+  basic_rdp_accountant<Event> made;
+  made.record(event, count);
   return made;
 }
 
 inline constexpr double most_noise = 1 << 30;
 inline constexpr double least_noise = 1.0 / (1 << 10);
+
+/// The least noise with which `count` of event_of(noise) keep to the budget.
+template <class EventOf>
+[[nodiscard]] noise_multiplier calibrated_noise(const privacy_budget& budget, const EventOf& event_of,
+                                                std::uint64_t count) {
+  const double target = budget.max_epsilon.value();
+  const auto by_renyi = [&](double s) {
+    return log_excess(ledger_of(event_of(s), count).epsilon(budget.delta), target);
+  };
+  const auto by_both = [&](double s) { return excess_over(budget, ledger_of(event_of(s), count)); };
+  // One family is quick, and its noise is not far above that of both.
+  const double start = smallest_safe(by_renyi, 1, least_noise, most_noise, 1e-3);
+  double noise = smallest_safe(by_both, std::min(start, most_noise), least_noise, most_noise, 1e-6);
+  // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
+  const basic_rdp_accountant<std::decay_t<decltype(event_of(noise))>> empty;
+  while (noise <= most_noise && steps_within(empty, event_of(noise), budget) < count) noise *= 1 + 2e-6;
+  if (!(noise <= most_noise)) {
+    throw_invalid_argument(
+        {"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ", target, " in ", count, " steps"});
+  }
+  return noise_multiplier{noise};
+}
+
+/// A sampler: what has events. One of them may pay several steps.
+template <class Sampling>
+concept yields_events = requires(const Sampling& sampling, noise_multiplier noise) {
+  typename Sampling::event_type;
+  sampling.event(noise);
+};
+template <class Sampling>
+[[nodiscard]] std::uint64_t steps_of_an_event(const Sampling& sampling) noexcept {
+  if constexpr (requires { sampling.sampler(); }) {
+    return steps_of_an_event(sampling.sampler());
+  } else if constexpr (has_rounds<Sampling>) {
+    return sampling.steps_of_an_event();
+  } else {
+    return 1;
+  }
+}
 
 }  // namespace detail
 
@@ -33853,23 +33892,22 @@ inline constexpr double least_noise = 1.0 / (1 << 10);
 template <class = void>
 [[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, sampling_probability q, std::uint64_t steps) {
   if (q.value() == 0 || steps == 0 || target.value() == detail::infinity) return noise_multiplier{0};
-  const auto by_renyi = [&](double s) {
-    return detail::log_excess(detail::ledger_of(q.value(), s, steps).epsilon(at), target.value());
-  };
-  const privacy_budget budget{target, at};
-  const auto by_both = [&](double s) { return detail::excess_over(budget, detail::ledger_of(q.value(), s, steps)); };
-  // One family is quick, and its noise is not far above that of both.
-  const double start = detail::smallest_safe(by_renyi, 1, detail::least_noise, detail::most_noise, 1e-3);
-  double noise = detail::smallest_safe(by_both, std::min(start, detail::most_noise), detail::least_noise,
-                                       detail::most_noise, 1e-6);
-  // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
-  while (noise <= detail::most_noise && detail::steps_within(rdp_accountant{}, {q.value(), noise}, budget) < steps)
-    noise *= 1 + 2e-6;
-  if (!(noise <= detail::most_noise)) {
-    detail::throw_invalid_argument({"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ",
-                                    target.value(), " in ", steps, " steps"});
-  }
-  return noise_multiplier{noise};
+  return detail::calibrated_noise(
+      {target, at},
+      [&](double noise) {
+        return sampled_gaussian_event{q.value(), noise};
+      },
+      steps);
+}
+/// The same of any sampler, for its neighbours; a round that is begun counts as a whole one.
+template <detail::yields_events Sampling>
+[[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, const Sampling& sampling,
+                                               std::uint64_t steps) {
+  if (steps == 0 || target.value() == detail::infinity) return noise_multiplier{0};
+  const std::uint64_t of_an_event = detail::steps_of_an_event(sampling);
+  return detail::calibrated_noise(
+      {target, at}, [&](double noise) { return sampling.event(noise_multiplier{noise}); },
+      steps / of_an_event + (steps % of_an_event != 0 ? 1 : 0));
 }
 
 /// The same for what attackers can do: `target` is an attack_advantage or an attack_success. Throws
@@ -33880,8 +33918,10 @@ requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_s
   detail::require_target(target);
   if (q.value() == 0 || steps == 0) return noise_multiplier{0};
   const double noise = detail::smallest_safe(
-      [&](double s) { return detail::excess_over(target, detail::ledger_of(q.value(), s, steps)); }, 1,
-      detail::least_noise, detail::most_noise, 1e-6);
+      [&](double s) {
+        return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{q.value(), s}, steps));
+      },
+      1, detail::least_noise, detail::most_noise, 1e-6);
   if (!(noise <= detail::most_noise)) {
     throw std::invalid_argument("pergrad: calibrate_noise: no noise multiplier up to 2^30 keeps attacks to the target");
   }
@@ -33898,7 +33938,9 @@ template <class Target>
   if (steps == 0) return sampling_probability{1};
   constexpr double most = 1e12;
   const double inverse = detail::smallest_safe(
-      [&](double one_in) { return detail::excess_over(target, detail::ledger_of(1 / one_in, noise.value(), steps)); },
+      [&](double one_in) {
+        return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{1 / one_in, noise.value()}, steps));
+      },
       32, 1, most, 1e-6);
   if (!(inverse <= most)) {
     throw std::invalid_argument("pergrad: calibrate_sampling: no probability above 1e-12 keeps to the target");
@@ -33919,6 +33961,17 @@ template <class = void>
   return steps;
 }
 
+/// The same of any sampler, for its neighbours: the steps of whole rounds.
+template <detail::yields_events Sampling>
+[[nodiscard]] std::uint64_t max_steps(epsilon target, delta at, const Sampling& sampling, noise_multiplier noise) {
+  const basic_rdp_accountant<typename Sampling::event_type> empty;
+  const std::uint64_t events = detail::steps_within(empty, sampling.event(noise), privacy_budget{target, at});
+  if (events >= std::uint64_t{1} << 62U) {
+    throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
+  }
+  return events * detail::steps_of_an_event(sampling);
+}
+
 /// The same for what attackers can do.
 template <class Target>
 requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_success>
@@ -33927,7 +33980,7 @@ requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_s
   if (q.value() == 0) throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
   return detail::largest_safe(
       [&](std::uint64_t steps) {
-        return detail::excess_over(target, detail::ledger_of(q.value(), noise.value(), steps));
+        return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{q.value(), noise.value()}, steps));
       },
       0);
 }
@@ -34005,8 +34058,8 @@ template <class = void>
 // removing and of adding together, the second of which is not the larger (Mironov et al. 2019): A <= 1 + 2 (A(q, s / 2)
 // - 1).
 //
-// Random allocation. Given the step that a record drew, a round is one Gaussian mechanism; joint convexity: RDP(a) = a
-// / (2 s^2). pld_accountant counts that the step is secret.
+// Random allocation. Given the k steps that a record drew, a round is k Gaussian mechanisms; joint convexity: RDP(a) =
+// k a / (2 s^2). pld_accountant counts that the steps are secret.
 
 // pergrad/privacy/events.hpp - what a step costs with samplers other than Poisson sampling of records that are added or
 // removed
@@ -34073,16 +34126,17 @@ struct fixed_size_gaussian_event {
                                    const fixed_size_gaussian_event&) noexcept = default;
 };
 
-/// A round of `steps` steps in each of which every record takes part exactly once, in a step that it draws
-/// independently of the others, all of them alike; for neighbours that differ by adding or removing one record.
+/// A round of `steps` steps, in `times` of which every record takes part, drawn for each record by itself, all sets of
+/// so many steps alike; for neighbours that differ by adding or removing one record.
 struct allocated_gaussian_event {
   double steps;
+  double times;
   double noise_multiplier;
 
   static constexpr neighbouring relation = neighbouring::add_or_remove_one;
   static constexpr const char* name = "Gaussian of a random allocation";
   [[nodiscard]] static allocated_gaussian_event of_counts(pergrad::noise_multiplier noise) {
-    return {1, noise.value()};
+    return {1, 1, noise.value()};
   }
   friend constexpr bool operator==(const allocated_gaussian_event&, const allocated_gaussian_event&) noexcept = default;
 };
@@ -34105,7 +34159,8 @@ namespace pergrad::inline v0_1 {
                             event.sampled_share};
 }
 [[nodiscard]] inline detail::event_text description_of(const allocated_gaussian_event& event) {
-  return detail::event_text{"noise multiplier %.6g in a round of %.0f steps", event.noise_multiplier, event.steps};
+  return detail::event_text{"noise multiplier %.6g and %.0f of a round's %.0f steps for each record",
+                            event.noise_multiplier, event.times, event.steps};
 }
 
 namespace detail {
@@ -34130,7 +34185,8 @@ inline void require_event(const truncated_gaussian_event& event) {
 }
 inline void require_event(const allocated_gaussian_event& event) {
   detail::require_sampled(1, event.noise_multiplier);
-  detail::require_whole("steps of an event", event.steps, 1, 0x1p32);
+  detail::require_whole("steps of an event", event.steps, 1, 0x1p24);
+  detail::require_whole("participations of an event", event.times, 1, event.steps);
 }
 
 namespace detail {
@@ -34222,10 +34278,10 @@ template <class = void>
       {std::make_unique<detail::mixture_source<>>(parts, detail::step_part{1, sampled, {q, m, 2, 0}}), 1});
   return made;
 }
-/// The step that a record drew is taken to be known.
 template <class = void>
 [[nodiscard]] detail::step_losses losses_of(const allocated_gaussian_event& event) {
-  return detail::poisson_losses(1, event.noise_multiplier);
+  return detail::allocation_losses(static_cast<std::uint64_t>(event.steps), static_cast<std::uint64_t>(event.times),
+                                   event.noise_multiplier);
 }
 
 /// RDP of one step at a real order > 1, by the formulas of this file's head. Throws std::invalid_argument on an order
@@ -34264,7 +34320,7 @@ template <class = void>
 [[nodiscard]] inline double renyi_divergence(const allocated_gaussian_event& event, double order) {
   require_event(event);
   detail::require_order(order);
-  return renyi_divergence(sampled_gaussian_event{1, event.noise_multiplier}, order);
+  return event.times * renyi_divergence(sampled_gaussian_event{1, event.noise_multiplier}, order);
 }
 
 }  // namespace pergrad::inline v0_1
@@ -34398,11 +34454,11 @@ class private_selection {
 // With independent noise: whatever a record's group is, b steps in a row have one of its group, so they cost one step
 // of Poisson sampling. A mixture over groups costs no more than the worst of them.
 
-// pergrad/privacy/samplers/random_allocation.hpp - every record takes part exactly once in each round of steps, in a
-// step that it draws
+// pergrad/privacy/samplers/random_allocation.hpp - every record takes part in a fixed number of each round's steps,
+// which it draws
 //
-// Each round, every record draws one of the round's steps, all alike, independently of the others: balanced iteration,
-// 1 out of t (Feldman & Shenfeld 2025, arXiv:2502.08202). A record takes part k times in an epoch of k rounds.
+// Each round, an epoch say, every record draws k of the round's t steps, all sets alike, independently of the others:
+// random allocation, balanced iteration (Feldman & Shenfeld 2025, arXiv:2502.08202, and 2026, arXiv:2602.17284).
 
 // pergrad/privacy/samplers/words.hpp - random words of a record, and whole numbers that are equally likely
 //
@@ -34462,6 +34518,15 @@ class sampling_words {
   chacha_nonce nonce_;
 };
 
+/// Throws std::invalid_argument unless these are whole blocks of records, std::out_of_range beyond 2^35.
+inline void require_whole_blocks(std::uint64_t first, std::size_t words) {
+  constexpr std::uint64_t together = sampling_words::together;
+  if (first % together != 0 || words % (together / 64) != 0) {
+    throw_invalid_argument({"pergrad: records are marked in whole blocks of ", together});
+  }
+  require_blocks("sampling", 16 * (first / together), 16 * (words / (together / 64)));
+}
+
 /// A number below `bound` for this record, by its word `word` of `family` and, seldom, of the two behind it.
 /// Precondition: 0 < bound < 2^32.
 [[nodiscard]] inline std::uint64_t number_below(std::uint64_t bound, std::uint64_t word, std::uint64_t record,
@@ -34503,10 +34568,7 @@ namespace detail {
 inline void mark_allocated(const secret_stream<randomness::sampling>& stream, std::uint64_t bound, std::uint64_t wanted,
                            std::uint64_t first, std::span<std::uint64_t> bits) {
   constexpr std::uint64_t together = sampling_words::together;
-  if (first % together != 0 || bits.size() % (together / 64) != 0) {
-    throw_invalid_argument({"pergrad: records are marked in whole blocks of ", together});
-  }
-  require_blocks("sampling", 16 * (first / together), 16 * (bits.size() / (together / 64)));
+  require_whole_blocks(first, bits.size());
   const sampling_words words{stream, 1};
   std::uint64_t some[together];
   std::fill(bits.begin(), bits.end(), 0);
@@ -34522,27 +34584,69 @@ inline void mark_allocated(const secret_stream<randomness::sampling>& stream, st
 
 }  // namespace detail
 
-/// Every record takes part in one step of each round, as likely in any.
+/// In how many steps of a round a record takes part.
+struct participations {
+  std::uint32_t count;
+};
+
+/// Every record takes part in so many steps of each round, all sets of them alike.
 class random_allocation {
  public:
   using event_type = allocated_gaussian_event;
   static constexpr std::uint64_t marked_together = detail::sampling_words::together;
+  static constexpr std::uint32_t most_times = 16;
 
-  /// Throws std::invalid_argument for a round of no step.
-  explicit random_allocation(round_steps steps) : steps_{steps.count} {
-    if (steps.count == 0) detail::throw_invalid_argument({"pergrad: random_allocation: a round of 0 steps"});
+  /// Throws std::invalid_argument for no step or more than 2^24, and unless 1 <= times <= steps, times <= 16.
+  explicit random_allocation(round_steps steps, participations times = {1}) : steps_{steps.count}, times_{times.count} {
+    if (steps.count == 0 || steps.count > 1U << 24U) {
+      detail::throw_invalid_argument({"pergrad: random_allocation: a round of ", steps.count, " steps"});
+    }
+    if (times.count == 0 || times.count > steps.count || times.count > most_times) {
+      detail::throw_invalid_argument({"pergrad: random_allocation: records take part in 1 to ", most_times, " of ",
+                                      steps.count, " steps, got ", times.count});
+    }
   }
 
   /// What one round with `noise` costs.
-  [[nodiscard]] event_type event(noise_multiplier noise) const { return {static_cast<double>(steps_), noise.value()}; }
+  [[nodiscard]] event_type event(noise_multiplier noise) const {
+    return {static_cast<double>(steps_), static_cast<double>(times_), noise.value()};
+  }
   /// Steps of a round.
   [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return steps_; }
   void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
-    detail::mark_allocated(place.round, steps_, place.position, first, bits);
+    if (times_ == 1) {
+      detail::mark_allocated(place.round, steps_, place.position, first, bits);
+      return;
+    }
+    detail::require_whole_blocks(first, bits.size());
+    std::fill(bits.begin(), bits.end(), 0);
+    for (std::uint64_t at = 0; at < 64 * bits.size(); at += marked_together) mark_block(place, first, at, bits);
   }
 
  private:
+  /// One step after the other is drawn among those that are left: number x stands for the x-th of them.
+  void mark_block(const draw_place& place, std::uint64_t first, std::uint64_t at, std::span<std::uint64_t> bits) const {
+    constexpr std::uint64_t families = 3;  // of one number
+    std::uint64_t some[marked_together];
+    std::uint32_t taken[marked_together][most_times];  // ascending
+    for (std::uint32_t time = 0; time < times_; ++time) {
+      const std::uint64_t family = 1 + families * time;
+      detail::sampling_words{place.round, family}.block((first + at) / marked_together, some);
+      for (std::uint64_t i = 0; i < marked_together; ++i) {
+        std::uint32_t* const mine = taken[i];
+        auto step = static_cast<std::uint32_t>(
+            detail::number_below(steps_ - time, some[i], first + at + i, place.round, family));
+        std::uint32_t rank = 0;
+        while (rank < time && mine[rank] <= step) ++rank, ++step;
+        std::copy_backward(mine + rank, mine + time, mine + time + 1);
+        mine[rank] = step;
+        if (step == place.position) bits[(at + i) / 64] |= std::uint64_t{1} << ((at + i) % 64);
+      }
+    }
+  }
+
   std::uint32_t steps_;
+  std::uint32_t times_;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -34815,10 +34919,7 @@ class min_separation_sampling {
   }
   void mark_attempts(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
     constexpr std::uint64_t together = detail::sampling_words::together;
-    if (first % together != 0 || bits.size() % (together / 64) != 0) {
-      detail::throw_invalid_argument({"pergrad: records are marked in whole blocks of ", together});
-    }
-    detail::require_blocks("sampling", 16 * (first / together), 16 * (bits.size() / (together / 64)));
+    detail::require_whole_blocks(first, bits.size());
     const detail::sampling_words words = words_of(place, place.taken);
     std::uint64_t some[together];
     for (std::uint64_t at = 0; at < 64 * bits.size(); at += 64) {
