@@ -11552,13 +11552,13 @@ predictor(const Executor&, const Network&) -> predictor<Network, Executor>;
 //
 // pld.hpp has the grids of single steps, pld_composition.hpp their sums, both with the proofs. What is here chooses a
 // tilt, a window, a spacing and a loss to cut at from estimates; no choice can make a bound wrong, only wide. Estimates
-// are of the cumulants ln E[e^(t loss)] of steps that are not discretised: the tilt is first that of the saddle point
-// for delta, then that whose mean loss is the answer of the attempt before; the window is what Chernoff bounds leave
-// little outside of, and losses are cut where the tilt makes them worth as little. The spacing h starts where T tilt
-// h^2 / 8 is about the wanted width (spreading adds h^2/6 to a step's variance, merging takes about h^2/12) and is
-// refined until the bracket is narrow enough, or a grid as long as memory allows has been tried. All kinds without
-// sampling are one Gaussian of 1/s^2 = sum T/s^2. Every attempt proves its bounds, so the least upper and the largest
-// lower one count.
+// are of the cumulants ln E[e^(t loss)] of steps that are not discretised, cut as the steps will be: where records are
+// drawn seldom, a single step may decide, and what it has far above the answer must not draw the tilt there. The tilt
+// is first that of the saddle point for delta, then that whose mean loss is the answer of the attempt before; the
+// window is what Chernoff bounds leave little outside of. The spacing h starts where T tilt h^2 / 8 is about the wanted
+// width (spreading adds h^2/6 to a step's variance, merging takes about h^2/12) and is refined until the bracket is
+// narrow enough, or a grid as long as memory allows has been tried. All kinds without sampling are one Gaussian of
+// 1/s^2 = sum T/s^2. Every attempt proves its bounds, so the least upper and the largest lower one count.
 
 // pergrad/privacy/accounting/step_losses.hpp - which privacy losses the steps of a sampler have.
 //
@@ -11755,6 +11755,8 @@ struct pld {
   double spacing = 1;      ///< of losses, in nats; at most 8 significant bits
   std::int64_t first = 0;  ///< loss of the first atom, in spacing / parts
   double infinite = 0;     ///< P-mass where there is no Q-mass
+  double beyond_p = 0;     ///< of a lower side: masses that were cut off
+  double beyond_q = 0;
   std::vector<double> masses;
 
   /// Loss of an atom, without rounding.
@@ -11762,11 +11764,11 @@ struct pld {
     return static_cast<double>(first + static_cast<std::int64_t>(i) * parts) * (spacing / static_cast<double>(parts));
   }
 
-  /// Rounds losses above `most` down to it, which makes a lower side no larger.
+  /// Takes masses above `most` out, and keeps their P and Q for what composed_pld.hpp makes of them.
   void cut(double most) requires(Side == pld_side::lower) {
     while (masses.size() > 1 && loss(masses.size() - 1) > most) {
-      masses[masses.size() - 2] += masses.back() * (1 - 0x1p-50);
-      masses[masses.size() - 2] *= 1 - 0x1p-51;
+      beyond_p += masses.back();
+      beyond_q += masses.back() * std::exp(-loss(masses.size() - 1));
       masses.pop_back();
     }
   }
@@ -11791,7 +11793,7 @@ struct pld {
   [[nodiscard]] double delta(double eps) const {
     double sum = 0;
     for (std::size_t i = masses.size(); i-- > 0 && loss(i) > eps;) sum += masses[i] * -std::expm1(eps - loss(i));
-    return sum + infinite;
+    return sum + infinite + std::max(0.0, beyond_p * (1 - 0x1p-36) - std::exp(eps) * beyond_q * (1 + 0x1p-36));
   }
 };
 
@@ -12097,14 +12099,14 @@ class replaced_pair : public gaussian_mixture<> {
 // losses are only in [e_i - xi, e_{i+1} + xi]: clamped to the bucket they change by at most xi, which changes b by at
 // most P xi e^xi / (1 - e^-h), added to b', and all atoms are then moved up by xi, which the fraction
 // f = (1 - e^-xi) / (1 - e^-h) of them going to the next grid point dominates. Mass below e_0 goes to e_0, mass above
-// the last point to infinity.
+// the last point to that and to infinity, P - e^e Q of it, as the next grid point is there.
 //
 // Lower. Every half of a bucket is merged to one atom, at loss c = ln(P/Q), written as a at e_i and b at e_{i+1}. The
 // rounded b is at most b P'/P for the mass P' <= P that is kept, so c is not rounded up either; where rounding hides
 // whether b > 0, the half is left out. Atoms lie off the grid.
-// merged_losses.hpp takes them to grid points. Mass above the last point is rounded down to it, mass below e_0 left
-// out. Where all mass is far closer together than h, most of it has to be at a grid point: `first` is chosen such that
-// least is lost among the lowest losses.
+// merged_losses.hpp takes them to grid points. Mass above the last point is cut off, mass below e_0 left out. Where all
+// mass is far closer together than h, most of it has to be at a grid point: `first` is chosen such that least is lost
+// among the lowest losses.
 
 // pergrad/privacy/pld/merged_losses.hpp - the lower side of a step on a grid: atoms between grid points merged at them.
 //
@@ -12242,12 +12244,13 @@ class step_discretiser {
   /// Losses may be counted from 0, or from where the lower side is best.
   enum class grid_points { best, at_zero };
 
-  /// Precondition: h > 0 has 8 significant bits, the losses' range is at most most_points h, |losses| < 2^20 h.
-  [[nodiscard]] discrete_step on_grid(double h, grid_points where = grid_points::best) const {
+  /// Of losses up to `cap`; what is above is cut off (pld.hpp). Precondition: h > 0 has 8 significant bits, the range
+  /// of losses is at most most_points h, |losses| < 2^20 h.
+  [[nodiscard]] discrete_step on_grid(double h, double cap = infinity, grid_points where = grid_points::best) const {
     const double anchor = where == grid_points::at_zero ? 0 : anchor_of(h);
     const double unit = h / static_cast<double>(pld<upper>::parts);
     const auto before = static_cast<std::int64_t>(std::floor((lowest_loss() - anchor) / h)) - 2;
-    const auto behind = static_cast<std::int64_t>(std::ceil((highest_loss() - anchor) / h)) + 1;
+    const auto behind = static_cast<std::int64_t>(std::ceil((std::clamp(cap, 0.0, highest_loss()) - anchor) / h)) + 1;
     const auto n = static_cast<std::size_t>(behind - before);  // buckets; one more point
     discrete_step made;
     made.remove.spacing = made.remove_below.spacing = made.add.spacing = h;
@@ -12305,10 +12308,20 @@ class step_discretiser {
       }
       here = next;
     }
-    const pair_masses beyond = pair_.between(here.at, infinity, infinity);
-    made.remove.infinite = more(pair_.most_p(beyond)) + least_mass;
-    add[0] += more(pair_.most_q(beyond));
-    made.remove_below.masses = merged_losses<>{halves, h, 2}.masses(pair_.least_p(beyond) * (1 - 8 * u));
+    {  // spread to the last point and infinity; below, cut off
+      const pair_masses beyond = pair_.between(here.at, infinity, infinity);
+      const double mass = more(pair_.most_p(beyond));
+      const double num = pair_.difference(here, beyond) + pair_.difference_error(here, beyond);
+      const double b = std::clamp(more(num) + mass * (2 * here.xi), 0.0, mass);
+      const double shift = std::min(1.0, 1.01 * here.xi / scale);
+      up[n] += more(mass - b) * more(1 - shift);
+      up[n + 1] += more(mass - b) * more(shift);
+      made.remove.infinite = more(b) + least_mass;
+      add[0] += more(pair_.most_q(beyond));
+      made.remove_below.beyond_p = pair_.least_p(beyond) * (1 - 32 * u);
+      made.remove_below.beyond_q = more(pair_.most_q(beyond)) + least_mass;
+    }
+    made.remove_below.masses = merged_losses<>{halves, h, 2}.masses(0);
     // What was added up above came to every place in at most six parts.
     for (double& each : up) each *= 1 + 16 * u;
     for (double& each : add) each *= 1 + 16 * u;
@@ -12412,8 +12425,9 @@ class loss_source {
   [[nodiscard]] virtual bool reach(double tail) = 0;
   [[nodiscard]] virtual double lowest_loss() const = 0;
   [[nodiscard]] virtual double highest_loss() const = 0;
-  /// Precondition: h > 0 has 8 significant bits, the losses' range is at most 2^18 h, |losses| < 2^20 h.
-  [[nodiscard]] virtual discrete_step on_grid(double h) const = 0;
+  /// Of losses up to `cap`; what is above is cut off (pld.hpp). Precondition: h > 0 has 8 significant bits, the range
+  /// of losses is at most 2^18 h, |losses| < 2^20 h.
+  [[nodiscard]] virtual discrete_step on_grid(double h, double cap) const = 0;
   virtual void estimate(loss_points& into) const = 0;
   /// Upper bound.
   [[nodiscard]] virtual double total_variation() const = 0;
@@ -12469,20 +12483,20 @@ class mixture_source final : public loss_source {
     }
     return highest;
   }
-  [[nodiscard]] discrete_step on_grid(double h) const override {
-    if (is_exact_) return with(below_, [&](const auto& one) { return one.on_grid(h); });
+  [[nodiscard]] discrete_step on_grid(double h, double cap) const override {
+    if (is_exact_) return with(below_, [&](const auto& one) { return one.on_grid(h, cap); });
     discrete_step made;
     made.remove.spacing = made.add.spacing = h;
     for (const step_part& part : parts_) {
       with(part, [&](const auto& one) {
-        const discrete_step all = one.on_grid(h, std::decay_t<decltype(one)>::grid_points::at_zero);
+        const discrete_step all = one.on_grid(h, cap, std::decay_t<decltype(one)>::grid_points::at_zero);
         const bool both = part.kind == pair_kind::both_ways;
         const pld<upper> joined = both ? both_ways(all) : pld<upper>{};
         add(made.remove, both ? joined : all.remove, part.weight);
         add(made.add, both ? joined : all.add, part.weight);
       });
     }
-    made.remove_below = with(below_, [&](const auto& one) { return std::move(one.on_grid(h).remove_below); });
+    made.remove_below = with(below_, [&](const auto& one) { return one.on_grid(h, cap).remove_below; });
     return made;
   }
   void estimate(loss_points& into) const override {
@@ -12861,7 +12875,7 @@ class allocation_source final : public loss_source {
   [[nodiscard]] double lowest_loss() const override { return loss(0); }
   [[nodiscard]] double highest_loss() const override { return loss(law_->above.size() - 1); }
 
-  [[nodiscard]] discrete_step on_grid(double h) const override {
+  [[nodiscard]] discrete_step on_grid(double h, double cap) const override {
     const sum_of_ratios& law = *law_;
     const auto before = static_cast<std::int64_t>(std::floor(lowest_loss() / h)) - 2;
     const auto behind = static_cast<std::int64_t>(std::ceil(highest_loss() / h)) + 2;
@@ -12897,8 +12911,10 @@ class allocation_source final : public loss_source {
     made.remove.infinite = law.infinite * (1 + 8 * u) + 1e-300;
     made.add.infinite = law.nil * more + 1e-300;
     made.remove_below = gaussian_below_ > 0
-                            ? step_discretiser<>{{1, gaussian_below_, 8, deviations_}}.on_grid(h).remove_below
+                            ? step_discretiser<>{{1, gaussian_below_, 8, deviations_}}.on_grid(h, cap).remove_below
                             : merged_on_grid(made.remove, n);
+    made.remove.cut(cap);
+    made.remove_below.cut(cap);
     return made;
   }
 
@@ -13213,6 +13229,9 @@ template <class = void>
 //   at most tau_high + tau_low too much. An atom w adds at most peak = max_y e^(-theta y) (1 - e^-y) to the sum, and at
 //   most e^(-theta (top - E_k)) from above the window's top.
 // * Mass at infinity: at most the sum over steps, added to delta.
+// * Masses that were cut off, from below: besides the paths of all other atoms, those with exactly one step beyond the
+//   cut, and all others not. As (x)+ >= x, these paths S add E_P[(1 - e^(eps - L))+; S] >= P(S) - e^eps Q(S), which is
+//   sum_steps p P' - e^eps sum_steps q Q', with p, q of what is beyond, P', Q' the products of the other steps' masses.
 // * The sum over j is a recurrence from the top, all of whose terms are positive: a factor 1 +- N (4 (theta + 1) h +
 // 32) u.
 // * Exponents: |theta E|, |ln M| T and E's own sums times a few u.
@@ -13251,6 +13270,10 @@ class composed_pld {
   double log_scale = 0;     ///< sum T ln M
   double log_scale_error = 0;
   double infinite = 0;
+  double beyond_p = 0;  ///< from below: P and Q of paths with one step beyond a cut; until close(), relative to the
+  double beyond_q = 0;  ///< logarithms of what all other atoms have
+  double log_p = 0;
+  double log_q = 0;
   double outside_below = 0;  ///< bound of tilted mass
   double outside_above = 0;
   double chernoff_below = 0;  ///< t of the bounds outside of the window
@@ -13308,6 +13331,7 @@ class composed_pld {
       } else {
         const double kept = stick * (1 - rounding) - outside;
         if (kept > 0) delta = std::min(scale, 1e304) * kept * (1 - 1e-12);
+        if (beyond_p > 0) delta += std::max(0.0, beyond_p - std::exp(e + off) * beyond_q) * (1 - 1e-12);
         if (!(delta > 0)) delta = 0;  // also what is no number
         delta = std::min(delta, 1.0);
       }
@@ -13481,12 +13505,13 @@ class loss_estimate {
 
   explicit loss_estimate(const loss_source& source) { source.estimate(points_); }
 
-  /// At t, of the loss of `remove`, no more than `cap` of it, or of the negative one of `add`.
+  /// At t, of the loss of `remove`, or of the negative one of `add`. Of what is above `cap`, as an upper side is cut
+  /// there: its Q-mass at the cap.
   [[nodiscard]] cumulants at(double t, bool remove, double cap = infinity) const {
     const std::size_t n = points_.losses.size();
     const auto log_weight = [&](std::size_t i) {
       const double loss = points_.losses[i];
-      return points_.log_masses[i] + (remove ? loss + t * std::min(loss, cap) : -t * loss);
+      return points_.log_masses[i] + (remove ? (1 + t) * std::min(loss, cap) : -t * loss);
     };
     double largest = -largest_double;
     for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, log_weight(i));
@@ -13502,6 +13527,22 @@ class loss_estimate {
     }
     first /= sum;
     return {largest + std::log(sum), remove ? first : -first, std::max(squares / sum - first * first, 1e-300)};
+  }
+
+  /// Of losses above `most`: the P-mass, and the hockey stick.
+  struct tail {
+    double mass = 0;
+    double stick = 0;
+  };
+  [[nodiscard]] tail above(double most) const {
+    tail sum;
+    for (std::size_t i = 0; i < points_.losses.size(); ++i) {
+      if (!(points_.losses[i] > most)) continue;
+      const double mass = std::exp(points_.log_masses[i] + points_.losses[i]);
+      sum.mass += mass;
+      sum.stick += mass * -std::expm1(most - points_.losses[i]);
+    }
+    return sum;
   }
 
  private:
@@ -13606,6 +13647,7 @@ class pld_composer {
     made.lowest = plan.lowest;
     made.chernoff_below = plan.below;
     made.chernoff_above = plan.above;
+    made.beyond_p = made.beyond_q = made.log_p = made.log_q = 0;
     made.origin = made.origin_error = made.log_scale = made.log_scale_error = made.infinite = 0;
     made.outside_below = made.outside_above = 0;  // exponents, until close()
   }
@@ -13645,6 +13687,7 @@ class pld_composer {
     made.origin += count * step.loss(heaviest);
     made.origin_error += 4 * u * (std::abs(count * step.loss(heaviest)) + std::abs(made.origin));
     if (Side == upper && Pays::truncation) made.infinite += count * step.infinite * (1 + 1e-9);
+    if (Side == lower) add_beyond(step, count, made);
     const double log_weight = std::log(weight);
     made.log_scale += count * (shift + log_weight);
     made.log_scale_error +=
@@ -13665,6 +13708,23 @@ class pld_composer {
     made.outside_below += count * log_moment(step, tilted, -plan.below) + 16 * u * std::abs(made.outside_below);
     made.outside_above += count * log_moment(step, tilted, plan.above) + 16 * u * std::abs(made.outside_above);
     return made_of;
+  }
+
+  /// Enters what was cut off from a kind's steps.
+  template <pld_side Side>
+  static void add_beyond(const pld<Side>& step, double count, composed_pld<Side, Pays>& made) {
+    double p = 0;
+    double q = 0;
+    for (std::size_t i = 0; i < step.masses.size(); ++i) {
+      p += step.masses[i];
+      q += step.masses[i] * std::exp(-step.loss(i));
+    }
+    const double errs = u * static_cast<double>(step.masses.size() + 64);
+    made.log_p += count * (std::log(p) - errs);
+    made.log_q += count * (std::log(q) + errs);
+    const double more = 1 + 2 * u * static_cast<double>(step.masses.size() + 64) + 1e-9;  // also cut() adds up
+    made.beyond_p += count * step.beyond_p / (p * more);
+    made.beyond_q += count * step.beyond_q / q * more;
   }
 
   /// Bounds ln sum_i w_i e^(t e_i) from above.
@@ -13771,6 +13831,9 @@ class pld_composer {
     const double error = made.loss_error();
     const double lowest = made.loss(made.first) + error;
     const double highest = made.loss(made.first) + n * made.spacing - error;
+    made.beyond_p *= std::exp(std::min(made.log_p, 0.0)) * (1 - 1e-9);
+    made.beyond_q *= std::exp(made.log_q) * (1 + 1e-9);
+    if (!(made.beyond_q < infinity)) made.beyond_p = 0;
     made.outside_below = bounded(made.outside_below + made.chernoff_below * lowest, made.chernoff_below * lowest);
     made.outside_above = bounded(made.outside_above - made.chernoff_above * highest, made.chernoff_above * highest);
   }
@@ -13858,7 +13921,7 @@ class pld_engine {
     reach(delta);
     const double tilt = saddle_tilt(delta);
     bracket result{0, infinity};
-    refine(tilt, [&](const attempt& made) -> verdict {
+    refine(tilt, delta, [&](const attempt& made) -> verdict {
       result.upper = std::min(result.upper, std::max(made.remove.epsilon(delta), made.add.epsilon(delta)));
       result.lower = std::max(result.lower, made.remove_below.epsilon(delta));
       const double wanted = std::max(relative_width * result.lower, absolute_width);
@@ -13894,7 +13957,7 @@ class pld_engine {
       if (same.epsilon(least).upper <= epsilon) return {0, least};
       return result;
     }
-    refine(tilt, [&](const attempt& made) -> verdict {
+    refine(tilt, delta, [&](const attempt& made) -> verdict {
       result.upper = std::min(result.upper, std::max(made.remove.delta(epsilon), made.add.delta(epsilon)));
       result.lower = std::max(result.lower, made.remove_below.delta(epsilon));
       const double wanted = std::max(relative_width * epsilon, absolute_width) * std::max(1.0, tilt);
@@ -13911,7 +13974,7 @@ class pld_engine {
     double bound = std::min(1.0, alpha + total_variation());
     reach(std::max(least, 1e-3 * alpha));
     double before = 2;
-    refine(saddle_tilt(std::max(alpha, least)), [&](const attempt& made) -> verdict {
+    refine(saddle_tilt(std::max(alpha, least)), std::max(alpha, least), [&](const attempt& made) -> verdict {
       const auto remove = made.remove.test(alpha);
       const auto add = made.add.test(alpha);
       const double record_added = std::min(remove.hits, 1 - add.misses + 1e-16);
@@ -14010,13 +14073,13 @@ class pld_engine {
   }
 
   /// The tilt of the saddle point whose estimate of delta is this: that falls with the tilt.
-  [[nodiscard]] double saddle_tilt(double delta) const {
+  [[nodiscard]] double saddle_tilt(double delta, double cap = infinity) const {
     double low = std::log(1e-9);
     double high = std::log(1e18);
     for (int round = 0; round < 70; ++round) {
       const double middle = (low + high) / 2;
       const double tilt = std::exp(middle);
-      const loss_estimate::cumulants sum = total(tilt, true);
+      const loss_estimate::cumulants sum = total(tilt, true, cap);
       const double tail =
           tilt * sum.first - sum.value + std::log1p(6.3 * sum.second * tilt * tilt * (1 + tilt) * (1 + tilt)) / 2;
       (sum.first < 0 || tail < -std::log(delta) ? low : high) = middle;
@@ -14025,32 +14088,75 @@ class pld_engine {
   }
 
   /// The tilt whose mean loss is `epsilon`: delta is then the largest part of what is tilted.
-  [[nodiscard]] double tilt_for(double epsilon) const {
+  [[nodiscard]] double tilt_for(double epsilon, double cap = infinity) const {
     double low = std::log(1e-9);
     double high = std::log(1e18);
     for (int round = 0; round < 60; ++round) {
       const double middle = (low + high) / 2;
-      (total(std::exp(middle), true).first < epsilon ? low : high) = middle;
+      (total(std::exp(middle), true, cap).first < epsilon ? low : high) = middle;
     }
     return std::exp(high);
   }
 
-  /// Tries finer and finer grids until `judge` says that what is missing is at most 1.
+  /// Where losses of steps may be cut for an answer of about `epsilon` and `delta`. What is cut off decides alone that
+  /// the sum is above epsilon, which is wrong where all other losses take it back: that has to be improbable, by its
+  /// Chernoff bound, or what is cut off has.
+  [[nodiscard]] double cap_for(double epsilon, double delta) const {
+    constexpr std::size_t rates = 24;
+    std::array<std::pair<double, double>, rates> rate;  // t, ln E[e^(-t loss)]
+    const loss_estimate::cumulants here = total(0, true, epsilon);
+    double t = 40 / std::sqrt(here.second);
+    for (auto& each : rate) each = {t, total(-t, true, epsilon).value - here.value}, t /= 1.7;
+    return least_cap([&](double cap) {
+      double exponent = 0;
+      for (const auto& [at, value] : rate) exponent = std::max(exponent, at * (cap - epsilon) - value);
+      return above(cap).mass * std::exp(-exponent) <= 1e-6 * delta;
+    });
+  }
+
+  [[nodiscard]] loss_estimate::tail above(double cap) const {
+    loss_estimate::tail sum;
+    for (std::size_t i = 0; i < kinds_.size(); ++i) {
+      const loss_estimate::tail each = estimates_[i].above(cap);
+      sum.mass += static_cast<double>(kinds_[i].count) * each.mass;
+      sum.stick += static_cast<double>(kinds_[i].count) * each.stick;
+    }
+    return sum;
+  }
+
+  /// The least loss from which on `is_enough`.
+  template <class Enough>
+  [[nodiscard]] double least_cap(const Enough& is_enough) const {
+    double low = 0;
+    double high = 0;
+    for (const kind& each : kinds_) high = std::max(high, each.source->highest_loss());
+    for (int round = 0; round < 40 && high - low > 1e-3 * high; ++round) {
+      const double cap = (low + high) / 2;
+      (is_enough(cap) ? high : low) = cap;
+    }
+    return high;
+  }
+
+  /// Tries finer and finer grids until `judge` says that what is missing is at most 1. `delta`: about.
   template <class Judge>
-  void refine(double tilt, const Judge& judge) {
+  void refine(double tilt, double delta, const Judge& judge) {
     double steps = 0;
     for (const kind& each : kinds_) steps += static_cast<double>(each.count);
     const double width = std::max(relative_width * std::max(0.0, total(tilt, true).first), absolute_width);
     double wish = std::sqrt(spread * width / (tilt * steps));  // of h
     double outside = 14;
-    double answer = std::max(0.0, total(tilt, true).first);  // about
+    // One step alone may have this loss; then the answer is no less.
+    const double alone = least_cap([&](double cap) { return above(cap).stick <= delta; });
+    double cap = cap_for(std::max(alone, total(tilt, true).first), delta);
+    for (int round = 0; round < 3; ++round) {
+      tilt = std::min(8 * tilt, saddle_tilt(delta, cap));
+      cap = cap_for(std::max(alone, total(tilt, true, cap).first), delta);
+    }
     const bool is_tight =
         std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_tight(); });
     double h_before = 0;
     double height_before = 0;
     for (int round = 0; round < 6; ++round) {
-      // What lies so far above the answer does not matter to it: losses are cut there.
-      const double cap = answer + (outside + 6) / tilt;
       const window remove = window_of(tilt, true, outside, infinity, cap);
       const double range = remove.highest - remove.lowest;
       if (!(range > 0 && range < infinity)) {
@@ -14060,7 +14166,7 @@ class pld_engine {
       while (length < longest && range > wish * static_cast<double>(length - 8)) length *= 2;
       double h = range / static_cast<double>(length - 8);
       for (const kind& each : kinds_) {
-        const double losses = each.source->highest_loss() - each.source->lowest_loss();
+        const double losses = std::min(each.source->highest_loss(), cap) - each.source->lowest_loss();
         h = std::max(h, losses / static_cast<double>(most_points - 16));
       }
       h = coarse_spacing(h);
@@ -14080,22 +14186,25 @@ class pld_engine {
       const bool last = length >= longest || h > 1.5 * wish;
       double better = outside;
       if (seen.epsilon < infinity && seen.delta > 0) {
-        const double new_tilt = tilt_for(seen.epsilon);
-        const loss_estimate::cumulants there = total(new_tilt, true);
+        const double new_cap = cap_for(seen.epsilon, seen.delta);
+        const double new_tilt = tilt_for(seen.epsilon, new_cap);
+        const loss_estimate::cumulants there = total(new_tilt, true, new_cap);
         if (new_tilt < 1e17) {
+          cap = new_cap;
           tilt = std::max(new_tilt, 0.1 / std::sqrt(there.second));
-          answer = seen.epsilon;
-          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - total(tilt, true).value;
+          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - total(tilt, true, cap).value;
           better = std::clamp(12 - std::log1p(tilt) - log_part, 12.0, 80.0);
         }
       } else {
         better = outside + 14;
+        cap = 1.3 * cap;
+        tilt = std::min(tilt, saddle_tilt(delta, cap));
       }
       if (last && better < outside + 1) return;
       const bool cut_short = better > outside + 1;
       outside = better;
       const double finer = seen.missing < 1e6 ? std::sqrt(seen.missing * 1.4) : 1e3;
-      wish = h / std::clamp(finer, 1.0, cut_short ? 1.5 : 8.0);
+      wish = h / std::clamp(finer, 1.0, cut_short ? 2.5 : 8.0);
     }
   }
 
@@ -14108,9 +14217,7 @@ class pld_engine {
     const auto grid_of = [&](std::size_t i) -> const discrete_step& {
       if (of != i) grid = discrete_step{};
       if (of != i) {
-        grid = kinds_[i].source->on_grid(h);
-        grid.remove.cut(cap);
-        grid.remove_below.cut(cap);
+        grid = kinds_[i].source->on_grid(h, cap);
       }
       of = i;
       largest = std::max({largest, grid.remove.masses.size(), grid.add.masses.size()});
