@@ -11335,7 +11335,7 @@ class adam : public optimizer_steps<adam<Network>, Network> {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/train/predict.hpp - records that the caller says are public, and a network's outputs for them
+// pergrad/evaluation/predict.hpp - records that the caller says are public, and a network's outputs for them
 
 namespace pergrad::inline v0_1 {
 
@@ -18408,6 +18408,345 @@ enum class sequence_end { front, back };
     padded.lengths.push_back(static_cast<std::uint32_t>(length));
   }
   return padded;
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/evaluation/classifier.hpp - accuracy and loss of a classifier on public data
+
+// pergrad/losses/cross_entropy.hpp - softmax cross entropy of logits  L = log sum_j e^{y_j} - y_t;  dL/dy = softmax(y)
+// - onehot(t)
+//
+// With label smoothing e (Szegedy et al. 2016, arXiv:1512.00567) the target is (1 - e) onehot(t) + e / K over K
+// classes: L_e = L - (e / K) sum_j (y_j - y_t);  dL_e/dy = dL/dy + e onehot(t) - e / K.
+
+// pergrad/detail/number.hpp - a number as an option of a layer or a loss: `leaky_relu<0.2>`
+//
+// clang takes no double as a template argument before version 18, but an object that holds one.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Two are the same argument if their bits are the same. The member is public because a template argument's has to be.
+struct number {
+  double value;
+
+  // NOLINTNEXTLINE(google-explicit-constructor): a double is what is written there
+  consteval number(double given) noexcept : value{given} {}
+  /// Finite and not negative.
+  [[nodiscard]] constexpr bool is_size() const noexcept {
+    return value >= 0 && value <= std::numeric_limits<double>::max();
+  }
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// Classification on `{classes}` logits; a target is one class index. PyTorch: `nn.CrossEntropyLoss(reduction="none")`.
+/// Stable for any logits: the largest is subtracted first.
+struct cross_entropy {
+  static constexpr bool on_device = true;
+
+  template <class Scalar>
+  using target = std::int32_t;
+
+  [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
+  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.rank() == 1; }
+  /// Every target is a class: 0 <= target < classes.
+  [[nodiscard]] static constexpr bool valid(shape output, std::span<const std::int32_t> targets) noexcept {
+    for (const std::int32_t target : targets) {
+      if (target < 0 || static_cast<std::size_t>(target) >= output.size()) return false;
+    }
+    return true;
+  }
+  /// The least and the largest target, for messages.
+  [[nodiscard]] static constexpr std::array<std::int32_t, 2> target_limits(shape output) noexcept {
+    return {0, static_cast<std::int32_t>(output.size()) - 1};
+  }
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
+                                       std::span<Scalar> dy) noexcept {
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  /// The same for `count` logits, on host and device.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
+                                                  Scalar* dy) noexcept {
+    const auto target = static_cast<std::size_t>(targets[0]);
+    Scalar largest = y[0];
+    for (std::size_t i = 0; i < count; ++i) largest = y[i] > largest ? y[i] : largest;
+    Scalar sum = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      dy[i] = std::exp(y[i] - largest);
+      sum += dy[i];
+    }
+    for (std::size_t i = 0; i < count; ++i) dy[i] /= sum;
+    dy[target] -= 1;
+    return static_cast<double>(std::log(sum)) - static_cast<double>(y[target] - largest);
+  }
+};
+
+/// `cross_entropy` whose target is spread over all classes by a share in [0, 1]: `nn.CrossEntropyLoss(label_smoothing=
+/// 0.1, reduction="none")`.
+template <detail::number Smoothing>
+struct cross_entropy_with_label_smoothing : cross_entropy {
+  static_assert(Smoothing.is_size() && Smoothing.value <= 1, "the share of label smoothing must be in [0, 1]");
+
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
+                                       std::span<Scalar> dy) noexcept {
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  /// The same for `count` logits, on host and device.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
+                                                  Scalar* dy) noexcept {
+    constexpr double smoothing = Smoothing.value;
+    const double loss = cross_entropy::evaluate(y, count, targets, dy);
+    const auto target = static_cast<std::size_t>(targets[0]);
+    const double share = smoothing / static_cast<double>(count);
+    double above = 0;  // what all logits together are above the target's
+    for (std::size_t i = 0; i < count; ++i) {
+      above += static_cast<double>(y[i]) - static_cast<double>(y[target]);
+      dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) + ((i == target ? smoothing : 0.0) - share));
+    }
+    return loss - share * above;
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Result of `evaluate_classifier`.
+struct classifier_result {
+  double accuracy = 0;   ///< fraction of records whose largest logit is their class
+  double mean_loss = 0;  ///< mean cross entropy
+};
+
+namespace unprotected {
+
+/// The same for records of any kind: on training records both numbers are private values.
+template <executor Executor, class Network>
+requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& executor, const Network& network,
+                        const dataset<typename Network::input_value, std::int32_t>& records) {
+  using scalar = typename Network::scalar;
+  const pergrad::detail::float_environment proven;
+  constexpr std::size_t classes = Network::output_shape.size();
+  std::vector<scalar> logits;
+  std::vector<double> chunk_losses;
+  std::size_t right = 0;
+  double loss = 0;
+  pergrad::detail::in_chunks<cross_entropy>(
+      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
+        logits.resize(count * classes);
+        chunk_losses.resize(count);
+        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)),
+                                   assign(chunk_losses, losses(gradients)));
+        for (std::size_t i = 0; i < count; ++i) {
+          const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
+          const auto largest = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin;
+          right += largest == records.targets(first + i)[0] ? 1U : 0U;
+          loss += chunk_losses[i];
+        }
+      });
+  const double total = static_cast<double>(std::max<std::size_t>(1, records.size()));
+  return {static_cast<double>(right) / total, loss / total};
+}
+
+}  // namespace unprotected
+
+/// Accuracy and mean loss of a classifier over a whole data set that is public. Throws std::invalid_argument if the
+/// records do not fit the network. An empty data set gives zeros.
+template <executor Executor, class Network, class Value>
+requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& executor, const Network& network,
+                        const public_records<dataset<Value, std::int32_t>>& records) {
+  return unprotected::evaluate_classifier(executor, network, records.view());
+}
+/// Of records that nobody says are public, and of a network that is explained to be wrong.
+template <executor Executor, class Network, class Records>
+[[nodiscard]] classifier_result evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
+                                                    const Records& /*records*/) {
+  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
+  return {};
+}
+/// Of other targets than classes, and without an executor.
+template <executor Executor, class Network, class Value, class Target>
+requires(!detail::is_explained<Network> && !std::is_same_v<Target, std::int32_t>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
+                        const public_records<dataset<Value, Target>>& /*records*/) {
+  static_cast<void>(error::records_of_another_type<dataset<Value, std::int32_t>, dataset<Value, Target>>{});
+  return {};
+}
+template <class First, class... Rest>
+requires(!executor<First>) [[nodiscard]] classifier_result
+    evaluate_classifier(const First& /*first*/, const Rest&... /*rest*/) {
+  static_cast<void>(error::needs_an_executor<error::function::evaluate_classifier, First>{});
+  return {};
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/evaluation/metrics.hpp - what is said of predictions beside accuracy and loss: confusion matrix, area under
+// the ROC curve, R²
+//
+//   AUC = P(score of a one > score of a zero) + P(both are equal) / 2        (Hanley & McNeil 1982, Radiology 143(1))
+//   R²  = 1 - sum (t - y)² / sum (t - mean t)²
+
+namespace pergrad::inline v0_1 {
+
+/// Which classes a classifier takes for which.
+class confusion_matrix {
+ public:
+  explicit confusion_matrix(std::size_t classes) : classes_{classes}, counts_(classes * classes) {}
+
+  [[nodiscard]] std::size_t classes() const noexcept { return classes_; }
+  /// Counts one record. Throws std::out_of_range if there is no such class; so does each function here.
+  void add(std::size_t is, std::size_t told) { ++counts_[place(is, told)]; }
+  /// Records of class `is` that were told to be of class `told`.
+  [[nodiscard]] std::size_t count(std::size_t is, std::size_t told) const { return counts_[place(is, told)]; }
+  /// Records of a class.
+  [[nodiscard]] std::size_t total(std::size_t is) const {
+    std::size_t sum = 0;
+    for (std::size_t told = 0; told < classes_; ++told) sum += count(is, told);
+    return sum;
+  }
+  /// Records that were told to be of a class.
+  [[nodiscard]] std::size_t total_told(std::size_t told) const {
+    std::size_t sum = 0;
+    for (std::size_t is = 0; is < classes_; ++is) sum += count(is, told);
+    return sum;
+  }
+  /// The share of the records of class `is` that was told to be of class `told`; 0 if there is no such record.
+  [[nodiscard]] double share(std::size_t is, std::size_t told) const { return ratio(count(is, told), total(is)); }
+  /// The share of a class's records that was found.
+  [[nodiscard]] double recall(std::size_t of) const { return share(of, of); }
+  /// The share of what was told to be of a class that is; 0 if nothing was.
+  [[nodiscard]] double precision(std::size_t of) const { return ratio(count(of, of), total_told(of)); }
+  /// The share of all records that was told right; 0 of none.
+  [[nodiscard]] double accuracy() const {
+    std::size_t right = 0;
+    for (std::size_t i = 0; i < classes_; ++i) right += count(i, i);
+    return ratio(right, std::accumulate(counts_.begin(), counts_.end(), std::size_t{0}));
+  }
+
+ private:
+  [[nodiscard]] std::size_t place(std::size_t is, std::size_t told) const {
+    if (is >= classes_ || told >= classes_) {
+      detail::throw_out_of_range({"pergrad: confusion_matrix: class ", std::max(is, told), " of ", classes_});
+    }
+    return is * classes_ + told;
+  }
+  [[nodiscard]] static double ratio(std::size_t part, std::size_t whole) noexcept {
+    return static_cast<double>(part) / static_cast<double>(std::max<std::size_t>(1, whole));
+  }
+
+  std::size_t classes_;
+  std::vector<std::size_t> counts_;
+};
+
+namespace unprotected {
+
+/// The same for records of any kind: on training records all counts are private values.
+template <executor Executor, class Network>
+requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] confusion_matrix
+    confuse(const Executor& executor, const Network& network,
+            const dataset<typename Network::input_value, std::int32_t>& records,
+            std::size_t classes = Network::output_shape.size()) {
+  const pergrad::detail::float_environment proven;
+  constexpr std::size_t outputs_of_one = Network::output_shape.size();
+  if (classes == 0 || classes > outputs_of_one) {
+    pergrad::detail::throw_invalid_argument(
+        {"pergrad: confuse: ", classes, " classes of a network with ", outputs_of_one, " outputs"});
+  }
+  confusion_matrix found{classes};
+  std::vector<typename Network::scalar> logits;
+  pergrad::detail::in_chunks<cross_entropy>(
+      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
+        logits.resize(count * outputs_of_one);
+        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)));
+        for (std::size_t i = 0; i < count; ++i) {
+          const auto one = std::span{logits}.subspan(i * outputs_of_one, classes);
+          found.add(static_cast<std::size_t>(records.targets(first + i)[0]),
+                    static_cast<std::size_t>(std::ranges::max_element(one) - one.begin()));
+        }
+      });
+  return found;
+}
+
+}  // namespace unprotected
+
+/// Asks a classifier for the class of every record of a public data set, that of the largest logit among the first
+/// `classes`. Throws std::invalid_argument if the records do not fit the network, and for more classes than it has
+/// outputs.
+template <executor Executor, class Network, class Value>
+requires(!detail::is_explained<Network>) [[nodiscard]] confusion_matrix
+    confuse(const Executor& executor, const Network& network,
+            const public_records<dataset<Value, std::int32_t>>& records,
+            std::size_t classes = Network::output_shape.size()) {
+  return unprotected::confuse(executor, network, records.view(), classes);
+}
+/// Of records that nobody says are public, and of a network that is explained to be wrong.
+template <executor Executor, class Network, class Records>
+[[nodiscard]] confusion_matrix confuse(const Executor& /*executor*/, const Network& /*network*/,
+                                       const Records& /*records*/) {
+  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
+  return confusion_matrix{0};
+}
+
+/// Area under the ROC curve of scores, larger for ones, and labels 0 or 1. NaN if all labels are alike or a score is no
+/// number. Throws std::invalid_argument for other labels and for counts that differ.
+template <detail::array Scores, detail::array Labels>
+[[nodiscard]] double area_under_roc(const Scores& scores, const Labels& labels) {
+  const std::size_t count = std::size(scores);
+  if (std::size(labels) != count) {
+    detail::throw_invalid_argument({"pergrad: area_under_roc: ", count, " scores for ", std::size(labels), " labels"});
+  }
+  std::vector<std::size_t> order(count);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::size_t ones = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!(labels[i] == 0 || labels[i] == 1)) {
+      detail::throw_invalid_argument(
+          {"pergrad: area_under_roc: label ", i, " must be 0 or 1, is ", static_cast<double>(labels[i])});
+    }
+    if (std::isnan(static_cast<double>(scores[i]))) return std::numeric_limits<double>::quiet_NaN();
+    ones += labels[i] == 1 ? 1U : 0U;
+  }
+  if (ones == 0 || ones == count) return std::numeric_limits<double>::quiet_NaN();
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return scores[a] < scores[b]; });
+  double won = 0;  // pairs of a one and a zero
+  std::size_t zeros_below = 0;
+  for (std::size_t first = 0, end = 0; first < count; first = end) {
+    std::size_t equal_ones = 0;
+    for (end = first; end < count && !(scores[order[first]] < scores[order[end]]); ++end) {
+      equal_ones += labels[order[end]] == 1 ? 1U : 0U;
+    }
+    const std::size_t equal_zeros = end - first - equal_ones;
+    won += static_cast<double>(equal_ones) * (static_cast<double>(zeros_below) + static_cast<double>(equal_zeros) / 2);
+    zeros_below += equal_zeros;
+  }
+  return won / (static_cast<double>(ones) * static_cast<double>(count - ones));
+}
+
+/// The share of the targets' variance that predictions explain: 1 if they are right, 0 for the mean, negative below.
+/// NaN if all targets are alike. Throws std::invalid_argument for counts that differ.
+template <detail::array Predicted, detail::array Targets>
+[[nodiscard]] double r_squared(const Predicted& predicted, const Targets& targets) {
+  const std::size_t count = std::size(targets);
+  if (std::size(predicted) != count) {
+    detail::throw_invalid_argument(
+        {"pergrad: r_squared: ", std::size(predicted), " predictions for ", count, " targets"});
+  }
+  double mean = 0;
+  for (const auto target : targets) mean += static_cast<double>(target) / static_cast<double>(count);
+  double missed = 0;
+  double spread = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    missed += std::pow(static_cast<double>(targets[i]) - static_cast<double>(predicted[i]), 2);
+    spread += std::pow(static_cast<double>(targets[i]) - mean, 2);
+  }
+  return spread > 0 ? 1 - missed / spread : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace pergrad::inline v0_1
@@ -29803,25 +30142,6 @@ class host {
 //     leaky     x or a x           1 where y > 0, else a (a at 0, as PyTorch)  (Maas, Hannun & Ng 2013)
 //     elu       x or a (e^x - 1)   1 where y > 0, else y + a = a e^x           (Clevert et al. 2016, arXiv:1511.07289)
 
-// pergrad/detail/number.hpp - a number as an option of a layer or a loss: `leaky_relu<0.2>`
-//
-// clang takes no double as a template argument before version 18, but an object that holds one.
-
-namespace pergrad::inline v0_1::detail {
-
-/// Two are the same argument if their bits are the same. The member is public because a template argument's has to be.
-struct number {
-  double value;
-
-  // NOLINTNEXTLINE(google-explicit-constructor): a double is what is written there
-  consteval number(double given) noexcept : value{given} {}
-  /// Finite and not negative.
-  [[nodiscard]] constexpr bool is_size() const noexcept {
-    return value >= 0 && value <= std::numeric_limits<double>::max();
-  }
-};
-
-}  // namespace pergrad::inline v0_1::detail
 // pergrad/simd/math.hpp - elementary functions of a scalar or a whole vector register, stated once, without branches.
 //
 // What a value is, and why a lane gets a scalar's bits: pergrad/simd/lanes.hpp. Rounding to nearest is assumed.
@@ -34420,87 +34740,6 @@ struct binary_cross_entropy_with_logits {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/losses/cross_entropy.hpp - softmax cross entropy of logits  L = log sum_j e^{y_j} - y_t;  dL/dy = softmax(y)
-// - onehot(t)
-//
-// With label smoothing e (Szegedy et al. 2016, arXiv:1512.00567) the target is (1 - e) onehot(t) + e / K over K
-// classes: L_e = L - (e / K) sum_j (y_j - y_t);  dL_e/dy = dL/dy + e onehot(t) - e / K.
-
-namespace pergrad::inline v0_1 {
-
-/// Classification on `{classes}` logits; a target is one class index. PyTorch: `nn.CrossEntropyLoss(reduction="none")`.
-/// Stable for any logits: the largest is subtracted first.
-struct cross_entropy {
-  static constexpr bool on_device = true;
-
-  template <class Scalar>
-  using target = std::int32_t;
-
-  [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
-  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.rank() == 1; }
-  /// Every target is a class: 0 <= target < classes.
-  [[nodiscard]] static constexpr bool valid(shape output, std::span<const std::int32_t> targets) noexcept {
-    for (const std::int32_t target : targets) {
-      if (target < 0 || static_cast<std::size_t>(target) >= output.size()) return false;
-    }
-    return true;
-  }
-  /// The least and the largest target, for messages.
-  [[nodiscard]] static constexpr std::array<std::int32_t, 2> target_limits(shape output) noexcept {
-    return {0, static_cast<std::int32_t>(output.size()) - 1};
-  }
-  template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
-                                       std::span<Scalar> dy) noexcept {
-    return evaluate(y.data(), y.size(), targets.data(), dy.data());
-  }
-  /// The same for `count` logits, on host and device.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
-                                                  Scalar* dy) noexcept {
-    const auto target = static_cast<std::size_t>(targets[0]);
-    Scalar largest = y[0];
-    for (std::size_t i = 0; i < count; ++i) largest = y[i] > largest ? y[i] : largest;
-    Scalar sum = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      dy[i] = std::exp(y[i] - largest);
-      sum += dy[i];
-    }
-    for (std::size_t i = 0; i < count; ++i) dy[i] /= sum;
-    dy[target] -= 1;
-    return static_cast<double>(std::log(sum)) - static_cast<double>(y[target] - largest);
-  }
-};
-
-/// `cross_entropy` whose target is spread over all classes by a share in [0, 1]: `nn.CrossEntropyLoss(label_smoothing=
-/// 0.1, reduction="none")`.
-template <detail::number Smoothing>
-struct cross_entropy_with_label_smoothing : cross_entropy {
-  static_assert(Smoothing.is_size() && Smoothing.value <= 1, "the share of label smoothing must be in [0, 1]");
-
-  template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
-                                       std::span<Scalar> dy) noexcept {
-    return evaluate(y.data(), y.size(), targets.data(), dy.data());
-  }
-  /// The same for `count` logits, on host and device.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
-                                                  Scalar* dy) noexcept {
-    constexpr double smoothing = Smoothing.value;
-    const double loss = cross_entropy::evaluate(y, count, targets, dy);
-    const auto target = static_cast<std::size_t>(targets[0]);
-    const double share = smoothing / static_cast<double>(count);
-    double above = 0;  // what all logits together are above the target's
-    for (std::size_t i = 0; i < count; ++i) {
-      above += static_cast<double>(y[i]) - static_cast<double>(y[target]);
-      dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) + ((i == target ? smoothing : 0.0) - share));
-    }
-    return loss - share * above;
-  }
-};
-
-}  // namespace pergrad::inline v0_1
 // pergrad/losses/focal.hpp - the focal loss (Lin et al. 2017, arXiv:1708.02002): cross entropy E, times the gamma-th
 // power of what was missing of the right answer
 //
@@ -36131,243 +36370,6 @@ template <class Value, class Target>
 }
 
 }  // namespace pergrad::inline v0_1::unprotected
-// pergrad/train/classifier.hpp - accuracy and loss of a classifier on public data
-
-namespace pergrad::inline v0_1 {
-
-/// Result of `evaluate_classifier`.
-struct classifier_result {
-  double accuracy = 0;   ///< fraction of records whose largest logit is their class
-  double mean_loss = 0;  ///< mean cross entropy
-};
-
-namespace unprotected {
-
-/// The same for records of any kind: on training records both numbers are private values.
-template <executor Executor, class Network>
-requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& executor, const Network& network,
-                        const dataset<typename Network::input_value, std::int32_t>& records) {
-  using scalar = typename Network::scalar;
-  const pergrad::detail::float_environment proven;
-  constexpr std::size_t classes = Network::output_shape.size();
-  std::vector<scalar> logits;
-  std::vector<double> chunk_losses;
-  std::size_t right = 0;
-  double loss = 0;
-  pergrad::detail::in_chunks<cross_entropy>(
-      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
-        logits.resize(count * classes);
-        chunk_losses.resize(count);
-        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)),
-                                   assign(chunk_losses, losses(gradients)));
-        for (std::size_t i = 0; i < count; ++i) {
-          const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
-          const auto largest = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin;
-          right += largest == records.targets(first + i)[0] ? 1U : 0U;
-          loss += chunk_losses[i];
-        }
-      });
-  const double total = static_cast<double>(std::max<std::size_t>(1, records.size()));
-  return {static_cast<double>(right) / total, loss / total};
-}
-
-}  // namespace unprotected
-
-/// Accuracy and mean loss of a classifier over a whole data set that is public. Throws std::invalid_argument if the
-/// records do not fit the network. An empty data set gives zeros.
-template <executor Executor, class Network, class Value>
-requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& executor, const Network& network,
-                        const public_records<dataset<Value, std::int32_t>>& records) {
-  return unprotected::evaluate_classifier(executor, network, records.view());
-}
-/// Of records that nobody says are public, and of a network that is explained to be wrong.
-template <executor Executor, class Network, class Records>
-[[nodiscard]] classifier_result evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
-                                                    const Records& /*records*/) {
-  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
-  return {};
-}
-/// Of other targets than classes, and without an executor.
-template <executor Executor, class Network, class Value, class Target>
-requires(!detail::is_explained<Network> && !std::is_same_v<Target, std::int32_t>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
-                        const public_records<dataset<Value, Target>>& /*records*/) {
-  static_cast<void>(error::records_of_another_type<dataset<Value, std::int32_t>, dataset<Value, Target>>{});
-  return {};
-}
-template <class First, class... Rest>
-requires(!executor<First>) [[nodiscard]] classifier_result
-    evaluate_classifier(const First& /*first*/, const Rest&... /*rest*/) {
-  static_cast<void>(error::needs_an_executor<error::function::evaluate_classifier, First>{});
-  return {};
-}
-
-}  // namespace pergrad::inline v0_1
-// pergrad/train/metrics.hpp - what is said of predictions beside accuracy and loss: confusion matrix, area under the
-// ROC curve, R²
-//
-//   AUC = P(score of a one > score of a zero) + P(both are equal) / 2        (Hanley & McNeil 1982, Radiology 143(1))
-//   R²  = 1 - sum (t - y)² / sum (t - mean t)²
-
-namespace pergrad::inline v0_1 {
-
-/// Which classes a classifier takes for which.
-class confusion_matrix {
- public:
-  explicit confusion_matrix(std::size_t classes) : classes_{classes}, counts_(classes * classes) {}
-
-  [[nodiscard]] std::size_t classes() const noexcept { return classes_; }
-  /// Counts one record. Throws std::out_of_range if there is no such class; so does each function here.
-  void add(std::size_t is, std::size_t told) { ++counts_[place(is, told)]; }
-  /// Records of class `is` that were told to be of class `told`.
-  [[nodiscard]] std::size_t count(std::size_t is, std::size_t told) const { return counts_[place(is, told)]; }
-  /// Records of a class.
-  [[nodiscard]] std::size_t total(std::size_t is) const {
-    std::size_t sum = 0;
-    for (std::size_t told = 0; told < classes_; ++told) sum += count(is, told);
-    return sum;
-  }
-  /// Records that were told to be of a class.
-  [[nodiscard]] std::size_t total_told(std::size_t told) const {
-    std::size_t sum = 0;
-    for (std::size_t is = 0; is < classes_; ++is) sum += count(is, told);
-    return sum;
-  }
-  /// The share of the records of class `is` that was told to be of class `told`; 0 if there is no such record.
-  [[nodiscard]] double share(std::size_t is, std::size_t told) const { return ratio(count(is, told), total(is)); }
-  /// The share of a class's records that was found.
-  [[nodiscard]] double recall(std::size_t of) const { return share(of, of); }
-  /// The share of what was told to be of a class that is; 0 if nothing was.
-  [[nodiscard]] double precision(std::size_t of) const { return ratio(count(of, of), total_told(of)); }
-  /// The share of all records that was told right; 0 of none.
-  [[nodiscard]] double accuracy() const {
-    std::size_t right = 0;
-    for (std::size_t i = 0; i < classes_; ++i) right += count(i, i);
-    return ratio(right, std::accumulate(counts_.begin(), counts_.end(), std::size_t{0}));
-  }
-
- private:
-  [[nodiscard]] std::size_t place(std::size_t is, std::size_t told) const {
-    if (is >= classes_ || told >= classes_) {
-      detail::throw_out_of_range({"pergrad: confusion_matrix: class ", std::max(is, told), " of ", classes_});
-    }
-    return is * classes_ + told;
-  }
-  [[nodiscard]] static double ratio(std::size_t part, std::size_t whole) noexcept {
-    return static_cast<double>(part) / static_cast<double>(std::max<std::size_t>(1, whole));
-  }
-
-  std::size_t classes_;
-  std::vector<std::size_t> counts_;
-};
-
-namespace unprotected {
-
-/// The same for records of any kind: on training records all counts are private values.
-template <executor Executor, class Network>
-requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] confusion_matrix
-    confuse(const Executor& executor, const Network& network,
-            const dataset<typename Network::input_value, std::int32_t>& records,
-            std::size_t classes = Network::output_shape.size()) {
-  const pergrad::detail::float_environment proven;
-  constexpr std::size_t outputs_of_one = Network::output_shape.size();
-  if (classes == 0 || classes > outputs_of_one) {
-    pergrad::detail::throw_invalid_argument(
-        {"pergrad: confuse: ", classes, " classes of a network with ", outputs_of_one, " outputs"});
-  }
-  confusion_matrix found{classes};
-  std::vector<typename Network::scalar> logits;
-  pergrad::detail::in_chunks<cross_entropy>(
-      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
-        logits.resize(count * outputs_of_one);
-        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)));
-        for (std::size_t i = 0; i < count; ++i) {
-          const auto one = std::span{logits}.subspan(i * outputs_of_one, classes);
-          found.add(static_cast<std::size_t>(records.targets(first + i)[0]),
-                    static_cast<std::size_t>(std::ranges::max_element(one) - one.begin()));
-        }
-      });
-  return found;
-}
-
-}  // namespace unprotected
-
-/// Asks a classifier for the class of every record of a public data set, that of the largest logit among the first
-/// `classes`. Throws std::invalid_argument if the records do not fit the network, and for more classes than it has
-/// outputs.
-template <executor Executor, class Network, class Value>
-requires(!detail::is_explained<Network>) [[nodiscard]] confusion_matrix
-    confuse(const Executor& executor, const Network& network,
-            const public_records<dataset<Value, std::int32_t>>& records,
-            std::size_t classes = Network::output_shape.size()) {
-  return unprotected::confuse(executor, network, records.view(), classes);
-}
-/// Of records that nobody says are public, and of a network that is explained to be wrong.
-template <executor Executor, class Network, class Records>
-[[nodiscard]] confusion_matrix confuse(const Executor& /*executor*/, const Network& /*network*/,
-                                       const Records& /*records*/) {
-  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
-  return confusion_matrix{0};
-}
-
-/// Area under the ROC curve of scores, larger for ones, and labels 0 or 1. NaN if all labels are alike or a score is no
-/// number. Throws std::invalid_argument for other labels and for counts that differ.
-template <detail::array Scores, detail::array Labels>
-[[nodiscard]] double area_under_roc(const Scores& scores, const Labels& labels) {
-  const std::size_t count = std::size(scores);
-  if (std::size(labels) != count) {
-    detail::throw_invalid_argument({"pergrad: area_under_roc: ", count, " scores for ", std::size(labels), " labels"});
-  }
-  std::vector<std::size_t> order(count);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::size_t ones = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (!(labels[i] == 0 || labels[i] == 1)) {
-      detail::throw_invalid_argument(
-          {"pergrad: area_under_roc: label ", i, " must be 0 or 1, is ", static_cast<double>(labels[i])});
-    }
-    if (std::isnan(static_cast<double>(scores[i]))) return std::numeric_limits<double>::quiet_NaN();
-    ones += labels[i] == 1 ? 1U : 0U;
-  }
-  if (ones == 0 || ones == count) return std::numeric_limits<double>::quiet_NaN();
-  std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return scores[a] < scores[b]; });
-  double won = 0;  // pairs of a one and a zero
-  std::size_t zeros_below = 0;
-  for (std::size_t first = 0, end = 0; first < count; first = end) {
-    std::size_t equal_ones = 0;
-    for (end = first; end < count && !(scores[order[first]] < scores[order[end]]); ++end) {
-      equal_ones += labels[order[end]] == 1 ? 1U : 0U;
-    }
-    const std::size_t equal_zeros = end - first - equal_ones;
-    won += static_cast<double>(equal_ones) * (static_cast<double>(zeros_below) + static_cast<double>(equal_zeros) / 2);
-    zeros_below += equal_zeros;
-  }
-  return won / (static_cast<double>(ones) * static_cast<double>(count - ones));
-}
-
-/// The share of the targets' variance that predictions explain: 1 if they are right, 0 for the mean, negative below.
-/// NaN if all targets are alike. Throws std::invalid_argument for counts that differ.
-template <detail::array Predicted, detail::array Targets>
-[[nodiscard]] double r_squared(const Predicted& predicted, const Targets& targets) {
-  const std::size_t count = std::size(targets);
-  if (std::size(predicted) != count) {
-    detail::throw_invalid_argument(
-        {"pergrad: r_squared: ", std::size(predicted), " predictions for ", count, " targets"});
-  }
-  double mean = 0;
-  for (const auto target : targets) mean += static_cast<double>(target) / static_cast<double>(count);
-  double missed = 0;
-  double spread = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    missed += std::pow(static_cast<double>(targets[i]) - static_cast<double>(predicted[i]), 2);
-    spread += std::pow(static_cast<double>(targets[i]) - mean, 2);
-  }
-  return spread > 0 ? 1 - missed / spread : std::numeric_limits<double>::quiet_NaN();
-}
-
-}  // namespace pergrad::inline v0_1
 // pergrad/train/statistics.hpp - counts and quantiles of records, released through the gate and entered in a ledger
 //
 //   const double half = pg::release_quantile(trainer, pg::noise_multiplier{20}, lengths, 0.5, edges);
