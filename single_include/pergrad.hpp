@@ -489,7 +489,7 @@ template <class Where, class Layer, class Given> struct softmax_is_in_the_loss :
   static constexpr int say() { static_assert(never<Where>, "the loss takes the softmax: leave it out, end the network in pergrad::linear<classes> and train with pergrad::cross_entropy; see docs/layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct activation_not_offered : instead_of_network {
-  static constexpr int say() { static_assert(never<Where>, "this activation is not here: take pergrad::relu, tanh, sigmoid, softplus or gelu, or write a struct with value(x) and derivative(x, y); see docs/custom_layers.md"); return 0; }
+  static constexpr int say() { static_assert(never<Where>, "this activation is not here: take pergrad::relu, leaky_relu, elu, tanh, sigmoid, softplus, gelu or silu, or write a struct with value(x) and derivative(x, y); see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct layer_of_pytorch_not_offered : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "this layer of PyTorch is not here: the table says which are (pergrad::dropout<p>, max_pool2d<kernel>, adaptive_avg_pool2d<height, width>, group_norm<groups>, reshape<shape>, padding<size> of a convolution), and a layer of your own is one struct; see docs/layers.md and docs/custom_layers.md"); return 0; }
@@ -11594,7 +11594,7 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/train/predict.hpp - records that the caller says are public, and a network's outputs for them
+// pergrad/evaluation/predict.hpp - records that the caller says are public, and a network's outputs for them
 
 namespace pergrad::inline v0_1 {
 
@@ -11811,13 +11811,13 @@ predictor(const Executor&, const Network&) -> predictor<Network, Executor>;
 //
 // pld.hpp has the grids of single steps, pld_composition.hpp their sums, both with the proofs. What is here chooses a
 // tilt, a window, a spacing and a loss to cut at from estimates; no choice can make a bound wrong, only wide. Estimates
-// are of the cumulants ln E[e^(t loss)] of steps that are not discretised: the tilt is first that of the saddle point
-// for delta, then that whose mean loss is the answer of the attempt before; the window is what Chernoff bounds leave
-// little outside of, and losses are cut where the tilt makes them worth as little. The spacing h starts where T tilt
-// h^2 / 8 is about the wanted width (spreading adds h^2/6 to a step's variance, merging takes about h^2/12) and is
-// refined until the bracket is narrow enough, or a grid as long as memory allows has been tried. All kinds without
-// sampling are one Gaussian of 1/s^2 = sum T/s^2. Every attempt proves its bounds, so the least upper and the largest
-// lower one count.
+// are of the cumulants ln E[e^(t loss)] of steps that are not discretised, cut as the steps will be: where records are
+// drawn seldom, a single step may decide, and what it has far above the answer must not draw the tilt there. The tilt
+// is first that of the saddle point for delta, then that whose mean loss is the answer of the attempt before; the
+// window is what Chernoff bounds leave little outside of. The spacing h starts where T tilt h^2 / 8 is about the wanted
+// width (spreading adds h^2/6 to a step's variance, merging takes about h^2/12) and is refined until the bracket is
+// narrow enough, or a grid as long as memory allows has been tried. All kinds without sampling are one Gaussian of
+// 1/s^2 = sum T/s^2. Every attempt proves its bounds, so the least upper and the largest lower one count.
 
 // pergrad/privacy/accounting/step_losses.hpp - which privacy losses the steps of a sampler have.
 //
@@ -12014,6 +12014,8 @@ struct pld {
   double spacing = 1;      ///< of losses, in nats; at most 8 significant bits
   std::int64_t first = 0;  ///< loss of the first atom, in spacing / parts
   double infinite = 0;     ///< P-mass where there is no Q-mass
+  double beyond_p = 0;     ///< of a lower side: masses that were cut off
+  double beyond_q = 0;
   std::vector<double> masses;
 
   /// Loss of an atom, without rounding.
@@ -12021,11 +12023,11 @@ struct pld {
     return static_cast<double>(first + static_cast<std::int64_t>(i) * parts) * (spacing / static_cast<double>(parts));
   }
 
-  /// Rounds losses above `most` down to it, which makes a lower side no larger.
+  /// Takes masses above `most` out, and keeps their P and Q for what composed_pld.hpp makes of them.
   void cut(double most) requires(Side == pld_side::lower) {
     while (masses.size() > 1 && loss(masses.size() - 1) > most) {
-      masses[masses.size() - 2] += masses.back() * (1 - 0x1p-50);
-      masses[masses.size() - 2] *= 1 - 0x1p-51;
+      beyond_p += masses.back();
+      beyond_q += masses.back() * std::exp(-loss(masses.size() - 1));
       masses.pop_back();
     }
   }
@@ -12050,7 +12052,7 @@ struct pld {
   [[nodiscard]] double delta(double eps) const {
     double sum = 0;
     for (std::size_t i = masses.size(); i-- > 0 && loss(i) > eps;) sum += masses[i] * -std::expm1(eps - loss(i));
-    return sum + infinite;
+    return sum + infinite + std::max(0.0, beyond_p * (1 - 0x1p-36) - std::exp(eps) * beyond_q * (1 + 0x1p-36));
   }
 };
 
@@ -12356,14 +12358,14 @@ class replaced_pair : public gaussian_mixture<> {
 // losses are only in [e_i - xi, e_{i+1} + xi]: clamped to the bucket they change by at most xi, which changes b by at
 // most P xi e^xi / (1 - e^-h), added to b', and all atoms are then moved up by xi, which the fraction
 // f = (1 - e^-xi) / (1 - e^-h) of them going to the next grid point dominates. Mass below e_0 goes to e_0, mass above
-// the last point to infinity.
+// the last point to that and to infinity, P - e^e Q of it, as the next grid point is there.
 //
 // Lower. Every half of a bucket is merged to one atom, at loss c = ln(P/Q), written as a at e_i and b at e_{i+1}. The
 // rounded b is at most b P'/P for the mass P' <= P that is kept, so c is not rounded up either; where rounding hides
 // whether b > 0, the half is left out. Atoms lie off the grid.
-// merged_losses.hpp takes them to grid points. Mass above the last point is rounded down to it, mass below e_0 left
-// out. Where all mass is far closer together than h, most of it has to be at a grid point: `first` is chosen such that
-// least is lost among the lowest losses.
+// merged_losses.hpp takes them to grid points. Mass above the last point is cut off, mass below e_0 left out. Where all
+// mass is far closer together than h, most of it has to be at a grid point: `first` is chosen such that least is lost
+// among the lowest losses.
 
 // pergrad/privacy/pld/merged_losses.hpp - the lower side of a step on a grid: atoms between grid points merged at them.
 //
@@ -12501,12 +12503,13 @@ class step_discretiser {
   /// Losses may be counted from 0, or from where the lower side is best.
   enum class grid_points { best, at_zero };
 
-  /// Precondition: h > 0 has 8 significant bits, the losses' range is at most most_points h, |losses| < 2^20 h.
-  [[nodiscard]] discrete_step on_grid(double h, grid_points where = grid_points::best) const {
+  /// Of losses up to `cap`; what is above is cut off (pld.hpp). Precondition: h > 0 has 8 significant bits, the range
+  /// of losses is at most most_points h, |losses| < 2^20 h.
+  [[nodiscard]] discrete_step on_grid(double h, double cap = infinity, grid_points where = grid_points::best) const {
     const double anchor = where == grid_points::at_zero ? 0 : anchor_of(h);
     const double unit = h / static_cast<double>(pld<upper>::parts);
     const auto before = static_cast<std::int64_t>(std::floor((lowest_loss() - anchor) / h)) - 2;
-    const auto behind = static_cast<std::int64_t>(std::ceil((highest_loss() - anchor) / h)) + 1;
+    const auto behind = static_cast<std::int64_t>(std::ceil((std::clamp(cap, 0.0, highest_loss()) - anchor) / h)) + 1;
     const auto n = static_cast<std::size_t>(behind - before);  // buckets; one more point
     discrete_step made;
     made.remove.spacing = made.remove_below.spacing = made.add.spacing = h;
@@ -12564,10 +12567,20 @@ class step_discretiser {
       }
       here = next;
     }
-    const pair_masses beyond = pair_.between(here.at, infinity, infinity);
-    made.remove.infinite = more(pair_.most_p(beyond)) + least_mass;
-    add[0] += more(pair_.most_q(beyond));
-    made.remove_below.masses = merged_losses<>{halves, h, 2}.masses(pair_.least_p(beyond) * (1 - 8 * u));
+    {  // spread to the last point and infinity; below, cut off
+      const pair_masses beyond = pair_.between(here.at, infinity, infinity);
+      const double mass = more(pair_.most_p(beyond));
+      const double num = pair_.difference(here, beyond) + pair_.difference_error(here, beyond);
+      const double b = std::clamp(more(num) + mass * (2 * here.xi), 0.0, mass);
+      const double shift = std::min(1.0, 1.01 * here.xi / scale);
+      up[n] += more(mass - b) * more(1 - shift);
+      up[n + 1] += more(mass - b) * more(shift);
+      made.remove.infinite = more(b) + least_mass;
+      add[0] += more(pair_.most_q(beyond));
+      made.remove_below.beyond_p = pair_.least_p(beyond) * (1 - 32 * u);
+      made.remove_below.beyond_q = more(pair_.most_q(beyond)) + least_mass;
+    }
+    made.remove_below.masses = merged_losses<>{halves, h, 2}.masses(0);
     // What was added up above came to every place in at most six parts.
     for (double& each : up) each *= 1 + 16 * u;
     for (double& each : add) each *= 1 + 16 * u;
@@ -12671,8 +12684,9 @@ class loss_source {
   [[nodiscard]] virtual bool reach(double tail) = 0;
   [[nodiscard]] virtual double lowest_loss() const = 0;
   [[nodiscard]] virtual double highest_loss() const = 0;
-  /// Precondition: h > 0 has 8 significant bits, the losses' range is at most 2^18 h, |losses| < 2^20 h.
-  [[nodiscard]] virtual discrete_step on_grid(double h) const = 0;
+  /// Of losses up to `cap`; what is above is cut off (pld.hpp). Precondition: h > 0 has 8 significant bits, the range
+  /// of losses is at most 2^18 h, |losses| < 2^20 h.
+  [[nodiscard]] virtual discrete_step on_grid(double h, double cap) const = 0;
   virtual void estimate(loss_points& into) const = 0;
   /// Upper bound.
   [[nodiscard]] virtual double total_variation() const = 0;
@@ -12728,20 +12742,20 @@ class mixture_source final : public loss_source {
     }
     return highest;
   }
-  [[nodiscard]] discrete_step on_grid(double h) const override {
-    if (is_exact_) return with(below_, [&](const auto& one) { return one.on_grid(h); });
+  [[nodiscard]] discrete_step on_grid(double h, double cap) const override {
+    if (is_exact_) return with(below_, [&](const auto& one) { return one.on_grid(h, cap); });
     discrete_step made;
     made.remove.spacing = made.add.spacing = h;
     for (const step_part& part : parts_) {
       with(part, [&](const auto& one) {
-        const discrete_step all = one.on_grid(h, std::decay_t<decltype(one)>::grid_points::at_zero);
+        const discrete_step all = one.on_grid(h, cap, std::decay_t<decltype(one)>::grid_points::at_zero);
         const bool both = part.kind == pair_kind::both_ways;
         const pld<upper> joined = both ? both_ways(all) : pld<upper>{};
         add(made.remove, both ? joined : all.remove, part.weight);
         add(made.add, both ? joined : all.add, part.weight);
       });
     }
-    made.remove_below = with(below_, [&](const auto& one) { return std::move(one.on_grid(h).remove_below); });
+    made.remove_below = with(below_, [&](const auto& one) { return one.on_grid(h, cap).remove_below; });
     return made;
   }
   void estimate(loss_points& into) const override {
@@ -13120,7 +13134,7 @@ class allocation_source final : public loss_source {
   [[nodiscard]] double lowest_loss() const override { return loss(0); }
   [[nodiscard]] double highest_loss() const override { return loss(law_->above.size() - 1); }
 
-  [[nodiscard]] discrete_step on_grid(double h) const override {
+  [[nodiscard]] discrete_step on_grid(double h, double cap) const override {
     const sum_of_ratios& law = *law_;
     const auto before = static_cast<std::int64_t>(std::floor(lowest_loss() / h)) - 2;
     const auto behind = static_cast<std::int64_t>(std::ceil(highest_loss() / h)) + 2;
@@ -13156,8 +13170,10 @@ class allocation_source final : public loss_source {
     made.remove.infinite = law.infinite * (1 + 8 * u) + 1e-300;
     made.add.infinite = law.nil * more + 1e-300;
     made.remove_below = gaussian_below_ > 0
-                            ? step_discretiser<>{{1, gaussian_below_, 8, deviations_}}.on_grid(h).remove_below
+                            ? step_discretiser<>{{1, gaussian_below_, 8, deviations_}}.on_grid(h, cap).remove_below
                             : merged_on_grid(made.remove, n);
+    made.remove.cut(cap);
+    made.remove_below.cut(cap);
     return made;
   }
 
@@ -13472,6 +13488,9 @@ template <class = void>
 //   at most tau_high + tau_low too much. An atom w adds at most peak = max_y e^(-theta y) (1 - e^-y) to the sum, and at
 //   most e^(-theta (top - E_k)) from above the window's top.
 // * Mass at infinity: at most the sum over steps, added to delta.
+// * Masses that were cut off, from below: besides the paths of all other atoms, those with exactly one step beyond the
+//   cut, and all others not. As (x)+ >= x, these paths S add E_P[(1 - e^(eps - L))+; S] >= P(S) - e^eps Q(S), which is
+//   sum_steps p P' - e^eps sum_steps q Q', with p, q of what is beyond, P', Q' the products of the other steps' masses.
 // * The sum over j is a recurrence from the top, all of whose terms are positive: a factor 1 +- N (4 (theta + 1) h +
 // 32) u.
 // * Exponents: |theta E|, |ln M| T and E's own sums times a few u.
@@ -13510,6 +13529,10 @@ class composed_pld {
   double log_scale = 0;     ///< sum T ln M
   double log_scale_error = 0;
   double infinite = 0;
+  double beyond_p = 0;  ///< from below: P and Q of paths with one step beyond a cut; until close(), relative to the
+  double beyond_q = 0;  ///< logarithms of what all other atoms have
+  double log_p = 0;
+  double log_q = 0;
   double outside_below = 0;  ///< bound of tilted mass
   double outside_above = 0;
   double chernoff_below = 0;  ///< t of the bounds outside of the window
@@ -13567,6 +13590,7 @@ class composed_pld {
       } else {
         const double kept = stick * (1 - rounding) - outside;
         if (kept > 0) delta = std::min(scale, 1e304) * kept * (1 - 1e-12);
+        if (beyond_p > 0) delta += std::max(0.0, beyond_p - std::exp(e + off) * beyond_q) * (1 - 1e-12);
         if (!(delta > 0)) delta = 0;  // also what is no number
         delta = std::min(delta, 1.0);
       }
@@ -13740,12 +13764,13 @@ class loss_estimate {
 
   explicit loss_estimate(const loss_source& source) { source.estimate(points_); }
 
-  /// At t, of the loss of `remove`, no more than `cap` of it, or of the negative one of `add`.
+  /// At t, of the loss of `remove`, or of the negative one of `add`. Of what is above `cap`, as an upper side is cut
+  /// there: its Q-mass at the cap.
   [[nodiscard]] cumulants at(double t, bool remove, double cap = infinity) const {
     const std::size_t n = points_.losses.size();
     const auto log_weight = [&](std::size_t i) {
       const double loss = points_.losses[i];
-      return points_.log_masses[i] + (remove ? loss + t * std::min(loss, cap) : -t * loss);
+      return points_.log_masses[i] + (remove ? (1 + t) * std::min(loss, cap) : -t * loss);
     };
     double largest = -largest_double;
     for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, log_weight(i));
@@ -13761,6 +13786,22 @@ class loss_estimate {
     }
     first /= sum;
     return {largest + std::log(sum), remove ? first : -first, std::max(squares / sum - first * first, 1e-300)};
+  }
+
+  /// Of losses above `most`: the P-mass, and the hockey stick.
+  struct tail {
+    double mass = 0;
+    double stick = 0;
+  };
+  [[nodiscard]] tail above(double most) const {
+    tail sum;
+    for (std::size_t i = 0; i < points_.losses.size(); ++i) {
+      if (!(points_.losses[i] > most)) continue;
+      const double mass = std::exp(points_.log_masses[i] + points_.losses[i]);
+      sum.mass += mass;
+      sum.stick += mass * -std::expm1(most - points_.losses[i]);
+    }
+    return sum;
   }
 
  private:
@@ -13865,6 +13906,7 @@ class pld_composer {
     made.lowest = plan.lowest;
     made.chernoff_below = plan.below;
     made.chernoff_above = plan.above;
+    made.beyond_p = made.beyond_q = made.log_p = made.log_q = 0;
     made.origin = made.origin_error = made.log_scale = made.log_scale_error = made.infinite = 0;
     made.outside_below = made.outside_above = 0;  // exponents, until close()
   }
@@ -13904,6 +13946,7 @@ class pld_composer {
     made.origin += count * step.loss(heaviest);
     made.origin_error += 4 * u * (std::abs(count * step.loss(heaviest)) + std::abs(made.origin));
     if (Side == upper && Pays::truncation) made.infinite += count * step.infinite * (1 + 1e-9);
+    if (Side == lower) add_beyond(step, count, made);
     const double log_weight = std::log(weight);
     made.log_scale += count * (shift + log_weight);
     made.log_scale_error +=
@@ -13924,6 +13967,23 @@ class pld_composer {
     made.outside_below += count * log_moment(step, tilted, -plan.below) + 16 * u * std::abs(made.outside_below);
     made.outside_above += count * log_moment(step, tilted, plan.above) + 16 * u * std::abs(made.outside_above);
     return made_of;
+  }
+
+  /// Enters what was cut off from a kind's steps.
+  template <pld_side Side>
+  static void add_beyond(const pld<Side>& step, double count, composed_pld<Side, Pays>& made) {
+    double p = 0;
+    double q = 0;
+    for (std::size_t i = 0; i < step.masses.size(); ++i) {
+      p += step.masses[i];
+      q += step.masses[i] * std::exp(-step.loss(i));
+    }
+    const double errs = u * static_cast<double>(step.masses.size() + 64);
+    made.log_p += count * (std::log(p) - errs);
+    made.log_q += count * (std::log(q) + errs);
+    const double more = 1 + 2 * u * static_cast<double>(step.masses.size() + 64) + 1e-9;  // also cut() adds up
+    made.beyond_p += count * step.beyond_p / (p * more);
+    made.beyond_q += count * step.beyond_q / q * more;
   }
 
   /// Bounds ln sum_i w_i e^(t e_i) from above.
@@ -14030,6 +14090,9 @@ class pld_composer {
     const double error = made.loss_error();
     const double lowest = made.loss(made.first) + error;
     const double highest = made.loss(made.first) + n * made.spacing - error;
+    made.beyond_p *= std::exp(std::min(made.log_p, 0.0)) * (1 - 1e-9);
+    made.beyond_q *= std::exp(made.log_q) * (1 + 1e-9);
+    if (!(made.beyond_q < infinity)) made.beyond_p = 0;
     made.outside_below = bounded(made.outside_below + made.chernoff_below * lowest, made.chernoff_below * lowest);
     made.outside_above = bounded(made.outside_above - made.chernoff_above * highest, made.chernoff_above * highest);
   }
@@ -14118,7 +14181,7 @@ class pld_engine {
     reach(delta);
     const double tilt = saddle_tilt(delta);
     bracket result{0, infinity};
-    refine(tilt, [&](const attempt& made) -> verdict {
+    refine(tilt, delta, [&](const attempt& made) -> verdict {
       result.upper = std::min(result.upper, std::max(made.remove.epsilon(delta), made.add.epsilon(delta)));
       result.lower = std::max(result.lower, made.remove_below.epsilon(delta));
       const double wanted = std::max(relative_width * result.lower, absolute_width);
@@ -14154,7 +14217,7 @@ class pld_engine {
       if (same.epsilon(least).upper <= epsilon) return {0, least};
       return result;
     }
-    refine(tilt, [&](const attempt& made) -> verdict {
+    refine(tilt, delta, [&](const attempt& made) -> verdict {
       result.upper = std::min(result.upper, std::max(made.remove.delta(epsilon), made.add.delta(epsilon)));
       result.lower = std::max(result.lower, made.remove_below.delta(epsilon));
       const double wanted = std::max(relative_width * epsilon, absolute_width) * std::max(1.0, tilt);
@@ -14171,7 +14234,7 @@ class pld_engine {
     double bound = std::min(1.0, alpha + total_variation());
     reach(std::max(least, 1e-3 * alpha));
     double before = 2;
-    refine(saddle_tilt(std::max(alpha, least)), [&](const attempt& made) -> verdict {
+    refine(saddle_tilt(std::max(alpha, least)), std::max(alpha, least), [&](const attempt& made) -> verdict {
       const auto remove = made.remove.test(alpha);
       const auto add = made.add.test(alpha);
       const double record_added = std::min(remove.hits, 1 - add.misses + 1e-16);
@@ -14270,13 +14333,13 @@ class pld_engine {
   }
 
   /// The tilt of the saddle point whose estimate of delta is this: that falls with the tilt.
-  [[nodiscard]] double saddle_tilt(double delta) const {
+  [[nodiscard]] double saddle_tilt(double delta, double cap = infinity) const {
     double low = std::log(1e-9);
     double high = std::log(1e18);
     for (int round = 0; round < 70; ++round) {
       const double middle = (low + high) / 2;
       const double tilt = std::exp(middle);
-      const loss_estimate::cumulants sum = total(tilt, true);
+      const loss_estimate::cumulants sum = total(tilt, true, cap);
       const double tail =
           tilt * sum.first - sum.value + std::log1p(6.3 * sum.second * tilt * tilt * (1 + tilt) * (1 + tilt)) / 2;
       (sum.first < 0 || tail < -std::log(delta) ? low : high) = middle;
@@ -14285,32 +14348,75 @@ class pld_engine {
   }
 
   /// The tilt whose mean loss is `epsilon`: delta is then the largest part of what is tilted.
-  [[nodiscard]] double tilt_for(double epsilon) const {
+  [[nodiscard]] double tilt_for(double epsilon, double cap = infinity) const {
     double low = std::log(1e-9);
     double high = std::log(1e18);
     for (int round = 0; round < 60; ++round) {
       const double middle = (low + high) / 2;
-      (total(std::exp(middle), true).first < epsilon ? low : high) = middle;
+      (total(std::exp(middle), true, cap).first < epsilon ? low : high) = middle;
     }
     return std::exp(high);
   }
 
-  /// Tries finer and finer grids until `judge` says that what is missing is at most 1.
+  /// Where losses of steps may be cut for an answer of about `epsilon` and `delta`. What is cut off decides alone that
+  /// the sum is above epsilon, which is wrong where all other losses take it back: that has to be improbable, by its
+  /// Chernoff bound, or what is cut off has.
+  [[nodiscard]] double cap_for(double epsilon, double delta) const {
+    constexpr std::size_t rates = 24;
+    std::array<std::pair<double, double>, rates> rate;  // t, ln E[e^(-t loss)]
+    const loss_estimate::cumulants here = total(0, true, epsilon);
+    double t = 40 / std::sqrt(here.second);
+    for (auto& each : rate) each = {t, total(-t, true, epsilon).value - here.value}, t /= 1.7;
+    return least_cap([&](double cap) {
+      double exponent = 0;
+      for (const auto& [at, value] : rate) exponent = std::max(exponent, at * (cap - epsilon) - value);
+      return above(cap).mass * std::exp(-exponent) <= 1e-6 * delta;
+    });
+  }
+
+  [[nodiscard]] loss_estimate::tail above(double cap) const {
+    loss_estimate::tail sum;
+    for (std::size_t i = 0; i < kinds_.size(); ++i) {
+      const loss_estimate::tail each = estimates_[i].above(cap);
+      sum.mass += static_cast<double>(kinds_[i].count) * each.mass;
+      sum.stick += static_cast<double>(kinds_[i].count) * each.stick;
+    }
+    return sum;
+  }
+
+  /// The least loss from which on `is_enough`.
+  template <class Enough>
+  [[nodiscard]] double least_cap(const Enough& is_enough) const {
+    double low = 0;
+    double high = 0;
+    for (const kind& each : kinds_) high = std::max(high, each.source->highest_loss());
+    for (int round = 0; round < 40 && high - low > 1e-3 * high; ++round) {
+      const double cap = (low + high) / 2;
+      (is_enough(cap) ? high : low) = cap;
+    }
+    return high;
+  }
+
+  /// Tries finer and finer grids until `judge` says that what is missing is at most 1. `delta`: about.
   template <class Judge>
-  void refine(double tilt, const Judge& judge) {
+  void refine(double tilt, double delta, const Judge& judge) {
     double steps = 0;
     for (const kind& each : kinds_) steps += static_cast<double>(each.count);
     const double width = std::max(relative_width * std::max(0.0, total(tilt, true).first), absolute_width);
     double wish = std::sqrt(spread * width / (tilt * steps));  // of h
     double outside = 14;
-    double answer = std::max(0.0, total(tilt, true).first);  // about
+    // One step alone may have this loss; then the answer is no less.
+    const double alone = least_cap([&](double cap) { return above(cap).stick <= delta; });
+    double cap = cap_for(std::max(alone, total(tilt, true).first), delta);
+    for (int round = 0; round < 3; ++round) {
+      tilt = std::min(8 * tilt, saddle_tilt(delta, cap));
+      cap = cap_for(std::max(alone, total(tilt, true, cap).first), delta);
+    }
     const bool is_tight =
         std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_tight(); });
     double h_before = 0;
     double height_before = 0;
     for (int round = 0; round < 6; ++round) {
-      // What lies so far above the answer does not matter to it: losses are cut there.
-      const double cap = answer + (outside + 6) / tilt;
       const window remove = window_of(tilt, true, outside, infinity, cap);
       const double range = remove.highest - remove.lowest;
       if (!(range > 0 && range < infinity)) {
@@ -14320,7 +14426,7 @@ class pld_engine {
       while (length < longest && range > wish * static_cast<double>(length - 8)) length *= 2;
       double h = range / static_cast<double>(length - 8);
       for (const kind& each : kinds_) {
-        const double losses = each.source->highest_loss() - each.source->lowest_loss();
+        const double losses = std::min(each.source->highest_loss(), cap) - each.source->lowest_loss();
         h = std::max(h, losses / static_cast<double>(most_points - 16));
       }
       h = coarse_spacing(h);
@@ -14340,22 +14446,25 @@ class pld_engine {
       const bool last = length >= longest || h > 1.5 * wish;
       double better = outside;
       if (seen.epsilon < infinity && seen.delta > 0) {
-        const double new_tilt = tilt_for(seen.epsilon);
-        const loss_estimate::cumulants there = total(new_tilt, true);
+        const double new_cap = cap_for(seen.epsilon, seen.delta);
+        const double new_tilt = tilt_for(seen.epsilon, new_cap);
+        const loss_estimate::cumulants there = total(new_tilt, true, new_cap);
         if (new_tilt < 1e17) {
+          cap = new_cap;
           tilt = std::max(new_tilt, 0.1 / std::sqrt(there.second));
-          answer = seen.epsilon;
-          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - total(tilt, true).value;
+          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - total(tilt, true, cap).value;
           better = std::clamp(12 - std::log1p(tilt) - log_part, 12.0, 80.0);
         }
       } else {
         better = outside + 14;
+        cap = 1.3 * cap;
+        tilt = std::min(tilt, saddle_tilt(delta, cap));
       }
       if (last && better < outside + 1) return;
       const bool cut_short = better > outside + 1;
       outside = better;
       const double finer = seen.missing < 1e6 ? std::sqrt(seen.missing * 1.4) : 1e3;
-      wish = h / std::clamp(finer, 1.0, cut_short ? 1.5 : 8.0);
+      wish = h / std::clamp(finer, 1.0, cut_short ? 2.5 : 8.0);
     }
   }
 
@@ -14368,9 +14477,7 @@ class pld_engine {
     const auto grid_of = [&](std::size_t i) -> const discrete_step& {
       if (of != i) grid = discrete_step{};
       if (of != i) {
-        grid = kinds_[i].source->on_grid(h);
-        grid.remove.cut(cap);
-        grid.remove_below.cut(cap);
+        grid = kinds_[i].source->on_grid(h, cap);
       }
       of = i;
       largest = std::max({largest, grid.remove.masses.size(), grid.add.masses.size()});
@@ -17292,7 +17399,10 @@ class step_by_verbs {
         sensitivity_{sensitivity},
         total_{executor, *options.capacity},
         optimizer_{make_optimizer(options, sensitivity)} {
-    if constexpr (OfUnits) units_ = std::make_unique<units_of_step<Network>>(tape.capacity());
+    if constexpr (OfUnits) {
+      units_ = std::make_unique<units_of_step<Network>>(tape.capacity());
+      static_cast<void>(total_access::integers(total_, false));  // no step takes memory
+    }
   }
 
   void set_learning_rate(learning_rate rate) {
@@ -17571,9 +17681,6 @@ class dp_sgd_base
     }
     if constexpr (executor_trainer::trains_on_a_copy) {
       if constexpr (run::is_correlated) static_cast<void>(error::correlated_noise_on_a_device<Executor>{});
-      if (options.weight_decay != 0 || options.adam.weight_decay != 0) {
-        refuse_training("weight decay is not on devices yet");
-      }
       if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
       if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
       if (options.adaptive_clip || options.schedules.noise || options.schedules.clip) {
@@ -18439,6 +18546,345 @@ enum class sequence_end { front, back };
     padded.lengths.push_back(static_cast<std::uint32_t>(length));
   }
   return padded;
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/evaluation/classifier.hpp - accuracy and loss of a classifier on public data
+
+// pergrad/losses/cross_entropy.hpp - softmax cross entropy of logits  L = log sum_j e^{y_j} - y_t;  dL/dy = softmax(y)
+// - onehot(t)
+//
+// With label smoothing e (Szegedy et al. 2016, arXiv:1512.00567) the target is (1 - e) onehot(t) + e / K over K
+// classes: L_e = L - (e / K) sum_j (y_j - y_t);  dL_e/dy = dL/dy + e onehot(t) - e / K.
+
+// pergrad/detail/number.hpp - a number as an option of a layer or a loss: `leaky_relu<0.2>`
+//
+// clang takes no double as a template argument before version 18, but an object that holds one.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Two are the same argument if their bits are the same. The member is public because a template argument's has to be.
+struct number {
+  double value;
+
+  // NOLINTNEXTLINE(google-explicit-constructor): a double is what is written there
+  consteval number(double given) noexcept : value{given} {}
+  /// Finite and not negative.
+  [[nodiscard]] constexpr bool is_size() const noexcept {
+    return value >= 0 && value <= std::numeric_limits<double>::max();
+  }
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// Classification on `{classes}` logits; a target is one class index. PyTorch: `nn.CrossEntropyLoss(reduction="none")`.
+/// Stable for any logits: the largest is subtracted first.
+struct cross_entropy {
+  static constexpr bool on_device = true;
+
+  template <class Scalar>
+  using target = std::int32_t;
+
+  [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
+  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.rank() == 1; }
+  /// Every target is a class: 0 <= target < classes.
+  [[nodiscard]] static constexpr bool valid(shape output, std::span<const std::int32_t> targets) noexcept {
+    for (const std::int32_t target : targets) {
+      if (target < 0 || static_cast<std::size_t>(target) >= output.size()) return false;
+    }
+    return true;
+  }
+  /// The least and the largest target, for messages.
+  [[nodiscard]] static constexpr std::array<std::int32_t, 2> target_limits(shape output) noexcept {
+    return {0, static_cast<std::int32_t>(output.size()) - 1};
+  }
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
+                                       std::span<Scalar> dy) noexcept {
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  /// The same for `count` logits, on host and device.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
+                                                  Scalar* dy) noexcept {
+    const auto target = static_cast<std::size_t>(targets[0]);
+    Scalar largest = y[0];
+    for (std::size_t i = 0; i < count; ++i) largest = y[i] > largest ? y[i] : largest;
+    Scalar sum = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      dy[i] = std::exp(y[i] - largest);
+      sum += dy[i];
+    }
+    for (std::size_t i = 0; i < count; ++i) dy[i] /= sum;
+    dy[target] -= 1;
+    return static_cast<double>(std::log(sum)) - static_cast<double>(y[target] - largest);
+  }
+};
+
+/// `cross_entropy` whose target is spread over all classes by a share in [0, 1]: `nn.CrossEntropyLoss(label_smoothing=
+/// 0.1, reduction="none")`.
+template <detail::number Smoothing>
+struct cross_entropy_with_label_smoothing : cross_entropy {
+  static_assert(Smoothing.is_size() && Smoothing.value <= 1, "the share of label smoothing must be in [0, 1]");
+
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
+                                       std::span<Scalar> dy) noexcept {
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  /// The same for `count` logits, on host and device.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
+                                                  Scalar* dy) noexcept {
+    constexpr double smoothing = Smoothing.value;
+    const double loss = cross_entropy::evaluate(y, count, targets, dy);
+    const auto target = static_cast<std::size_t>(targets[0]);
+    const double share = smoothing / static_cast<double>(count);
+    double above = 0;  // what all logits together are above the target's
+    for (std::size_t i = 0; i < count; ++i) {
+      above += static_cast<double>(y[i]) - static_cast<double>(y[target]);
+      dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) + ((i == target ? smoothing : 0.0) - share));
+    }
+    return loss - share * above;
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Result of `evaluate_classifier`.
+struct classifier_result {
+  double accuracy = 0;   ///< fraction of records whose largest logit is their class
+  double mean_loss = 0;  ///< mean cross entropy
+};
+
+namespace unprotected {
+
+/// The same for records of any kind: on training records both numbers are private values.
+template <executor Executor, class Network>
+requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& executor, const Network& network,
+                        const dataset<typename Network::input_value, std::int32_t>& records) {
+  using scalar = typename Network::scalar;
+  const pergrad::detail::float_environment proven;
+  constexpr std::size_t classes = Network::output_shape.size();
+  std::vector<scalar> logits;
+  std::vector<double> chunk_losses;
+  std::size_t right = 0;
+  double loss = 0;
+  pergrad::detail::in_chunks<cross_entropy>(
+      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
+        logits.resize(count * classes);
+        chunk_losses.resize(count);
+        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)),
+                                   assign(chunk_losses, losses(gradients)));
+        for (std::size_t i = 0; i < count; ++i) {
+          const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
+          const auto largest = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin;
+          right += largest == records.targets(first + i)[0] ? 1U : 0U;
+          loss += chunk_losses[i];
+        }
+      });
+  const double total = static_cast<double>(std::max<std::size_t>(1, records.size()));
+  return {static_cast<double>(right) / total, loss / total};
+}
+
+}  // namespace unprotected
+
+/// Accuracy and mean loss of a classifier over a whole data set that is public. Throws std::invalid_argument if the
+/// records do not fit the network. An empty data set gives zeros.
+template <executor Executor, class Network, class Value>
+requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& executor, const Network& network,
+                        const public_records<dataset<Value, std::int32_t>>& records) {
+  return unprotected::evaluate_classifier(executor, network, records.view());
+}
+/// Of records that nobody says are public, and of a network that is explained to be wrong.
+template <executor Executor, class Network, class Records>
+[[nodiscard]] classifier_result evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
+                                                    const Records& /*records*/) {
+  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
+  return {};
+}
+/// Of other targets than classes, and without an executor.
+template <executor Executor, class Network, class Value, class Target>
+requires(!detail::is_explained<Network> && !std::is_same_v<Target, std::int32_t>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
+                        const public_records<dataset<Value, Target>>& /*records*/) {
+  static_cast<void>(error::records_of_another_type<dataset<Value, std::int32_t>, dataset<Value, Target>>{});
+  return {};
+}
+template <class First, class... Rest>
+requires(!executor<First>) [[nodiscard]] classifier_result
+    evaluate_classifier(const First& /*first*/, const Rest&... /*rest*/) {
+  static_cast<void>(error::needs_an_executor<error::function::evaluate_classifier, First>{});
+  return {};
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/evaluation/metrics.hpp - what is said of predictions beside accuracy and loss: confusion matrix, area under
+// the ROC curve, R²
+//
+//   AUC = P(score of a one > score of a zero) + P(both are equal) / 2        (Hanley & McNeil 1982, Radiology 143(1))
+//   R²  = 1 - sum (t - y)² / sum (t - mean t)²
+
+namespace pergrad::inline v0_1 {
+
+/// Which classes a classifier takes for which.
+class confusion_matrix {
+ public:
+  explicit confusion_matrix(std::size_t classes) : classes_{classes}, counts_(classes * classes) {}
+
+  [[nodiscard]] std::size_t classes() const noexcept { return classes_; }
+  /// Counts one record. Throws std::out_of_range if there is no such class; so does each function here.
+  void add(std::size_t is, std::size_t told) { ++counts_[place(is, told)]; }
+  /// Records of class `is` that were told to be of class `told`.
+  [[nodiscard]] std::size_t count(std::size_t is, std::size_t told) const { return counts_[place(is, told)]; }
+  /// Records of a class.
+  [[nodiscard]] std::size_t total(std::size_t is) const {
+    std::size_t sum = 0;
+    for (std::size_t told = 0; told < classes_; ++told) sum += count(is, told);
+    return sum;
+  }
+  /// Records that were told to be of a class.
+  [[nodiscard]] std::size_t total_told(std::size_t told) const {
+    std::size_t sum = 0;
+    for (std::size_t is = 0; is < classes_; ++is) sum += count(is, told);
+    return sum;
+  }
+  /// The share of the records of class `is` that was told to be of class `told`; 0 if there is no such record.
+  [[nodiscard]] double share(std::size_t is, std::size_t told) const { return ratio(count(is, told), total(is)); }
+  /// The share of a class's records that was found.
+  [[nodiscard]] double recall(std::size_t of) const { return share(of, of); }
+  /// The share of what was told to be of a class that is; 0 if nothing was.
+  [[nodiscard]] double precision(std::size_t of) const { return ratio(count(of, of), total_told(of)); }
+  /// The share of all records that was told right; 0 of none.
+  [[nodiscard]] double accuracy() const {
+    std::size_t right = 0;
+    for (std::size_t i = 0; i < classes_; ++i) right += count(i, i);
+    return ratio(right, std::accumulate(counts_.begin(), counts_.end(), std::size_t{0}));
+  }
+
+ private:
+  [[nodiscard]] std::size_t place(std::size_t is, std::size_t told) const {
+    if (is >= classes_ || told >= classes_) {
+      detail::throw_out_of_range({"pergrad: confusion_matrix: class ", std::max(is, told), " of ", classes_});
+    }
+    return is * classes_ + told;
+  }
+  [[nodiscard]] static double ratio(std::size_t part, std::size_t whole) noexcept {
+    return static_cast<double>(part) / static_cast<double>(std::max<std::size_t>(1, whole));
+  }
+
+  std::size_t classes_;
+  std::vector<std::size_t> counts_;
+};
+
+namespace unprotected {
+
+/// The same for records of any kind: on training records all counts are private values.
+template <executor Executor, class Network>
+requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] confusion_matrix
+    confuse(const Executor& executor, const Network& network,
+            const dataset<typename Network::input_value, std::int32_t>& records,
+            std::size_t classes = Network::output_shape.size()) {
+  const pergrad::detail::float_environment proven;
+  constexpr std::size_t outputs_of_one = Network::output_shape.size();
+  if (classes == 0 || classes > outputs_of_one) {
+    pergrad::detail::throw_invalid_argument(
+        {"pergrad: confuse: ", classes, " classes of a network with ", outputs_of_one, " outputs"});
+  }
+  confusion_matrix found{classes};
+  std::vector<typename Network::scalar> logits;
+  pergrad::detail::in_chunks<cross_entropy>(
+      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
+        logits.resize(count * outputs_of_one);
+        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)));
+        for (std::size_t i = 0; i < count; ++i) {
+          const auto one = std::span{logits}.subspan(i * outputs_of_one, classes);
+          found.add(static_cast<std::size_t>(records.targets(first + i)[0]),
+                    static_cast<std::size_t>(std::ranges::max_element(one) - one.begin()));
+        }
+      });
+  return found;
+}
+
+}  // namespace unprotected
+
+/// Asks a classifier for the class of every record of a public data set, that of the largest logit among the first
+/// `classes`. Throws std::invalid_argument if the records do not fit the network, and for more classes than it has
+/// outputs.
+template <executor Executor, class Network, class Value>
+requires(!detail::is_explained<Network>) [[nodiscard]] confusion_matrix
+    confuse(const Executor& executor, const Network& network,
+            const public_records<dataset<Value, std::int32_t>>& records,
+            std::size_t classes = Network::output_shape.size()) {
+  return unprotected::confuse(executor, network, records.view(), classes);
+}
+/// Of records that nobody says are public, and of a network that is explained to be wrong.
+template <executor Executor, class Network, class Records>
+[[nodiscard]] confusion_matrix confuse(const Executor& /*executor*/, const Network& /*network*/,
+                                       const Records& /*records*/) {
+  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
+  return confusion_matrix{0};
+}
+
+/// Area under the ROC curve of scores, larger for ones, and labels 0 or 1. NaN if all labels are alike or a score is no
+/// number. Throws std::invalid_argument for other labels and for counts that differ.
+template <detail::array Scores, detail::array Labels>
+[[nodiscard]] double area_under_roc(const Scores& scores, const Labels& labels) {
+  const std::size_t count = std::size(scores);
+  if (std::size(labels) != count) {
+    detail::throw_invalid_argument({"pergrad: area_under_roc: ", count, " scores for ", std::size(labels), " labels"});
+  }
+  std::vector<std::size_t> order(count);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::size_t ones = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!(labels[i] == 0 || labels[i] == 1)) {
+      detail::throw_invalid_argument(
+          {"pergrad: area_under_roc: label ", i, " must be 0 or 1, is ", static_cast<double>(labels[i])});
+    }
+    if (std::isnan(static_cast<double>(scores[i]))) return std::numeric_limits<double>::quiet_NaN();
+    ones += labels[i] == 1 ? 1U : 0U;
+  }
+  if (ones == 0 || ones == count) return std::numeric_limits<double>::quiet_NaN();
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return scores[a] < scores[b]; });
+  double won = 0;  // pairs of a one and a zero
+  std::size_t zeros_below = 0;
+  for (std::size_t first = 0, end = 0; first < count; first = end) {
+    std::size_t equal_ones = 0;
+    for (end = first; end < count && !(scores[order[first]] < scores[order[end]]); ++end) {
+      equal_ones += labels[order[end]] == 1 ? 1U : 0U;
+    }
+    const std::size_t equal_zeros = end - first - equal_ones;
+    won += static_cast<double>(equal_ones) * (static_cast<double>(zeros_below) + static_cast<double>(equal_zeros) / 2);
+    zeros_below += equal_zeros;
+  }
+  return won / (static_cast<double>(ones) * static_cast<double>(count - ones));
+}
+
+/// The share of the targets' variance that predictions explain: 1 if they are right, 0 for the mean, negative below.
+/// NaN if all targets are alike. Throws std::invalid_argument for counts that differ.
+template <detail::array Predicted, detail::array Targets>
+[[nodiscard]] double r_squared(const Predicted& predicted, const Targets& targets) {
+  const std::size_t count = std::size(targets);
+  if (std::size(predicted) != count) {
+    detail::throw_invalid_argument(
+        {"pergrad: r_squared: ", std::size(predicted), " predictions for ", count, " targets"});
+  }
+  double mean = 0;
+  for (const auto target : targets) mean += static_cast<double>(target) / static_cast<double>(count);
+  double missed = 0;
+  double spread = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    missed += std::pow(static_cast<double>(targets[i]) - static_cast<double>(predicted[i]), 2);
+    spread += std::pow(static_cast<double>(targets[i]) - mean, 2);
+  }
+  return spread > 0 ? 1 - missed / spread : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace pergrad::inline v0_1
@@ -29845,25 +30291,6 @@ class host {
 //     leaky     x or a x           1 where y > 0, else a (a at 0, as PyTorch)  (Maas, Hannun & Ng 2013)
 //     elu       x or a (e^x - 1)   1 where y > 0, else y + a = a e^x           (Clevert et al. 2016, arXiv:1511.07289)
 
-// pergrad/detail/number.hpp - a number as an option of a layer or a loss: `leaky_relu<0.2>`
-//
-// clang takes no double as a template argument before version 18, but an object that holds one.
-
-namespace pergrad::inline v0_1::detail {
-
-/// Two are the same argument if their bits are the same. The member is public because a template argument's has to be.
-struct number {
-  double value;
-
-  // NOLINTNEXTLINE(google-explicit-constructor): a double is what is written there
-  consteval number(double given) noexcept : value{given} {}
-  /// Finite and not negative.
-  [[nodiscard]] constexpr bool is_size() const noexcept {
-    return value >= 0 && value <= std::numeric_limits<double>::max();
-  }
-};
-
-}  // namespace pergrad::inline v0_1::detail
 // pergrad/simd/math.hpp - elementary functions of a scalar or a whole vector register, stated once, without branches.
 //
 // What a value is, and why a lane gets a scalar's bits: pergrad/simd/lanes.hpp. Rounding to nearest is assumed.
@@ -30316,12 +30743,12 @@ struct silu : detail::activation {
 
 namespace detail {
 
-/// A function of one number with a constant that is not negative, so that the sign of y is that of x.
-template <number Constant>
+/// A function of one number with a constant that is not negative, so that the sign of y is that of x. Takes no options.
+template <number Constant, class... Options>
 struct activation_with_constant : activation_from_output {
   [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Constant.value}; }
   [[nodiscard]] static constexpr mistake check(shape /*in*/) noexcept {
-    return Constant.is_size() ? mistake::none : mistake::option_not_offered;
+    return sizeof...(Options) == 0 && Constant.is_size() ? mistake::none : mistake::option_not_offered;
   }
 
  protected:
@@ -30334,8 +30761,8 @@ struct activation_with_constant : activation_from_output {
 }  // namespace detail
 
 /// `leaky_relu<>` or `leaky_relu<0.2>`: the slope below 0, finite and not negative. PyTorch: `nn.LeakyReLU`.
-template <detail::number NegativeSlope = 0.01>
-struct leaky_relu : detail::activation_with_constant<NegativeSlope> {
+template <detail::number NegativeSlope = 0.01, class... Options>
+struct leaky_relu : detail::activation_with_constant<NegativeSlope, Options...> {
   static constexpr const char* name = "leaky_relu";
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
@@ -30348,8 +30775,8 @@ struct leaky_relu : detail::activation_with_constant<NegativeSlope> {
 };
 
 /// `elu<>` or `elu<0.5>`: how far below 0 it goes, finite and not negative. PyTorch: `nn.ELU`.
-template <detail::number Alpha = 1.0>
-struct elu : detail::activation_with_constant<Alpha> {
+template <detail::number Alpha = 1.0, class... Options>
+struct elu : detail::activation_with_constant<Alpha, Options...> {
   static constexpr const char* name = "elu";
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
@@ -31682,8 +32109,8 @@ struct cross_attention<Heads, queries<OfQueries...>, memory<OfMemory...>, Option
 namespace pergrad::inline v0_1 {
 
 /// `dropout<0.1>` on any shape. PyTorch: `nn.Dropout(0.1)`. Random only under `with_randomness` and in `dp_sgd`;
-/// elsewhere, as in evaluation, it changes nothing.
-template <probability Probability>
+/// elsewhere, as in evaluation, it changes nothing. Takes no options.
+template <probability Probability, class... Options>
 struct dropout {
   static constexpr const char* name = "dropout";
   static constexpr bool on_tiles = true;
@@ -31696,6 +32123,7 @@ struct dropout {
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size(); }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
+    if (sizeof...(Options) != 0) return detail::mistake::option_not_offered;
     return Probability.holds() ? detail::mistake::none : detail::mistake::no_probability;
   }
 
@@ -33464,7 +33892,7 @@ struct sliding_windows {
 
 /// Overlapping windows that cut each of `Axes` axes into a fixed number of parts: part i of n along an axis of h sees
 /// floor(i h / n) .. ceil((i + 1) h / n) - 1, as in PyTorch.
-template <std::size_t Axes, extent Parts>
+template <std::size_t Axes, extent Parts, class... Options>
 struct adaptive_windows {
   static constexpr bool channels_first = true;
 
@@ -33487,6 +33915,7 @@ struct adaptive_windows {
     return length(planes(in, d)) * divisor(in, i, j);
   }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (sizeof...(Options) != 0) return mistake::option_not_offered;
     if (in.rank() != Axes + 1) return wrong_rank(Axes);
     return has_zero(Parts) ? mistake::zero_is_no_size : mistake::none;
   }
@@ -33587,20 +34016,21 @@ struct avg_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::mean
 };
 
 /// `adaptive_avg_pool1d<Positions>` on `{channels, positions}`: means over windows that cut any sequence into a fixed
-/// number of (overlapping) parts. PyTorch: `nn.AdaptiveAvgPool1d`.
-template <std::size_t Positions>
-struct adaptive_avg_pool1d : detail::adaptive_windows<1, extent{Positions, 1}>, detail::mean_of_window {
+/// number of (overlapping) parts. Takes no options. PyTorch: `nn.AdaptiveAvgPool1d`.
+template <std::size_t Positions, class... Options>
+struct adaptive_avg_pool1d : detail::adaptive_windows<1, extent{Positions, 1}, Options...>, detail::mean_of_window {
   static constexpr const char* name = "adaptive_avg_pool1d";
 };
 /// `adaptive_avg_pool2d<Height, Width>`: the same on `{channels, height, width}`. PyTorch: `nn.AdaptiveAvgPool2d`.
-template <std::size_t Height, std::size_t Width = Height>
-struct adaptive_avg_pool2d : detail::adaptive_windows<2, extent{Height, Width}>, detail::mean_of_window {
+template <std::size_t Height, std::size_t Width = Height, class... Options>
+struct adaptive_avg_pool2d : detail::adaptive_windows<2, extent{Height, Width}, Options...>, detail::mean_of_window {
   static constexpr const char* name = "adaptive_avg_pool2d";
 };
 /// `adaptive_avg_pool3d<Depth, Height, Width>`: the same on `{channels, depth, height, width}`. PyTorch:
 /// `nn.AdaptiveAvgPool3d`.
-template <std::size_t Depth, std::size_t Height = Depth, std::size_t Width = Height>
-struct adaptive_avg_pool3d : detail::adaptive_windows<3, extent{Depth, Height, Width}>, detail::mean_of_window {
+template <std::size_t Depth, std::size_t Height = Depth, std::size_t Width = Height, class... Options>
+struct adaptive_avg_pool3d : detail::adaptive_windows<3, extent{Depth, Height, Width}, Options...>,
+                             detail::mean_of_window {
   static constexpr const char* name = "adaptive_avg_pool3d";
 };
 
@@ -34251,7 +34681,7 @@ namespace pergrad::inline v0_1 {
 /// `upsample<Factor>` on `{channels, positions}`, `{channels, height, width}` or `{channels, depth, height, width}`.
 /// Factor: one number, or `extent{height, width}` or `extent{depth, height, width}`. PyTorch: `nn.Upsample` with
 /// `scale_factor` and its default `mode='nearest'`.
-template <extent Factor>
+template <extent Factor, class... Options>
 struct upsample : detail::mean_of_window {
   static constexpr const char* name = "upsample";
   static constexpr bool channels_first = true;
@@ -34276,7 +34706,8 @@ struct upsample : detail::mean_of_window {
   }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (in.rank() < 2) return detail::mistake::needs_an_image;
-    if (!detail::fits_axes(Factor, in.rank() - 1)) return detail::mistake::option_not_offered;
+    if (sizeof...(Options) != 0 || !detail::fits_axes(Factor, in.rank() - 1))
+      return detail::mistake::option_not_offered;
     return detail::has_zero(Factor) ? detail::mistake::zero_is_no_size : detail::mistake::none;
   }
 
@@ -34454,87 +34885,6 @@ struct binary_cross_entropy_with_logits {
       dy[i] = static_cast<Scalar>(((logit >= 0 ? 1 / (1 + decay) : decay / (1 + decay)) - target) / count);
     }
     return sum / count;
-  }
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/losses/cross_entropy.hpp - softmax cross entropy of logits  L = log sum_j e^{y_j} - y_t;  dL/dy = softmax(y)
-// - onehot(t)
-//
-// With label smoothing e (Szegedy et al. 2016, arXiv:1512.00567) the target is (1 - e) onehot(t) + e / K over K
-// classes: L_e = L - (e / K) sum_j (y_j - y_t);  dL_e/dy = dL/dy + e onehot(t) - e / K.
-
-namespace pergrad::inline v0_1 {
-
-/// Classification on `{classes}` logits; a target is one class index. PyTorch: `nn.CrossEntropyLoss(reduction="none")`.
-/// Stable for any logits: the largest is subtracted first.
-struct cross_entropy {
-  static constexpr bool on_device = true;
-
-  template <class Scalar>
-  using target = std::int32_t;
-
-  [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
-  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.rank() == 1; }
-  /// Every target is a class: 0 <= target < classes.
-  [[nodiscard]] static constexpr bool valid(shape output, std::span<const std::int32_t> targets) noexcept {
-    for (const std::int32_t target : targets) {
-      if (target < 0 || static_cast<std::size_t>(target) >= output.size()) return false;
-    }
-    return true;
-  }
-  /// The least and the largest target, for messages.
-  [[nodiscard]] static constexpr std::array<std::int32_t, 2> target_limits(shape output) noexcept {
-    return {0, static_cast<std::int32_t>(output.size()) - 1};
-  }
-  template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
-                                       std::span<Scalar> dy) noexcept {
-    return evaluate(y.data(), y.size(), targets.data(), dy.data());
-  }
-  /// The same for `count` logits, on host and device.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
-                                                  Scalar* dy) noexcept {
-    const auto target = static_cast<std::size_t>(targets[0]);
-    Scalar largest = y[0];
-    for (std::size_t i = 0; i < count; ++i) largest = y[i] > largest ? y[i] : largest;
-    Scalar sum = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      dy[i] = std::exp(y[i] - largest);
-      sum += dy[i];
-    }
-    for (std::size_t i = 0; i < count; ++i) dy[i] /= sum;
-    dy[target] -= 1;
-    return static_cast<double>(std::log(sum)) - static_cast<double>(y[target] - largest);
-  }
-};
-
-/// `cross_entropy` whose target is spread over all classes by a share in [0, 1]: `nn.CrossEntropyLoss(label_smoothing=
-/// 0.1, reduction="none")`.
-template <detail::number Smoothing>
-struct cross_entropy_with_label_smoothing : cross_entropy {
-  static_assert(Smoothing.is_size() && Smoothing.value <= 1, "the share of label smoothing must be in [0, 1]");
-
-  template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
-                                       std::span<Scalar> dy) noexcept {
-    return evaluate(y.data(), y.size(), targets.data(), dy.data());
-  }
-  /// The same for `count` logits, on host and device.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
-                                                  Scalar* dy) noexcept {
-    constexpr double smoothing = Smoothing.value;
-    const double loss = cross_entropy::evaluate(y, count, targets, dy);
-    const auto target = static_cast<std::size_t>(targets[0]);
-    const double share = smoothing / static_cast<double>(count);
-    double above = 0;  // what all logits together are above the target's
-    for (std::size_t i = 0; i < count; ++i) {
-      above += static_cast<double>(y[i]) - static_cast<double>(y[target]);
-      dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) + ((i == target ? smoothing : 0.0) - share));
-    }
-    return loss - share * above;
   }
 };
 
@@ -36169,243 +36519,6 @@ template <class Value, class Target>
 }
 
 }  // namespace pergrad::inline v0_1::unprotected
-// pergrad/train/classifier.hpp - accuracy and loss of a classifier on public data
-
-namespace pergrad::inline v0_1 {
-
-/// Result of `evaluate_classifier`.
-struct classifier_result {
-  double accuracy = 0;   ///< fraction of records whose largest logit is their class
-  double mean_loss = 0;  ///< mean cross entropy
-};
-
-namespace unprotected {
-
-/// The same for records of any kind: on training records both numbers are private values.
-template <executor Executor, class Network>
-requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& executor, const Network& network,
-                        const dataset<typename Network::input_value, std::int32_t>& records) {
-  using scalar = typename Network::scalar;
-  const pergrad::detail::float_environment proven;
-  constexpr std::size_t classes = Network::output_shape.size();
-  std::vector<scalar> logits;
-  std::vector<double> chunk_losses;
-  std::size_t right = 0;
-  double loss = 0;
-  pergrad::detail::in_chunks<cross_entropy>(
-      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
-        logits.resize(count * classes);
-        chunk_losses.resize(count);
-        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)),
-                                   assign(chunk_losses, losses(gradients)));
-        for (std::size_t i = 0; i < count; ++i) {
-          const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
-          const auto largest = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin;
-          right += largest == records.targets(first + i)[0] ? 1U : 0U;
-          loss += chunk_losses[i];
-        }
-      });
-  const double total = static_cast<double>(std::max<std::size_t>(1, records.size()));
-  return {static_cast<double>(right) / total, loss / total};
-}
-
-}  // namespace unprotected
-
-/// Accuracy and mean loss of a classifier over a whole data set that is public. Throws std::invalid_argument if the
-/// records do not fit the network. An empty data set gives zeros.
-template <executor Executor, class Network, class Value>
-requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& executor, const Network& network,
-                        const public_records<dataset<Value, std::int32_t>>& records) {
-  return unprotected::evaluate_classifier(executor, network, records.view());
-}
-/// Of records that nobody says are public, and of a network that is explained to be wrong.
-template <executor Executor, class Network, class Records>
-[[nodiscard]] classifier_result evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
-                                                    const Records& /*records*/) {
-  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
-  return {};
-}
-/// Of other targets than classes, and without an executor.
-template <executor Executor, class Network, class Value, class Target>
-requires(!detail::is_explained<Network> && !std::is_same_v<Target, std::int32_t>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
-                        const public_records<dataset<Value, Target>>& /*records*/) {
-  static_cast<void>(error::records_of_another_type<dataset<Value, std::int32_t>, dataset<Value, Target>>{});
-  return {};
-}
-template <class First, class... Rest>
-requires(!executor<First>) [[nodiscard]] classifier_result
-    evaluate_classifier(const First& /*first*/, const Rest&... /*rest*/) {
-  static_cast<void>(error::needs_an_executor<error::function::evaluate_classifier, First>{});
-  return {};
-}
-
-}  // namespace pergrad::inline v0_1
-// pergrad/train/metrics.hpp - what is said of predictions beside accuracy and loss: confusion matrix, area under the
-// ROC curve, R²
-//
-//   AUC = P(score of a one > score of a zero) + P(both are equal) / 2        (Hanley & McNeil 1982, Radiology 143(1))
-//   R²  = 1 - sum (t - y)² / sum (t - mean t)²
-
-namespace pergrad::inline v0_1 {
-
-/// Which classes a classifier takes for which.
-class confusion_matrix {
- public:
-  explicit confusion_matrix(std::size_t classes) : classes_{classes}, counts_(classes * classes) {}
-
-  [[nodiscard]] std::size_t classes() const noexcept { return classes_; }
-  /// Counts one record. Throws std::out_of_range if there is no such class; so does each function here.
-  void add(std::size_t is, std::size_t told) { ++counts_[place(is, told)]; }
-  /// Records of class `is` that were told to be of class `told`.
-  [[nodiscard]] std::size_t count(std::size_t is, std::size_t told) const { return counts_[place(is, told)]; }
-  /// Records of a class.
-  [[nodiscard]] std::size_t total(std::size_t is) const {
-    std::size_t sum = 0;
-    for (std::size_t told = 0; told < classes_; ++told) sum += count(is, told);
-    return sum;
-  }
-  /// Records that were told to be of a class.
-  [[nodiscard]] std::size_t total_told(std::size_t told) const {
-    std::size_t sum = 0;
-    for (std::size_t is = 0; is < classes_; ++is) sum += count(is, told);
-    return sum;
-  }
-  /// The share of the records of class `is` that was told to be of class `told`; 0 if there is no such record.
-  [[nodiscard]] double share(std::size_t is, std::size_t told) const { return ratio(count(is, told), total(is)); }
-  /// The share of a class's records that was found.
-  [[nodiscard]] double recall(std::size_t of) const { return share(of, of); }
-  /// The share of what was told to be of a class that is; 0 if nothing was.
-  [[nodiscard]] double precision(std::size_t of) const { return ratio(count(of, of), total_told(of)); }
-  /// The share of all records that was told right; 0 of none.
-  [[nodiscard]] double accuracy() const {
-    std::size_t right = 0;
-    for (std::size_t i = 0; i < classes_; ++i) right += count(i, i);
-    return ratio(right, std::accumulate(counts_.begin(), counts_.end(), std::size_t{0}));
-  }
-
- private:
-  [[nodiscard]] std::size_t place(std::size_t is, std::size_t told) const {
-    if (is >= classes_ || told >= classes_) {
-      detail::throw_out_of_range({"pergrad: confusion_matrix: class ", std::max(is, told), " of ", classes_});
-    }
-    return is * classes_ + told;
-  }
-  [[nodiscard]] static double ratio(std::size_t part, std::size_t whole) noexcept {
-    return static_cast<double>(part) / static_cast<double>(std::max<std::size_t>(1, whole));
-  }
-
-  std::size_t classes_;
-  std::vector<std::size_t> counts_;
-};
-
-namespace unprotected {
-
-/// The same for records of any kind: on training records all counts are private values.
-template <executor Executor, class Network>
-requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] confusion_matrix
-    confuse(const Executor& executor, const Network& network,
-            const dataset<typename Network::input_value, std::int32_t>& records,
-            std::size_t classes = Network::output_shape.size()) {
-  const pergrad::detail::float_environment proven;
-  constexpr std::size_t outputs_of_one = Network::output_shape.size();
-  if (classes == 0 || classes > outputs_of_one) {
-    pergrad::detail::throw_invalid_argument(
-        {"pergrad: confuse: ", classes, " classes of a network with ", outputs_of_one, " outputs"});
-  }
-  confusion_matrix found{classes};
-  std::vector<typename Network::scalar> logits;
-  pergrad::detail::in_chunks<cross_entropy>(
-      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
-        logits.resize(count * outputs_of_one);
-        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)));
-        for (std::size_t i = 0; i < count; ++i) {
-          const auto one = std::span{logits}.subspan(i * outputs_of_one, classes);
-          found.add(static_cast<std::size_t>(records.targets(first + i)[0]),
-                    static_cast<std::size_t>(std::ranges::max_element(one) - one.begin()));
-        }
-      });
-  return found;
-}
-
-}  // namespace unprotected
-
-/// Asks a classifier for the class of every record of a public data set, that of the largest logit among the first
-/// `classes`. Throws std::invalid_argument if the records do not fit the network, and for more classes than it has
-/// outputs.
-template <executor Executor, class Network, class Value>
-requires(!detail::is_explained<Network>) [[nodiscard]] confusion_matrix
-    confuse(const Executor& executor, const Network& network,
-            const public_records<dataset<Value, std::int32_t>>& records,
-            std::size_t classes = Network::output_shape.size()) {
-  return unprotected::confuse(executor, network, records.view(), classes);
-}
-/// Of records that nobody says are public, and of a network that is explained to be wrong.
-template <executor Executor, class Network, class Records>
-[[nodiscard]] confusion_matrix confuse(const Executor& /*executor*/, const Network& /*network*/,
-                                       const Records& /*records*/) {
-  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
-  return confusion_matrix{0};
-}
-
-/// Area under the ROC curve of scores, larger for ones, and labels 0 or 1. NaN if all labels are alike or a score is no
-/// number. Throws std::invalid_argument for other labels and for counts that differ.
-template <detail::array Scores, detail::array Labels>
-[[nodiscard]] double area_under_roc(const Scores& scores, const Labels& labels) {
-  const std::size_t count = std::size(scores);
-  if (std::size(labels) != count) {
-    detail::throw_invalid_argument({"pergrad: area_under_roc: ", count, " scores for ", std::size(labels), " labels"});
-  }
-  std::vector<std::size_t> order(count);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::size_t ones = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (!(labels[i] == 0 || labels[i] == 1)) {
-      detail::throw_invalid_argument(
-          {"pergrad: area_under_roc: label ", i, " must be 0 or 1, is ", static_cast<double>(labels[i])});
-    }
-    if (std::isnan(static_cast<double>(scores[i]))) return std::numeric_limits<double>::quiet_NaN();
-    ones += labels[i] == 1 ? 1U : 0U;
-  }
-  if (ones == 0 || ones == count) return std::numeric_limits<double>::quiet_NaN();
-  std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return scores[a] < scores[b]; });
-  double won = 0;  // pairs of a one and a zero
-  std::size_t zeros_below = 0;
-  for (std::size_t first = 0, end = 0; first < count; first = end) {
-    std::size_t equal_ones = 0;
-    for (end = first; end < count && !(scores[order[first]] < scores[order[end]]); ++end) {
-      equal_ones += labels[order[end]] == 1 ? 1U : 0U;
-    }
-    const std::size_t equal_zeros = end - first - equal_ones;
-    won += static_cast<double>(equal_ones) * (static_cast<double>(zeros_below) + static_cast<double>(equal_zeros) / 2);
-    zeros_below += equal_zeros;
-  }
-  return won / (static_cast<double>(ones) * static_cast<double>(count - ones));
-}
-
-/// The share of the targets' variance that predictions explain: 1 if they are right, 0 for the mean, negative below.
-/// NaN if all targets are alike. Throws std::invalid_argument for counts that differ.
-template <detail::array Predicted, detail::array Targets>
-[[nodiscard]] double r_squared(const Predicted& predicted, const Targets& targets) {
-  const std::size_t count = std::size(targets);
-  if (std::size(predicted) != count) {
-    detail::throw_invalid_argument(
-        {"pergrad: r_squared: ", std::size(predicted), " predictions for ", count, " targets"});
-  }
-  double mean = 0;
-  for (const auto target : targets) mean += static_cast<double>(target) / static_cast<double>(count);
-  double missed = 0;
-  double spread = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    missed += std::pow(static_cast<double>(targets[i]) - static_cast<double>(predicted[i]), 2);
-    spread += std::pow(static_cast<double>(targets[i]) - mean, 2);
-  }
-  return spread > 0 ? 1 - missed / spread : std::numeric_limits<double>::quiet_NaN();
-}
-
-}  // namespace pergrad::inline v0_1
 // pergrad/train/statistics.hpp - counts and quantiles of records, released through the gate and entered in a ledger
 //
 //   const double half = pg::release_quantile(trainer, pg::noise_multiplier{20}, lengths, 0.5, edges);
@@ -37371,6 +37484,7 @@ struct step_state {
   std::uint64_t layer_step = 0;  ///< the same, of the bits inside layers
   double rate = 0;               ///< Adam: rate / (1 - beta1^t); else the learning rate
   double correction = 1;         ///< Adam: 1 / sqrt(1 - beta2^t)
+  double keep = 1;               ///< of a parameter: 1 - learning rate * weight decay
 };
 
 }  // namespace pergrad::inline v0_1::on_device
@@ -40461,8 +40575,8 @@ inline constexpr int momentum = 2;
 inline constexpr int adam = 3;
 }  // namespace update
 
-/// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and the learning
-/// rate and correction that optim/rules.hpp speaks of.
+/// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and what
+/// optim/rules.hpp calls rate, correction and keep.
 template <class Scalar>
 struct release_settings {
   random_stream noise{};  ///< of the purpose gradient_noise and step 0
@@ -40519,18 +40633,19 @@ struct release_work {
     const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
     released[element] = value;
     if (is_held(element)) return;
+    const auto keep = static_cast<Scalar>(state->keep);
     switch (rule) {
       case update::sgd: {
         const auto step = static_cast<Scalar>(multiply(state->rate, settings.scale));
-        return rules::sgd_rule<Scalar>{step}(value, parameters[element]);
+        return rules::sgd_rule<Scalar>{step, keep}(value, parameters[element]);
       }
       case update::momentum:
         return rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
-                                            settings.momentum}(value, parameters[element], first[element]);
+                                            settings.momentum, keep}(value, parameters[element], first[element]);
       case update::adam:
         return rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2,
-                                        settings.stability,
-                                        settings.scale)(value, parameters[element], first[element], second[element]);
+                                        settings.stability, settings.scale,
+                                        state->keep)(value, parameters[element], first[element], second[element]);
       default:
         return;
     }
@@ -41155,7 +41270,7 @@ struct node_worker {
     }
   }
 
-  /// The input's gradients from the output's; what the layer's factors need is left in its saved values.
+  /// The input's gradients from the output's, of a layer whose factors are there before.
   PERGRAD_HD void backward(const op_row& row) const {
     if (row.out_size == 0) return;
     switch (row.kind) {
@@ -41184,11 +41299,25 @@ struct node_worker {
         return;
       }
       default:
-        return Functions::visit(row.function, [&]<class Function>() { function_backward<Function>(row); });
+        return Functions::visit(row.function, [&]<class Function>() {
+          if constexpr (!leaves_factors<Function>) function_backward<Function>(row);
+        });
     }
+  }
+  /// The same of general and tiled layers, which leave in their saved values what their factors read. Not one function
+  /// with the others: called from two places it would not be inlined, and the worker would lie in local memory.
+  PERGRAD_HD void backward_to_factors(const op_row& row) const {
+    if (row.out_size == 0) return;
+    Functions::visit(row.function, [&]<class Function>() {
+      if constexpr (leaves_factors<Function>) function_backward<Function>(row);
+    });
   }
 
  private:
+  template <class Function>
+  static constexpr bool leaves_factors = detail::is_tiled<Function> ||
+                                         (!detail::has_value<Function> && detail::has_general_backward<Function>);
+
   template <class Function>
   PERGRAD_HD void for_each(int count, Function&& f) const {
     on_device::for_each(block, count, f);
@@ -41534,10 +41663,9 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
         if (row.backward == 0) continue;
         nodes.trim(row, row.dy);
         if (is_product(row) || (stages & stage::trim) != 0) continue;
-        // Its backward may write what its factors read.
         const bool leaves_factors = row.kind == node_kind::general || row.kind == node_kind::tiled;
         if (leaves_factors) {
-          nodes.backward(row);
+          nodes.backward_to_factors(row);
           store_rounded(block, values.to(row.saved), row.saved_size);
         }
         if (Layered == 0 && (stages & stage::leaves) != 0) {
@@ -42648,7 +42776,9 @@ class network_trainer {
                      .noise_step = last ? stream_upload::step(*noise) : 0,
                      .layer_step = layer_step_,
                      .rate = options_.learning_rate->value()};
-    if (last && options_.optimizer == optimizer_kind::adam) {
+    const bool is_adam = options_.optimizer == optimizer_kind::adam;
+    state.keep = 1 - state.rate * (is_adam ? options_.adam.weight_decay : options_.weight_decay);
+    if (last && is_adam) {
       const rules::adam_bias bias =
           rules::adam_bias_at(updates_ + 1, options_.learning_rate->value(), options_.adam.beta1, options_.adam.beta2);
       state.rate = bias.rate;
