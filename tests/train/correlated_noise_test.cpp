@@ -113,6 +113,64 @@ BOOST_AUTO_TEST_CASE(noise_of_a_run_is_that_of_its_strategy) {
   check(buffered, turns, buffered.coefficients(), buffered.sensitivity({.separation = 4}).of_sums);
 }
 
+// Without noise and with parameters that stay what they are: in which steps a record moves sums, and what that does to
+// all of C G.
+BOOST_AUTO_TEST_CASE(a_record_takes_part_as_its_sampler_promises) {
+  const clouds data{60};
+  const pg::host exec{pg::threads{1}};
+  const auto check = [&](const auto& noise, const auto& sampling, std::span<const double> c) {
+    const auto sums_of = [&](std::size_t count) {
+      classifier net{exec, pg::xavier_uniform{1}};
+      auto options = usual(noise, sampling);
+      options.noise = pg::noise_multiplier{0};
+      const pg::loop_options<std::remove_cvref_t<decltype(sampling)>, std::remove_cvref_t<decltype(noise)>> of_loop =
+          options;
+      pg::private_loop loop{exec, net, pg::cross_entropy{}, of_loop, pg::seeded_generator{3}};
+      const pg::dataset<float, std::int32_t> records{std::span{data.inputs}.first(6 * count),
+                                                     std::span{data.classes}.first(count), pg::shape{6}};
+      std::vector<std::vector<float>> sums;
+      pg::unprotected::rehearsed_gradient<classifier> update{exec};
+      while (loop.within_budget()) {
+        auto step = loop.begin(records);
+        while (step.next()) {
+          pg::evaluate_into(exec, accumulate(step, pg::sum(pg::clip(step.gradients(), *options.clip))));
+        }
+        pg::evaluate_into(exec, update, std::move(step));
+        sums.emplace_back(update.values().begin(), update.values().end());
+      }
+      return sums;
+    };
+    const auto with = sums_of(data.size());
+    const auto without = sums_of(data.size() - 1);
+    std::optional<std::size_t> last;
+    std::size_t times = 0;
+    double square = 0;
+    for (std::size_t t = 0; t < steps; ++t) {
+      std::vector<double> row(with[t].size());
+      for (std::size_t k = 0; k < c.size() && k <= t; ++k) {
+        for (std::size_t i = 0; i < row.size(); ++i) {
+          row[i] += c[k] * (static_cast<double>(with[t - k][i]) - static_cast<double>(without[t - k][i]));
+        }
+      }
+      for (const double each : row) square += each * each;
+      if (with[t] == without[t]) continue;
+      if (last) BOOST_TEST(t - *last >= sampling.min_separation());
+      last = t;
+      ++times;
+    }
+    BOOST_TEST(times >= 2U);
+    BOOST_TEST(times <= sampling.max_participations(steps));
+    const double bound = noise.sensitivity_under(sampling).of_sums * 0.5;
+    BOOST_TEST(std::sqrt(square) <= bound * 1.001);  // the grid's own rounding
+    BOOST_TEST(std::sqrt(square) >= bound * 0.5);
+  };
+  const std::vector<double> c{banded.coefficients().begin(), banded.coefficients().end()};
+  check(banded, pg::cyclic_poisson_sampling{pg::sampling_probability{1}, pg::round_steps{4}}, c);
+  check(banded, pg::min_separation_sampling{pg::sampling_probability{0.6}, pg::round_steps{3}}, c);
+  check(buffered, pg::min_separation_sampling{pg::sampling_probability{0.6}, pg::round_steps{3}},
+        buffered.coefficients());
+}
+
 BOOST_AUTO_TEST_CASE(the_same_bits_however_a_run_is_made) {
   const clouds data{400};
   const auto check = [&](const auto& noise, const auto& sampling) {

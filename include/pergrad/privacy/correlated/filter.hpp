@@ -45,6 +45,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -93,8 +94,15 @@ class correlated_filter final : public noise_filter {
     const double rounded = static_cast<double>(elements) * static_cast<double>(sensitivity_.rounded_steps);
     return (of_one_sum * sensitivity_.of_sums + recursion_.rounding() * std::sqrt(rounded)) * (1 + 0x1p-40);
   }
-  void require_room(double sigma) const override {
+  void require_room(const release_grid& grid, double sigma) override {
     recursion_.require_room(sigma);
+    if (grid_ && !(*grid_ == grid && sigma == sigma_)) {
+      throw_logic_error(
+          {"pergrad: correlated noise: all steps have one grid and one deviation, and those of this step differ: ",
+           sigma, " steps, not ", sigma_});
+    }
+    grid_ = grid;
+    sigma_ = sigma;
     if (begun() >= steps_) {
       throw_logic_error({"pergrad: correlated noise: a strategy for ", steps_, " steps has no step beyond them"});
     }
@@ -129,6 +137,7 @@ class correlated_filter final : public noise_filter {
     before_ = before;
     drawn_.assign(drawn.begin(), drawn.end());
     known_ = 0;
+    grid_.reset();
     std::fill_n(rows_.data(), rows_.size(), cell{0});
   }
 
@@ -141,6 +150,8 @@ class correlated_filter final : public noise_filter {
   noise_memory memory_;
   aligned_buffer<cell> rows_;         ///< block by block, or thread by thread
   std::vector<std::uint64_t> drawn_;  ///< the generator's steps, of all since the filter began
+  std::optional<release_grid> grid_;  ///< of all steps
+  double sigma_ = 0;                  ///< of fresh noise, in steps of the grid
   std::uint64_t before_ = 0;          ///< steps before that
   std::size_t known_ = 0;             ///< how many of `drawn_` the rows have seen
   std::size_t first_ = 0;             ///< of `drawn_`, the first that goes through the filter now
