@@ -7327,6 +7327,8 @@ class noise_filter {
   /// Throws std::invalid_argument for a deviation that its arithmetic cannot carry, std::logic_error for a step beyond
   /// the last one, and for another grid or deviation than the steps before had.
   virtual void require_room(const release_grid& grid, double sigma) = 0;
+  /// Throws std::logic_error for a release by more threads than there is memory for.
+  virtual void require_threads(std::size_t threads) const = 0;
   /// Begins the next step, whose fresh noise is that of the generator's step `drawn`. Returns the generator's steps of
   /// those earlier ones whose noise has to go through the filter again first, in their order.
   virtual std::span<const std::uint64_t> begin(std::uint64_t drawn) noexcept = 0;
@@ -9509,6 +9511,7 @@ struct total_release {
     if (total_access::floating(total).size() != Network::parameter_count) {
       throw_invalid_argument({"pergrad: a bounded_total that was moved from has no sum to release"});
     }
+    if (noise.filter != nullptr) noise.filter->require_threads(pool.thread_count());
     const gate_type gate{typename gate_type::of_any_generator{},
                          state.grid(),
                          state.sensitivity(),

@@ -225,6 +225,26 @@ BOOST_AUTO_TEST_CASE(a_step_that_was_given_up_keeps_its_place) {
   BOOST_TEST(!loop.within_budget());
 }
 
+// Another executor may release a step, but for regenerated noise not on more threads than the run has memory for.
+BOOST_AUTO_TEST_CASE(a_release_by_another_executor) {
+  const clouds data{100};
+  const pg::host exec{pg::threads{1}};
+  const pg::host more{pg::threads{3}};
+  const auto release = [&](const pg::banded_noise& noise) {
+    classifier net{exec, pg::xavier_uniform{1}};
+    const pg::loop_options<pg::cyclic_poisson_sampling, pg::banded_noise> options = usual(noise, turns);
+    pg::private_loop loop{exec, net, pg::cross_entropy{}, options};
+    pg::private_gradient<classifier> update{exec};
+    auto step = loop.begin(data.records());
+    while (step.next()) {
+      pg::evaluate_into(exec, accumulate(step, pg::sum(pg::clip(step.gradients(), *options.clip))));
+    }
+    pg::evaluate_into(more, update, std::move(step));
+  };
+  release(banded);
+  BOOST_CHECK_THROW(release(banded.regenerated()), std::logic_error);
+}
+
 BOOST_AUTO_TEST_CASE(every_kind_of_clipping) {
   using grouped = pg::network<pg::shape{6}, pg::parameter_group<1, pg::linear<9>>, pg::tanh, pg::linear<3>>;
   const clouds data{200};

@@ -71,6 +71,8 @@ class noise_filter {
   /// Throws std::invalid_argument for a deviation that its arithmetic cannot carry, std::logic_error for a step beyond
   /// the last one, and for another grid or deviation than the steps before had.
   virtual void require_room(const release_grid& grid, double sigma) = 0;
+  /// Throws std::logic_error for a release by more threads than there is memory for.
+  virtual void require_threads(std::size_t threads) const = 0;
   /// Begins the next step, whose fresh noise is that of the generator's step `drawn`. Returns the generator's steps of
   /// those earlier ones whose noise has to go through the filter again first, in their order.
   virtual std::span<const std::uint64_t> begin(std::uint64_t drawn) noexcept = 0;

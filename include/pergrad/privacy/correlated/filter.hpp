@@ -79,7 +79,7 @@ class correlated_filter final : public noise_filter {
  public:
   correlated_filter(const Recursion& recursion, const run_sensitivity& sensitivity, std::uint64_t steps,
                     std::size_t elements, std::size_t threads, noise_memory memory)
-      : recursion_{recursion}, sensitivity_{sensitivity}, steps_{steps}, memory_{memory} {
+      : recursion_{recursion}, sensitivity_{sensitivity}, steps_{steps}, threads_{threads}, memory_{memory} {
     const std::size_t blocks =
         memory == noise_memory::stored ? (elements + gaussian_block - 1) / gaussian_block : threads;
     rows_ = {blocks * block_size(), "correlated noise"};
@@ -106,6 +106,11 @@ class correlated_filter final : public noise_filter {
     if (begun() >= steps_) {
       throw_logic_error({"pergrad: correlated noise: a strategy for ", steps_, " steps has no step beyond them"});
     }
+  }
+  void require_threads(std::size_t threads) const override {
+    if (memory_ == noise_memory::stored || threads <= threads_) return;
+    throw_logic_error({"pergrad: correlated noise: a release by ", threads, " threads of a run whose executor has ",
+                       threads_, ", and regenerated noise has memory for these"});
   }
   std::span<const std::uint64_t> begin(std::uint64_t drawn) noexcept override {
     const std::size_t known = memory_ == noise_memory::stored ? known_ : 0;
@@ -147,6 +152,7 @@ class correlated_filter final : public noise_filter {
   Recursion recursion_;
   run_sensitivity sensitivity_;
   std::uint64_t steps_;
+  std::size_t threads_;
   noise_memory memory_;
   aligned_buffer<cell> rows_;         ///< block by block, or thread by thread
   std::vector<std::uint64_t> drawn_;  ///< the generator's steps, of all since the filter began
