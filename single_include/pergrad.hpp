@@ -620,6 +620,15 @@ template <class Function, class Needed, class Given> struct plain_number {
 template <class Needed, class Given> struct option_of_another_type {
   static_assert(never<Given>, "an option says what its number stands for: clip = pergrad::l2_clip_norm{1.0}, noise = pergrad::noise_multiplier{1.1}, sampling = pergrad::poisson_sampling{pergrad::sampling_probability{0.01}}, divisor = pergrad::expected_batch_size{256}, learning_rate = pergrad::learning_rate{0.1}, budget = pergrad::privacy_budget{pergrad::epsilon{3.0}, pergrad::delta{1e-5}}; see docs/quickstart.md");
 };
+template <class Needed, class Given> struct option_of_another_sampler {
+  static_assert(never<Given>, "these options are another sampler's, and a ledger counts one sampler's events: name it in their type, pergrad::dp_options<pergrad::fixed_size_sampling> options, or pergrad::loop_options<...> of a private_loop; see docs/privacy.md");
+};
+template <class Needed, class Given> struct event_of_another_sampler {
+  static_assert(never<Given>, "this ledger counts the events of another sampler, whose neighbours or batches are others: pergrad::basic_privacy_accountant<Sampling::event_type> is one of this sampler's; see docs/privacy.md");
+};
+template <class Sampling> struct loop_draws_records {
+  static_assert(never<Sampling>, "a private_loop shows the gradients of single records: owners and views of records are for pergrad::dp_sgd with pergrad::dp_options<pergrad::of_owners<...>>; see docs/privacy.md");
+};
 template <class Layer> struct layer_has_no_device_code {
   static_assert(never<Layer>, "this layer has no device code: mark its functions PERGRAD_HD (those of a general layer as templates over the type of the views, in the place of std::span; those of a layer on tiles in the words of a team) and say: static constexpr bool on_device = true; see docs/custom_layers.md");
 };
@@ -657,7 +666,10 @@ template <class Expression> struct step_accumulates_clipped_sums {
   static_assert(never<Expression>, "a private_step takes clipped sums of its own gradients: accumulate(step, sum(clip(step.gradients(), bound))); see docs/privacy.md");
 };
 template <class Expression> struct step_counts_records_added_or_removed {
-  static_assert(never<Expression>, "a private_loop draws records by Poisson sampling, whose ledger is for neighbours that differ by one record more or less: write sum(clip(...)) without pergrad::neighbouring::replace_one; see docs/privacy.md");
+  static_assert(never<Expression>, "a private_loop's noise counts what one record adds, and its sampler's event what neighbours differ by, also if they replace one: write sum(clip(...)) without pergrad::neighbouring::replace_one; see docs/privacy.md");
+};
+template <class Executor> struct on_the_host_only {
+  static_assert(never<Executor>, "owners and views of records are on the host only so far: draw records, pergrad::dp_options<pergrad::poisson_sampling>; see docs/privacy.md");
 };
 template <class Loop> struct step_is_used_up_by_a_release {
   static_assert(never<Loop>, "a private_step is released once, and is used up by it: write std::move(step); see docs/privacy.md");
@@ -5026,11 +5038,18 @@ struct layer_randomness {
   [[nodiscard]] bool is_random() const noexcept {
     return !(stream_ == detail::secret_stream<detail::randomness::layers>{});
   }
-  /// 32 random bits for each of the elements from `first` on, a multiple of 16: a function of (key, step, record,
+  /// Another one for a record that is seen several times in a step; view 0 is this one.
+  [[nodiscard]] layer_randomness of_view(std::uint32_t view) const noexcept {
+    layer_randomness other = *this;
+    other.view_ = view;
+    return other;
+  }
+  /// 32 random bits for each of the elements from `first` on, a multiple of 16: a function of (key, step, record, view,
   /// layer, element), so of nothing that an executor chooses. A sample's own key comes from its record; layer and
   /// element are nonce and counter under it. Precondition: is_random().
   void bits(std::uint32_t record, std::uint32_t layer, std::size_t first, std::span<std::uint32_t> to) const noexcept {
-    const chacha_block seed = chacha20_block(stream_.key(), stream_.nonce(), record);
+    const chacha_nonce nonce = view_ == 0 ? stream_.nonce() : continued(stream_.nonce(), view_ - 1);
+    const chacha_block seed = chacha20_block(stream_.key(), nonce, record);
     chacha_key own;
     for (std::size_t i = 0; i < own.words.size(); ++i) own.words[i] = seed[i];
     chacha20_keystream(own, make_nonce(random_purpose::dropout, layer), first / 16, to);
@@ -5039,6 +5058,7 @@ struct layer_randomness {
  private:
   friend struct on_device::stream_upload;
   detail::secret_stream<detail::randomness::layers> stream_;
+  std::uint32_t view_ = 0;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -9154,7 +9174,7 @@ template <class Sum, class Network>
 class chunk_of_total;
 template <class Noised, class Network, bool IsPrivate, class Begin>
 class release_of_sum;
-template <class Network, class Loss, executor Executor>
+template <class Network, class Loss, executor Executor, bool OfUnits>
 class step_by_verbs;
 
 /// Memory of a sum: floating point, and integers once they are needed.
@@ -9367,7 +9387,7 @@ struct total_access {
   friend class chunk_of_total;
   template <class Noised, class Network, bool IsPrivate, class Begin>
   friend class release_of_sum;
-  template <class Network, class Loss, executor Executor>
+  template <class Network, class Loss, executor Executor, bool OfUnits>
   friend class step_by_verbs;
   template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::dp_sgd;
@@ -9495,7 +9515,7 @@ struct total_release {
   friend class release_of_sum;
   template <class Optimizer, class Network>
   friend class pergrad::optimizer_steps;
-  template <class Network, class Loss, executor Executor>
+  template <class Network, class Loss, executor Executor, bool OfUnits>
   friend class step_by_verbs;
 
   /// Releases a total: its noised values, divided by a public constant, go to `out` (which may be the total's own
@@ -11519,183 +11539,10 @@ predictor(const Executor&, const Network&) -> predictor<Network, Executor>;
 // or against (1 - q') N(c + y) + q' N(c + x') (replacing; both ways, loss_source.hpp). n counts the larger of two
 // neighbours. From below: gradients of 0 but for the record, which is in with probability (1 - p) q + p q'.
 
-// pergrad/privacy/pld/binomial_tail.hpp - the upper tail of a binomial distribution, with bounds.
+// pergrad/privacy/pld/allocation_source.hpp - losses of t steps, one of which, drawn for each record by itself, has the
+// record: ratio_sums.hpp on a grid of losses.
 //
-// Pr[Bin(n, q) = k] by Stirling's series, whose error is below its first term that is left out (1/1680 k^-7), and its
-// neighbours by their ratios, all of which are positive: nothing cancels but in the exponent, whose terms are counted.
-
-namespace pergrad::inline v0_1::detail {
-
-struct probability_bounds {
-  double least;
-  double most;
-};
-
-[[nodiscard]] inline long double log_factorial(std::uint64_t n) noexcept {
-  if (n < 32) {
-    long double product = 1;
-    for (std::uint64_t i = 2; i <= n; ++i) product *= static_cast<long double>(i);
-    return std::log(product);
-  }
-  const auto x = static_cast<long double>(n);
-  constexpr long double half_log_two_pi = 0.918938533204672741780329736405617640L;
-  return (x + 0.5L) * std::log(x) - x + half_log_two_pi +
-         (1 - (1 - 2 / (7 * x * x)) / (30 * x * x)) / (12 * x);  // the next term is below 1/1680 x^-7 < 2e-14
-}
-
-/// Pr[Bin(n, q) >= k]. Precondition: 0 <= q <= 1, n < 2^40.
-template <class = void>
-[[nodiscard]] probability_bounds binomial_tail(std::uint64_t n, double q, std::uint64_t k) {
-  if (k == 0) return {1, 1};
-  if (k > n || q == 0) return {0, 0};
-  if (q == 1) return {1, 1};
-  const double mean = static_cast<double>(n) * q;
-  // Far below the mean nearly everything is above, and the sum would be long.
-  if (static_cast<double>(k) < mean - 12 * std::sqrt(mean) - 12) return {0.999999, 1};  // Chernoff: above 1 - e^-72
-  const auto of = [](std::uint64_t x) { return static_cast<long double>(x); };
-  const long double log_q = std::log(static_cast<long double>(q));
-  const long double log_rest = std::log1p(-static_cast<long double>(q));
-  const long double exponent =
-      log_factorial(n) - log_factorial(k) - log_factorial(n - k) + of(k) * log_q + of(n - k) * log_rest;
-  const long double size = 4 * log_factorial(n) - of(k) * log_q - of(n - k) * log_rest + 8;
-  const auto error = static_cast<double>(16 * std::numeric_limits<long double>::epsilon() * size + 1e-13L);
-  // Sum of ratios, up to where they fall and what follows is below the last term times ratio / (1 - ratio).
-  const long double odds = static_cast<long double>(q) / (1 - static_cast<long double>(q));
-  long double term = 1;
-  long double sum = 1;
-  long double rest = 0;
-  double steps = 0;
-  for (std::uint64_t i = k; i < n; ++i, ++steps) {
-    const long double ratio = of(n - i) / of(i + 1) * odds;
-    rest = ratio < 1 ? term * ratio / (1 - ratio) : std::numeric_limits<long double>::max();
-    if (rest < 1e-18L * sum) break;
-    term *= ratio;
-    sum += term;
-    rest = 0;
-  }
-  const auto log_sum = static_cast<double>(exponent + std::log(sum));
-  const double off = error + 1e-15 * (steps + 8) + 1e-12;
-  return {std::max(0.0, std::exp(log_sum) * (1 - 1e-15) * std::exp(-off)),
-          std::min(1.0, std::exp(log_sum + off) * (1 + 1e-12) + 1e-320)};
-}
-
-}  // namespace pergrad::inline v0_1::detail
-// pergrad/privacy/pld/loss_source.hpp - one kind of step as the accountant sees it: grids for bounds, points for
-// estimates; and the kinds that are made of Gaussian pairs.
-//
-// both_ways: a batch of fixed size, drawn without replacement, where one record is replaced by another. Given the
-// others of a batch, and whom the record displaces (y), the sides see (1 - q) N(c + y) + q N(c + x) and the same with
-// x'. As in pld_pair.hpp, with |x - y|, |x - x'| <= 2 and a >= 1, P(S) - a Q(S) is largest for x' = y, |x - y| = 2: at
-// most the hockey stick of `sampled` with m = 2 / sigma, removing; for a < 1 that of adding, by swapping sides. One
-// pair has both: for eps >= 0 it has removing's curve, so removing's atoms above 0, for eps < 0 adding's, so adding's
-// atoms below 0, and at 0 the mass that is left. Balle, Barthe & Gaboardi 2018 (arXiv:1807.01647), theorem 11, and Zhu,
-// Dong & Wang 2022 (arXiv:2106.08567), proposition 30. Neither of the two alone bounds compositions.
-//
-// Parts: a step that is one of several, of which an adversary may know, has the mean of their hockey sticks at most.
-
-// pergrad/privacy/pld/pld.hpp - a privacy loss on a grid, from above or from below.
-//
-//
-// One step with sampling probability q and noise multiplier s, neighbours by adding or removing one record. With
-// m = 1/s, u = x/s and phi the standard Gaussian density, the two sides see (Mironov, Talwar & Zhang 2019,
-// arXiv:1908.10530)
-//     D(u) = (1 - q) phi(u) + q phi(u - m)   and   phi(u),      l(u) = ln D/phi = ln(1 - q + q exp(u m - m^2/2)).
-// remove: P = D, Q = phi, loss l. add: P = phi, Q = D, loss -l. The hockey stick of a pair,
-// delta(eps) = sup_S P(S) - e^eps Q(S) = E_P[(1 - e^(eps - loss))+], is all that composition depends on: a pair whose
-// curve is nowhere below that of another dominates it, also when both are composed, with whatever it may be, also
-// adaptively (Zhu, Dong & Wang 2022, arXiv:2106.08567). A discrete pair is a list of atoms: mass p at loss e has P-mass
-// p and Q-mass p e^-e. The proofs below use that these make a pair dominate: more mass, mass at a larger loss, mass at
-// infinity, and spreading mass to both sides with its P and Q kept; and their inverses make it be dominated, merging
-// mass with its P and Q added up among them, which is post-processing.
-//
-
-namespace pergrad::inline v0_1 {
-
-/// Which way a discrete privacy loss errs: `upper` says too much loss, never too little; `lower` the reverse.
-enum class pld_side { lower, upper };
-inline constexpr pld_side upper = pld_side::upper;
-inline constexpr pld_side lower = pld_side::lower;
-
-/// Privacy loss on an even grid: atom i has P-mass `masses[i]` and Q-mass `masses[i]` e^-loss(i).
-template <pld_side Side>
-struct pld {
-  static constexpr std::int64_t parts = std::int64_t{1} << 24;  ///< of a grid's spacing, in which `first` is counted
-
-  double spacing = 1;      ///< of losses, in nats; at most 8 significant bits
-  std::int64_t first = 0;  ///< loss of the first atom, in spacing / parts
-  double infinite = 0;     ///< P-mass where there is no Q-mass
-  std::vector<double> masses;
-
-  /// Loss of an atom, without rounding.
-  [[nodiscard]] double loss(std::size_t i) const noexcept {
-    return static_cast<double>(first + static_cast<std::int64_t>(i) * parts) * (spacing / static_cast<double>(parts));
-  }
-
-  /// Rounds losses above `most` down to it, which makes a lower side no larger.
-  void cut(double most) requires(Side == pld_side::lower) {
-    while (masses.size() > 1 && loss(masses.size() - 1) > most) {
-      masses[masses.size() - 2] += masses.back() * (1 - 0x1p-50);
-      masses[masses.size() - 2] *= 1 - 0x1p-51;
-      masses.pop_back();
-    }
-  }
-
-  /// Spreads masses above the last point that is no higher than `most` to that point and to infinity, with P and Q
-  /// kept, which makes an upper side no smaller, and hockey sticks below `most` no larger.
-  void cut(double most) requires(Side == pld_side::upper) {
-    std::size_t last = masses.size() - 1;
-    while (last > 0 && loss(last) > most) --last;
-    for (std::size_t i = last + 1; i < masses.size(); ++i) {
-      const double share = std::exp(loss(last) - loss(i));
-      masses[last] += masses[i] * share * (1 + 0x1p-48);
-      infinite += masses[i] * (1 - share + 0x1p-48);
-    }
-    masses[last] *= 1 + static_cast<double>(masses.size() - last) * 0x1p-52;
-    infinite *= 1 + static_cast<double>(masses.size() - last) * 0x1p-52;
-    masses.resize(last + 1);
-  }
-
-  /// The hockey stick at `eps` (also a negative one) of these atoms. Relative rounding below (2 n + 40) 2^-53 for n
-  /// atoms. For single steps and tests: it takes time in proportion to the grid.
-  [[nodiscard]] double delta(double eps) const {
-    double sum = 0;
-    for (std::size_t i = masses.size(); i-- > 0 && loss(i) > eps;) sum += masses[i] * -std::expm1(eps - loss(i));
-    return sum + infinite;
-  }
-};
-
-namespace detail {
-
-/// h rounded up to 8 significant bits.
-[[nodiscard]] inline double coarse_spacing(double h) noexcept {
-  int exponent = 0;
-  const double fraction = std::frexp(h, &exponent);
-  return std::ldexp(std::ceil(fraction * 256), exponent - 8);
-}
-
-/// One step on a grid: both sides of `remove`, the upper one of `add`.
-struct discrete_step {
-  pld<upper> remove;
-  pld<lower> remove_below;
-  pld<upper> add;
-};
-
-}  // namespace detail
-}  // namespace pergrad::inline v0_1
-// pergrad/privacy/pld/pld_pair.hpp - what neighbours see of one step, as two mixtures of Gaussians on a line whose loss
-// rises: the loss and its inverse, masses of intervals, and P - e^e Q of an interval without cancellation.
-//
-// sampled: D = (1 - q) phi(u) + q phi(u - m) against phi, as in pld.hpp.
-// replaced: the record is drawn with probability q, and another one stands in its place among the neighbours. With
-// g, g' the two gradients, |g|, |g'| <= 1 (the clip bound), the sides see (1 - q) N(0) + q N(g) and the same with g'.
-// For a >= 1 and any set S with N(g)-mass p, Neyman and Pearson bound the other two masses from below,
-//     N(0)(S) >= Phi(Phi^-1(p) - |g|),    N(g')(S) >= Phi(Phi^-1(p) - |g - g'|),
-// so P(S) - a Q(S) = q p - (1 - q)(a - 1) N(0)(S) - a q N(g')(S) is largest for |g| = 1, |g - g'| = 2, where half-lines
-// attain both: g = -g'. That pair dominates (a < 1 by swapping sides):
-//     P = (1 - q) phi(u) + q phi(u - m),    Q = (1 - q) phi(u) + q phi(u + m),
-//     l(u) = ln (kappa + e^(u m)) / (kappa + e^(-u m)),    kappa = (1 - q)/q e^(m^2/2),
-//     l(u) = e:  sinh(u m - e/2) = kappa sinh(e/2).
-// Both sides are mirror images, so losses of (Q, P) are those of (P, Q).
+// Above: a ratio between two points is spread to them. Below: cells are merged at grid points (merged_losses.hpp).
 
 // pergrad/privacy/pld/fourier.hpp - discrete Fourier transforms in double whose rounding error is bounded.
 //
@@ -11826,6 +11673,123 @@ class fourier_transform {
 };
 
 }  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/loss_source.hpp - one kind of step as the accountant sees it: grids for bounds, points for
+// estimates; and the kinds that are made of Gaussian pairs.
+//
+// both_ways: a batch of fixed size, drawn without replacement, where one record is replaced by another. Given the
+// others of a batch, and whom the record displaces (y), the sides see (1 - q) N(c + y) + q N(c + x) and the same with
+// x'. As in pld_pair.hpp, with |x - y|, |x - x'| <= 2 and a >= 1, P(S) - a Q(S) is largest for x' = y, |x - y| = 2: at
+// most the hockey stick of `sampled` with m = 2 / sigma, removing; for a < 1 that of adding, by swapping sides. One
+// pair has both: for eps >= 0 it has removing's curve, so removing's atoms above 0, for eps < 0 adding's, so adding's
+// atoms below 0, and at 0 the mass that is left. Balle, Barthe & Gaboardi 2018 (arXiv:1807.01647), theorem 11, and Zhu,
+// Dong & Wang 2022 (arXiv:2106.08567), proposition 30. Neither of the two alone bounds compositions.
+//
+// Parts: a step that is one of several, of which an adversary may know, has the mean of their hockey sticks at most.
+
+// pergrad/privacy/pld/pld.hpp - a privacy loss on a grid, from above or from below.
+//
+//
+// One step with sampling probability q and noise multiplier s, neighbours by adding or removing one record. With
+// m = 1/s, u = x/s and phi the standard Gaussian density, the two sides see (Mironov, Talwar & Zhang 2019,
+// arXiv:1908.10530)
+//     D(u) = (1 - q) phi(u) + q phi(u - m)   and   phi(u),      l(u) = ln D/phi = ln(1 - q + q exp(u m - m^2/2)).
+// remove: P = D, Q = phi, loss l. add: P = phi, Q = D, loss -l. The hockey stick of a pair,
+// delta(eps) = sup_S P(S) - e^eps Q(S) = E_P[(1 - e^(eps - loss))+], is all that composition depends on: a pair whose
+// curve is nowhere below that of another dominates it, also when both are composed, with whatever it may be, also
+// adaptively (Zhu, Dong & Wang 2022, arXiv:2106.08567). A discrete pair is a list of atoms: mass p at loss e has P-mass
+// p and Q-mass p e^-e. The proofs below use that these make a pair dominate: more mass, mass at a larger loss, mass at
+// infinity, and spreading mass to both sides with its P and Q kept; and their inverses make it be dominated, merging
+// mass with its P and Q added up among them, which is post-processing.
+//
+
+namespace pergrad::inline v0_1 {
+
+/// Which way a discrete privacy loss errs: `upper` says too much loss, never too little; `lower` the reverse.
+enum class pld_side { lower, upper };
+inline constexpr pld_side upper = pld_side::upper;
+inline constexpr pld_side lower = pld_side::lower;
+
+/// Privacy loss on an even grid: atom i has P-mass `masses[i]` and Q-mass `masses[i]` e^-loss(i).
+template <pld_side Side>
+struct pld {
+  static constexpr std::int64_t parts = std::int64_t{1} << 24;  ///< of a grid's spacing, in which `first` is counted
+
+  double spacing = 1;      ///< of losses, in nats; at most 8 significant bits
+  std::int64_t first = 0;  ///< loss of the first atom, in spacing / parts
+  double infinite = 0;     ///< P-mass where there is no Q-mass
+  std::vector<double> masses;
+
+  /// Loss of an atom, without rounding.
+  [[nodiscard]] double loss(std::size_t i) const noexcept {
+    return static_cast<double>(first + static_cast<std::int64_t>(i) * parts) * (spacing / static_cast<double>(parts));
+  }
+
+  /// Rounds losses above `most` down to it, which makes a lower side no larger.
+  void cut(double most) requires(Side == pld_side::lower) {
+    while (masses.size() > 1 && loss(masses.size() - 1) > most) {
+      masses[masses.size() - 2] += masses.back() * (1 - 0x1p-50);
+      masses[masses.size() - 2] *= 1 - 0x1p-51;
+      masses.pop_back();
+    }
+  }
+
+  /// Spreads masses above the last point that is no higher than `most` to that point and to infinity, with P and Q
+  /// kept, which makes an upper side no smaller, and hockey sticks below `most` no larger.
+  void cut(double most) requires(Side == pld_side::upper) {
+    std::size_t last = masses.size() - 1;
+    while (last > 0 && loss(last) > most) --last;
+    for (std::size_t i = last + 1; i < masses.size(); ++i) {
+      const double share = std::exp(loss(last) - loss(i));
+      masses[last] += masses[i] * share * (1 + 0x1p-48);
+      infinite += masses[i] * (1 - share + 0x1p-48);
+    }
+    masses[last] *= 1 + static_cast<double>(masses.size() - last) * 0x1p-52;
+    infinite *= 1 + static_cast<double>(masses.size() - last) * 0x1p-52;
+    masses.resize(last + 1);
+  }
+
+  /// The hockey stick at `eps` (also a negative one) of these atoms. Relative rounding below (2 n + 40) 2^-53 for n
+  /// atoms. For single steps and tests: it takes time in proportion to the grid.
+  [[nodiscard]] double delta(double eps) const {
+    double sum = 0;
+    for (std::size_t i = masses.size(); i-- > 0 && loss(i) > eps;) sum += masses[i] * -std::expm1(eps - loss(i));
+    return sum + infinite;
+  }
+};
+
+namespace detail {
+
+/// h rounded up to 8 significant bits.
+[[nodiscard]] inline double coarse_spacing(double h) noexcept {
+  int exponent = 0;
+  const double fraction = std::frexp(h, &exponent);
+  return std::ldexp(std::ceil(fraction * 256), exponent - 8);
+}
+
+/// One step on a grid: both sides of `remove`, the upper one of `add`.
+struct discrete_step {
+  pld<upper> remove;
+  pld<lower> remove_below;
+  pld<upper> add;
+};
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/pld/pld_pair.hpp - what neighbours see of one step, as two mixtures of Gaussians on a line whose loss
+// rises: the loss and its inverse, masses of intervals, and P - e^e Q of an interval without cancellation.
+//
+// sampled: D = (1 - q) phi(u) + q phi(u - m) against phi, as in pld.hpp.
+// replaced: the record is drawn with probability q, and another one stands in its place among the neighbours. With
+// g, g' the two gradients, |g|, |g'| <= 1 (the clip bound), the sides see (1 - q) N(0) + q N(g) and the same with g'.
+// For a >= 1 and any set S with N(g)-mass p, Neyman and Pearson bound the other two masses from below,
+//     N(0)(S) >= Phi(Phi^-1(p) - |g|),    N(g')(S) >= Phi(Phi^-1(p) - |g - g'|),
+// so P(S) - a Q(S) = q p - (1 - q)(a - 1) N(0)(S) - a q N(g')(S) is largest for |g| = 1, |g - g'| = 2, where half-lines
+// attain both: g = -g'. That pair dominates (a < 1 by swapping sides):
+//     P = (1 - q) phi(u) + q phi(u - m),    Q = (1 - q) phi(u) + q phi(u + m),
+//     l(u) = ln (kappa + e^(u m)) / (kappa + e^(-u m)),    kappa = (1 - q)/q e^(m^2/2),
+//     l(u) = e:  sinh(u m - e/2) = kappa sinh(e/2).
+// Both sides are mirror images, so losses of (Q, P) are those of (P, Q).
+
 // pergrad/privacy/pld/gaussian_mass.hpp - masses of intervals under a Gaussian, with what they err by.
 //
 // Narrow: the Taylor series of phi about the middle c, integrated; with v half the width and
@@ -12579,6 +12543,461 @@ class mixture_source final : public loss_source {
 };
 
 }  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/ratio_sums.hpp - the law of the likelihood ratio of t steps, one of which, drawn for each record
+// by itself, has the record: random allocation.
+//
+// Feldman & Shenfeld 2026 (arXiv:2602.17284) compute these losses by sums of exponentials; the bounds here are our own.
+// Given the other records' steps, and with z_i the release of step i along the record's gradient,
+//     P = 1/t sum_i N(m e_i, 1),   Q = N(0, 1)^t,   dP/dQ = 1/t sum_i r_i,   r_i = e^(m z_i - m^2/2).
+// Whoever sees z can make what is released of it step by step, also where gradients depend on what was released: the
+// gradient's direction times z_i, and noise for what the gradient lacks of the clip bound. So the pair dominates.
+//
+// A pair is the law of r = dP/dQ under Q, and mass of P where Q has none. A law that is larger in the convex order
+// (spread out, with its mean kept) dominates, in both directions, as (r - a)+ and (1 - a r)+ are convex; a smaller one,
+// where values are merged to their mean, is dominated. Sums of independent values keep the order. So S_s = r_1 + ... +
+// r_s is taken from S_a and S_b with a + b = s, and after each sum
+// * above: the value e^(i h) + e^(j h) is spread to the two neighbours among e^(k h). It lies log1p(e^(-|i - j| h)) / h
+//   points above the larger one: places and shares depend on |i - j| alone. What is below the grid is spread to 0 and
+//   its lowest point, what is above it to its top and infinity.
+// * below: values are merged that come to the same cell, which holds their mass and their mass times value.
+// h falls with s such that each sum adds about `widening` of the final variance, (e^(m^2) - 1) / t.
+//
+// Rounding. A spread value's mean errs by a factor 1 + 16 u, that of a single step by its bucket's ends and masses; all
+// of that is a factor of r, which adds up to value_error, by which losses are moved up in the end. Masses are sums of
+// products, all positive: they err by the two factors' errors and by so many u as there are terms.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Laws of a sum S of `steps` values r, from above and from below, about points e^((first + i) h).
+struct sum_of_ratios {
+  double steps = 1;
+  double spacing = 1;
+  std::int64_t first = 0;
+  std::vector<double> above;         ///< Q-mass at a point
+  std::vector<double> below;         ///< Q-mass of the cell between a point and the next
+  std::vector<double> below_values;  ///< the same times its value
+  double nil = 0;                    ///< above: Q-mass at S = 0
+  double infinite = 0;               ///< above: P-mass where Q has none
+  double mass_error = 0;             ///< bounds relative errors
+  double value_error = 0;
+
+  [[nodiscard]] double log_value(std::size_t i) const noexcept {
+    return static_cast<double>(first + static_cast<std::int64_t>(i)) * spacing;
+  }
+};
+
+/// Adds ratios up. A template, so that programs which do not account do not compile it.
+template <class = void>
+class ratio_sums {
+ public:
+  static constexpr double u = unit_roundoff;
+  static constexpr double widening = 2e-5;
+  static constexpr double widest = 0.02;  ///< of all h
+
+  /// `m`: 1 / noise multiplier, m + deviations <= 37; `tail`: mass that may be left outside, about.
+  ratio_sums(double m, double deviations, double tail) : m_{m}, z_{deviations}, tail_{tail} {}
+
+  /// Precondition: 1 <= steps <= 2^24.
+  [[nodiscard]] sum_of_ratios of(std::uint64_t steps) const {
+    // From the highest bit of `steps` down: the law of the number s of its upper bits, and that of s + 1 where it will
+    // be needed.
+    const auto bits_below = [&](int bit) { return (steps & ((std::uint64_t{1} << bit) - 1)) != 0; };
+    int bit = static_cast<int>(std::bit_width(steps)) - 1;
+    sum_of_ratios low = one();
+    sum_of_ratios high;  // of the same spacing
+    if (bits_below(bit)) high = sum(low, low, low.spacing);
+    while (bit-- > 0) {
+      const bool odd = (steps >> bit & 1U) != 0;
+      const double h = spacing_for(static_cast<double>(steps >> bit));
+      sum_of_ratios next_high;
+      if (bits_below(bit)) next_high = odd ? sum(high, high, h) : sum(low, high, h);
+      low = odd ? sum(low, high, h) : sum(low, low, h);
+      high = std::move(next_high);
+    }
+    return low;
+  }
+
+ private:
+  [[nodiscard]] double spacing_for(double steps) const noexcept {
+    return std::min(widest, std::sqrt(6 * widening * std::expm1(m_ * m_) / steps));
+  }
+
+  /// The law of r. Bucket i is [u_i, u_{i+1}], where ln r is at e_i = m u_i - m^2/2.
+  [[nodiscard]] sum_of_ratios one() const {
+    sum_of_ratios made;
+    const double h = coarse_spacing(spacing_for(1));
+    made.spacing = h;
+    const auto log_ratio = [&](double at) { return m_ * at - m_ * m_ / 2; };
+    made.first = static_cast<std::int64_t>(std::floor(log_ratio(-z_) / h));
+    const auto n = static_cast<std::size_t>(std::ceil(log_ratio(m_ + z_) / h) - static_cast<double>(made.first)) + 1;
+    made.above.assign(n, 0.0);
+    made.below.assign(n, 0.0);
+    made.below_values.assign(n, 0.0);
+    double worst = 0;
+    const auto place = [&](std::size_t i) { return made.log_value(i) / m_ + m_ / 2; };
+    const auto mass = [&](double from, double to, double width, double centre) {
+      const interval_mass found = interval(from - centre, to - centre, width, 2 * centre);
+      worst = std::max(worst, found.error);
+      return found.mass;
+    };
+    for (std::size_t i = 0; i + 1 < n; ++i) {
+      const double from = place(i);
+      const double to = place(i + 1);
+      const double q = mass(from, to, to - from, 0);
+      const double p = mass(from, to, to - from, m_);
+      const double value = std::exp(made.log_value(i));
+      const double up = std::clamp((p / value - q) / std::expm1(h), 0.0, q);
+      made.above[i] += q - up;
+      made.above[i + 1] += up;
+      made.below[i] += q;
+      made.below_values[i] += p;
+    }
+    {  // below the grid: to 0 and the lowest point
+      const double q = mass(-infinity, place(0), infinity, 0);
+      const double p = mass(-infinity, place(0), infinity, m_);
+      const double kept = std::min(q, p / std::exp(made.log_value(0)));
+      made.above[0] += kept;
+      made.nil = q - kept;
+      made.below[0] += q;
+      made.below_values[0] += p;
+    }
+    {  // above it: to its top and infinity
+      const double q = mass(place(n - 1), infinity, infinity, 0);
+      const double p = mass(place(n - 1), infinity, infinity, m_);
+      made.above[n - 1] += q;
+      made.infinite = std::max(0.0, p - q * std::exp(made.log_value(n - 1)) * (1 - 64 * u)) * (1 + 64 * u) + 1e-300;
+      made.below[n - 1] += q;
+      made.below_values[n - 1] += p;
+    }
+    // ln r of a bucket's end errs by some u of what it is made of.
+    const double size = m_ * (z_ + 2 * m_) + m_ * m_ + 1;
+    made.value_error = 32 * u * size + 2 * worst + 64 * u;
+    made.mass_error = worst + 64 * u;
+    return made;
+  }
+
+  /// Of a grid whose spacing is a half, a fourth, ... of that of a and b, such that it is at most `wanted`.
+  [[nodiscard]] sum_of_ratios sum(const sum_of_ratios& a, const sum_of_ratios& b, double wanted) const {
+    sum_of_ratios made;
+    made.steps = a.steps + b.steps;
+    std::int64_t finer = 1;  // points of the sum for each of a and b
+    for (double h = a.spacing; h > wanted; h /= 2) finer *= 2;
+    const double h = made.spacing = a.spacing / static_cast<double>(finer);
+    const auto end_of = [](const sum_of_ratios& x) { return x.first + static_cast<std::int64_t>(x.above.size()); };
+    made.first = std::min(a.first, b.first) * finer;
+    const auto rise = static_cast<std::int64_t>(std::ceil(0.6931471805599454 / h)) + 1;  // ln 2
+    const auto n = static_cast<std::size_t>((std::max(end_of(a), end_of(b)) - 1) * finer + rise + 1 - made.first);
+    made.above.assign(n, 0.0);
+    made.below.assign(n, 0.0);
+    made.below_values.assign(n, 0.0);
+    const bool same = &a == &b;
+    for (std::int64_t apart = 0; apart < end_of(a) - b.first; ++apart) {
+      add_pairs(a, b, apart, finer, same && apart > 0 ? 2 : 1, made);
+    }
+    for (std::int64_t apart = 1; apart < end_of(b) - a.first && !same; ++apart) add_pairs(b, a, apart, finer, 1, made);
+    const auto with_nil = [&](const sum_of_ratios& x, double nil) {
+      for (std::size_t i = 0; i < x.above.size(); ++i) {
+        const std::int64_t place = (x.first + static_cast<std::int64_t>(i)) * finer - made.first;
+        made.above[static_cast<std::size_t>(place)] += nil * x.above[i];
+      }
+    };
+    with_nil(a, b.nil);
+    with_nil(b, a.nil);
+    made.nil = a.nil * b.nil;
+    made.infinite = (a.steps * a.infinite + b.steps * b.infinite) / made.steps * (1 + 8 * u);
+    made.value_error = std::max(a.value_error, b.value_error) + 16 * u;
+    made.mass_error = a.mass_error + b.mass_error + u * (8 * static_cast<double>(a.above.size() + b.above.size()) + 64);
+    trim(made);
+    return made;
+  }
+
+  /// Adds all pairs whose larger value is in x, `apart` points above that of y.
+  static void add_pairs(const sum_of_ratios& x, const sum_of_ratios& y, std::int64_t apart, std::int64_t finer,
+                        double times, sum_of_ratios& made) {
+    // i: in x; i - apart: in y
+    const std::int64_t from = std::max(x.first, y.first + apart);
+    const std::int64_t to = std::min(x.first + static_cast<std::int64_t>(x.above.size()),
+                                     y.first + apart + static_cast<std::int64_t>(y.above.size()));
+    if (from >= to) return;
+    const double h = made.spacing;
+    const double risen = std::log1p(std::exp(-static_cast<double>(apart) * x.spacing));
+    const auto whole = static_cast<std::int64_t>(std::floor(risen / h));
+    const double up = std::clamp(std::expm1(risen - static_cast<double>(whole) * h) / std::expm1(h), 0.0, 1.0) * times;
+    const double stay = times - up;
+    const auto pointer = [](const std::vector<double>& of, std::int64_t i) { return of.data() + i; };
+    const double* const ax = pointer(x.above, from - x.first);
+    const double* const ay = pointer(y.above, from - apart - y.first);
+    const double* const bx = pointer(x.below, from - x.first);
+    const double* const by = pointer(y.below, from - apart - y.first);
+    const double* const vx = pointer(x.below_values, from - x.first);
+    const double* const vy = pointer(y.below_values, from - apart - y.first);
+    const std::int64_t place = from * finer + whole - made.first;
+    double* const above = made.above.data() + place;
+    double* const below = made.below.data() + place;
+    double* const values = made.below_values.data() + place;
+    const std::int64_t n = to - from;
+    if (finer == 1) {
+      for (std::int64_t i = 0; i < n; ++i) above[i] += stay * (ax[i] * ay[i]);
+      for (std::int64_t i = 0; i < n; ++i) above[i + 1] += up * (ax[i] * ay[i]);
+      for (std::int64_t i = 0; i < n; ++i) below[i] += times * (bx[i] * by[i]);
+      for (std::int64_t i = 0; i < n; ++i) values[i] += times * (vx[i] * by[i] + bx[i] * vy[i]);
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) {
+        const std::int64_t at = i * finer;
+        const double both = ax[i] * ay[i];
+        above[at] += stay * both;
+        above[at + 1] += up * both;
+        below[at] += times * (bx[i] * by[i]);
+        values[at] += times * (vx[i] * by[i] + bx[i] * vy[i]);
+      }
+    }
+  }
+
+  /// Cuts the ends off where hardly any mass is.
+  void trim(sum_of_ratios& x) const {
+    const double most = tail_ / 64;
+    std::size_t top = x.above.size() - 1;
+    double mass = 0;
+    double values = 0;  // P-mass
+    for (double cut = 0; top > 0; --top) {
+      const double value = std::exp(x.log_value(top)) / x.steps;
+      cut += x.above[top] * value;
+      if (cut > most) break;
+      mass += x.above[top];
+      values = cut;
+    }
+    x.above[top] += mass;
+    x.infinite = (x.infinite + values) * (1 + 64 * u * static_cast<double>(x.above.size()));
+    std::size_t low = 0;
+    double nil = 0;
+    double kept = 0;
+    for (double cut = 0; low < top; ++low) {
+      cut += x.above[low];
+      if (cut > most) break;
+      nil = cut;
+      kept += x.above[low] * std::exp(x.log_value(low));
+    }
+    kept = std::min(nil, kept / std::exp(x.log_value(low)));
+    x.above[low] += kept;
+    x.nil += nil - kept;
+    const auto gather = [&](std::vector<double>& of) {
+      for (std::size_t i = 0; i < low; ++i) of[low] += of[i];
+      for (std::size_t i = of.size() - 1; i > top; --i) of[top] += of[i];
+    };
+    gather(x.below);
+    gather(x.below_values);
+    for (std::vector<double>* of : {&x.above, &x.below, &x.below_values}) {
+      of->resize(top + 1);
+      of->erase(of->begin(), of->begin() + static_cast<std::ptrdiff_t>(low));
+    }
+    x.first += static_cast<std::int64_t>(low);
+    x.mass_error += 4 * u * static_cast<double>(low + 64);
+    x.value_error += 4 * u * static_cast<double>(low + 64);
+  }
+
+  double m_;
+  double z_;
+  double tail_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+/// One of `steps` steps has the record. `gaussian_below`: the lower side is a Gaussian of this sensitivity over its
+/// deviation, or that of the same losses if it is 0.
+template <class = void>
+class allocation_source final : public loss_source {
+ public:
+  allocation_source(std::uint64_t steps, double m, double gaussian_below = 0)
+      : steps_{steps}, m_{m}, gaussian_below_{gaussian_below} {}
+
+  [[nodiscard]] bool reach(double tail) override {
+    const double deviations = std::sqrt(-2 * std::log(tail));
+    if (!(m_ + deviations <= 37)) return false;
+    if (!law_ || tail < tail_) law_ = ratio_sums<>{m_, deviations, tail}.of(steps_);
+    tail_ = tail;
+    deviations_ = deviations;
+    return true;
+  }
+  [[nodiscard]] double lowest_loss() const override { return loss(0); }
+  [[nodiscard]] double highest_loss() const override { return loss(law_->above.size() - 1); }
+
+  [[nodiscard]] discrete_step on_grid(double h) const override {
+    const sum_of_ratios& law = *law_;
+    const auto before = static_cast<std::int64_t>(std::floor(lowest_loss() / h)) - 2;
+    const auto behind = static_cast<std::int64_t>(std::ceil(highest_loss() / h)) + 2;
+    const auto n = static_cast<std::size_t>(behind - before);  // buckets
+    discrete_step made;
+    made.remove.spacing = made.add.spacing = h;
+    made.remove.first = before * pld<upper>::parts;
+    made.add.first = -(before + static_cast<std::int64_t>(n)) * pld<upper>::parts;
+    made.remove.masses.assign(n + 2, 0.0);
+    made.add.masses.assign(n + 2, 0.0);
+    const double scale = -std::expm1(-h);
+    const double moved = 1.01 * (law.value_error + 16 * u * (std::abs(lowest_loss()) + std::abs(highest_loss())));
+    const double shift = std::min(1.0, moved / scale);
+    const double more = (1 + law.mass_error) * (1 + 64 * u);
+    const auto raise = [&](std::vector<double>& to, std::size_t i, double mass) {
+      to[i] += mass * (1 - shift) * (1 + 4 * u);
+      to[i + 1] += mass * shift * (1 + 4 * u);
+    };
+    for (std::size_t i = 0; i < law.above.size(); ++i) {
+      const double at = loss(i);
+      const auto bucket = static_cast<std::size_t>(static_cast<std::int64_t>(std::floor(at / h)) - before);
+      const double e = made.remove.loss(bucket);
+      const double up = std::clamp(std::expm1(at - e) / std::expm1(h), 0.0, 1.0);
+      const double mass = law.above[i] * more;
+      raise(made.remove.masses, bucket, mass * (1 - up) * std::exp(e) * (1 + moved));
+      raise(made.remove.masses, bucket + 1, mass * up * std::exp(made.remove.loss(bucket + 1)) * (1 + moved));
+      raise(made.add.masses, n - bucket, mass * (1 - up));
+      raise(made.add.masses, n - bucket - 1, mass * up);
+    }
+    const double terms = 4 * u * static_cast<double>(law.above.size());
+    for (double& each : made.remove.masses) each *= 1 + terms;
+    for (double& each : made.add.masses) each *= 1 + terms;
+    made.remove.infinite = law.infinite * (1 + 8 * u) + 1e-300;
+    made.add.infinite = law.nil * more + 1e-300;
+    made.remove_below = gaussian_below_ > 0
+                            ? step_discretiser<>{{1, gaussian_below_, 8, deviations_}}.on_grid(h).remove_below
+                            : merged_on_grid(made.remove, n);
+    return made;
+  }
+
+  void estimate(loss_points& into) const override {
+    const sum_of_ratios& law = *law_;
+    const std::size_t together = law.above.size() / 400 + 1;
+    for (std::size_t i = 0; i < law.above.size(); i += together) {
+      double mass = 0;
+      double values = 0;
+      for (std::size_t j = i; j < std::min(i + together, law.above.size()); ++j) {
+        mass += law.above[j];
+        values += law.above[j] * std::exp(loss(j));
+      }
+      if (mass > 0 && values > 0) into.add(std::log(values / mass), std::log(mass));
+    }
+  }
+  [[nodiscard]] double total_variation() const override {
+    // The record is in one step at most: that of a Gaussian, also before the grid reaches anywhere.
+    double sum = law_ ? law_->infinite : infinity;
+    for (std::size_t i = 0; law_ && i < law_->above.size(); ++i) {
+      sum += law_->above[i] * (1 + law_->mass_error) * std::max(0.0, std::expm1(loss(i) + law_->value_error));
+    }
+    return std::min(sum * (1 + 1e-9), std::erf(m_ * 0.35355339059327376) * (1 + 1e-9));
+  }
+  [[nodiscard]] bool is_symmetric() const override { return false; }
+  [[nodiscard]] bool is_tight() const override { return false; }
+
+ private:
+  static constexpr double u = unit_roundoff;
+
+  /// The lower side, about the points of `grid`: n buckets.
+  [[nodiscard]] pld<lower> merged_on_grid(const pld<upper>& grid, std::size_t n) const {
+    const sum_of_ratios& law = *law_;
+    const double h = grid.spacing;
+    const double scale = -std::expm1(-h);
+    const double terms = 4 * u * static_cast<double>(law.below.size());
+    std::vector<merged_piece> halves(2 * n);
+    double top = 0;  // what is above the grid's last point
+    const double less = 2 * law.mass_error + law.value_error + 64 * u;
+    for (std::size_t i = 0; i < law.below.size(); ++i) {
+      const double q = law.below[i] * (1 + less);
+      const double p = law.below_values[i] / law.steps * (1 - less);
+      if (!(p > 0)) continue;
+      const double at = std::log(p / q) - 16 * u;
+      if (!(at > grid.loss(1))) continue;
+      if (at >= grid.loss(n)) {
+        top += p * (1 - terms);
+        continue;
+      }
+      const auto bucket =
+          static_cast<std::size_t>(static_cast<std::int64_t>(std::floor(at / h)) - grid.first / pld<upper>::parts);
+      const double e = grid.loss(bucket);
+      const double high = (p - std::exp(e) * q) / scale - 16 * u * p / scale;
+      if (!(high > 0)) continue;
+      merged_piece& half = halves[2 * bucket + (at > e + h / 2 ? 1 : 0)];
+      half.kept += p * (1 - terms);
+      half.high += std::min(high, p) * (1 - terms);
+    }
+    pld<lower> made;
+    made.spacing = h;
+    made.first = grid.first;
+    made.masses = merged_losses<>{halves, h, 2}.masses(top);
+    return made;
+  }
+
+  [[nodiscard]] double loss(std::size_t i) const { return law_->log_value(i) - std::log(law_->steps); }
+
+  std::uint64_t steps_;
+  double m_;
+  double gaussian_below_;
+  double deviations_ = 0;
+  double tail_ = 0;
+  std::optional<sum_of_ratios> law_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/binomial_tail.hpp - the upper tail of a binomial distribution, with bounds.
+//
+// Pr[Bin(n, q) = k] by Stirling's series, whose error is below its first term that is left out (1/1680 k^-7), and its
+// neighbours by their ratios, all of which are positive: nothing cancels but in the exponent, whose terms are counted.
+
+namespace pergrad::inline v0_1::detail {
+
+struct probability_bounds {
+  double least;
+  double most;
+};
+
+[[nodiscard]] inline long double log_factorial(std::uint64_t n) noexcept {
+  if (n < 32) {
+    long double product = 1;
+    for (std::uint64_t i = 2; i <= n; ++i) product *= static_cast<long double>(i);
+    return std::log(product);
+  }
+  const auto x = static_cast<long double>(n);
+  constexpr long double half_log_two_pi = 0.918938533204672741780329736405617640L;
+  return (x + 0.5L) * std::log(x) - x + half_log_two_pi +
+         (1 - (1 - 2 / (7 * x * x)) / (30 * x * x)) / (12 * x);  // the next term is below 1/1680 x^-7 < 2e-14
+}
+
+/// Pr[Bin(n, q) >= k]. Precondition: 0 <= q <= 1, n < 2^40.
+template <class = void>
+[[nodiscard]] probability_bounds binomial_tail(std::uint64_t n, double q, std::uint64_t k) {
+  if (k == 0) return {1, 1};
+  if (k > n || q == 0) return {0, 0};
+  if (q == 1) return {1, 1};
+  const double mean = static_cast<double>(n) * q;
+  // Far below the mean nearly everything is above, and the sum would be long.
+  if (static_cast<double>(k) < mean - 12 * std::sqrt(mean) - 12) return {0.999999, 1};  // Chernoff: above 1 - e^-72
+  const auto of = [](std::uint64_t x) { return static_cast<long double>(x); };
+  const long double log_q = std::log(static_cast<long double>(q));
+  const long double log_rest = std::log1p(-static_cast<long double>(q));
+  const long double exponent =
+      log_factorial(n) - log_factorial(k) - log_factorial(n - k) + of(k) * log_q + of(n - k) * log_rest;
+  const long double size = 4 * log_factorial(n) - of(k) * log_q - of(n - k) * log_rest + 8;
+  const auto error = static_cast<double>(16 * std::numeric_limits<long double>::epsilon() * size + 1e-13L);
+  // Sum of ratios, up to where they fall and what follows is below the last term times ratio / (1 - ratio).
+  const long double odds = static_cast<long double>(q) / (1 - static_cast<long double>(q));
+  long double term = 1;
+  long double sum = 1;
+  long double rest = 0;
+  double steps = 0;
+  for (std::uint64_t i = k; i < n; ++i, ++steps) {
+    const long double ratio = of(n - i) / of(i + 1) * odds;
+    rest = ratio < 1 ? term * ratio / (1 - ratio) : std::numeric_limits<long double>::max();
+    if (rest < 1e-18L * sum) break;
+    term *= ratio;
+    sum += term;
+    rest = 0;
+  }
+  const auto log_sum = static_cast<double>(exponent + std::log(sum));
+  const double off = error + 1e-15 * (steps + 8) + 1e-12;
+  return {std::max(0.0, std::exp(log_sum) * (1 - 1e-15) * std::exp(-off)),
+          std::min(1.0, std::exp(log_sum + off) * (1 + 1e-12) + 1e-320)};
+}
+
+}  // namespace pergrad::inline v0_1::detail
 
 namespace pergrad::inline v0_1 {
 
@@ -12695,6 +13114,31 @@ template <class = void>
   if (cut > 0) parts.push_back({cut, replaces ? pair_kind::both_ways : pair_kind::sampled, {kept, 2 * m, 2, 0}});
   const step_part below = untruncated(1, least_taking_part);
   made.parts.push_back({std::make_unique<mixture_source<>>(std::move(parts), below), 1});
+  return made;
+}
+
+/// Every record takes part in `times` of `steps` steps, chosen for each record by itself, all sets alike; neighbours by
+/// adding or removing one record. An epoch of `steps` steps is one event. A partition of the steps into `times` blocks,
+/// drawn at random, and one step of each block make such a set; whoever knows the partition sees one source a block.
+/// Precondition: 1 <= times <= steps <= 2^24.
+template <class = void>
+[[nodiscard]] step_losses allocation_losses(std::uint64_t steps, std::uint64_t times, double noise) {
+  require_noise(noise, 1.0 / 32);
+  step_losses made;
+  const double m = 1 / noise;
+  if (times == steps) {
+    made.gaussian = std::sqrt(static_cast<double>(times)) * m * (1 + 4 * unit_roundoff);
+    return made;
+  }
+  const std::uint64_t length = steps / times;
+  const std::uint64_t longer = steps % times;  // blocks of one more
+  // From below, whoever does not know the partition may add up all releases; each block has its share of that.
+  const double sum = times == 1 ? 0 : m * std::sqrt(static_cast<double>(times) / static_cast<double>(steps));
+  const auto blocks = [&](std::uint64_t of, std::uint64_t count) {
+    if (count != 0) made.parts.push_back({std::make_unique<allocation_source<>>(of, m, sum), count});
+  };
+  blocks(length, times - longer);
+  blocks(length + 1, longer);
   return made;
 }
 
@@ -13918,6 +14362,12 @@ class basic_rdp_accountant {
     ledger_[place_of(event)].count += count;
     steps_ += count;
   }
+  /// An event of another sampler: one error that says so.
+  template <class Other>
+  requires(!std::is_convertible_v<const Other&, Event>) void record(const Other& /*event*/,
+                                                                    std::uint64_t /*count*/ = 1) {
+    static_cast<void>(error::event_of_another_sampler<Event, Other>{});
+  }
 
   /// Number of steps entered.
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
@@ -14198,6 +14648,12 @@ class basic_pld_accountant {
     }
     ledger_.push_back({event, count});
     steps_ += count;
+  }
+  /// An event of another sampler: one error that says so.
+  template <class Other>
+  requires(!std::is_convertible_v<const Other&, Event>) void record(const Other& /*event*/,
+                                                                    std::uint64_t /*count*/ = 1) {
+    static_cast<void>(error::event_of_another_sampler<Event, Other>{});
   }
 
   /// Number of steps entered.
@@ -14565,6 +15021,11 @@ class basic_privacy_accountant {
     }
     kept_ = true;
   }
+  /// An event of another sampler: one error that says so.
+  template <class Other>
+  requires(!std::is_convertible_v<const Other&, Event>) void spend(const Other& /*event*/) {
+    static_cast<void>(error::event_of_another_sampler<Event, Other>{});
+  }
 
   /// Enters steps that were taken already, in an earlier part of the run: also beyond the budget.
   void record(const Event& event, std::uint64_t count) {
@@ -14929,6 +15390,24 @@ enum class optimizer_kind { sgd, adam };
 /// What bounds a sample's share.
 enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
 
+namespace detail {
+/// What is said of a value that is not the option's: of a sampler, which options are its.
+template <class Needed, class Given>
+struct explained_option {
+  using type = error::option_of_another_type<Needed, Given>;
+};
+template <class Needed, class Given>
+requires requires {
+  typename Needed::event_type;
+  typename Given::event_type;
+}
+struct explained_option<Needed, Given> {
+  using type = error::option_of_another_sampler<Needed, Given>;
+};
+template <class Needed, class Given>
+using wrong_option = typename explained_option<Needed, Given>::type;
+}  // namespace detail
+
 /// An option that may be missing, and is set to a value of its type: what else is given is an error that says so.
 template <class Value>
 struct option : std::optional<Value> {
@@ -14938,14 +15417,14 @@ struct option : std::optional<Value> {
   requires(!std::is_convertible_v<Given, std::optional<Value>>)
       // NOLINTNEXTLINE(google-explicit-constructor): explains
       option(const Given& /*given*/) {
-    static_cast<void>(error::option_of_another_type<Value, Given>{});
+    static_cast<void>(detail::wrong_option<Value, Given>{});
   }
   template <class Given = Value>
   option& operator=(Given&& given) {
     if constexpr (std::is_convertible_v<Given, std::optional<Value>>) {
       std::optional<Value>::operator=(std::forward<Given>(given));
     } else {
-      static_cast<void>(error::option_of_another_type<Value, std::remove_cvref_t<Given>>{});
+      static_cast<void>(detail::wrong_option<Value, std::remove_cvref_t<Given>>{});
     }
     return *this;
   }
@@ -15039,6 +15518,7 @@ struct loop_options : private_choices, noise_choice<Noise> {
 template <class Sampling = poisson_sampling, class Noise = independent_noise>
 struct dp_options : training_choices, noise_choice<Noise> {
   using sampling_type = Sampling;
+  using of_a_loop = loop_options<Sampling>;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
   /// Those that a loop has, too.
   operator loop_options<Sampling, Noise>() const {  // NOLINT(google-explicit-constructor): one is the other, and more
@@ -15231,6 +15711,146 @@ void require_fit_for_training(const Records& records) {
 // A step is entered in the ledger before any of its records is drawn. Records are drawn window by window, so that no
 // memory grows with the data set; they come out in physical batches of at most `max_batch`.
 
+// pergrad/privacy/units.hpp - units of privacy that are not a record's one gradient: all records of an owner,
+// and a record seen in several views
+//
+// Of a unit, gradients of its rows are added up or averaged first, and clipped once: C bounds what the unit adds. A
+// sampler then draws units, and its event counts units.
+//
+// Owners: neighbours differ by all records of one owner. Owners are numbered by their ids in ascending order; who is
+// added or removed shifts the numbers of those behind, as a record does.
+// Views: K random changes of a record (`augment`, dropout), whose mean gradient is clipped (De et al. 2022,
+// arXiv:2204.13650). The unit is the record.
+
+#include <numeric>
+
+namespace pergrad::inline v0_1 {
+
+/// How the gradients of a unit's rows become one.
+enum class combined { mean, sum };
+
+/// Which rows of a data set make up which unit.
+class privacy_units {
+ public:
+  /// Units are owners; record r belongs to `owner_of_record[r]`, any number. Takes the time of sorting. Throws
+  /// std::invalid_argument for more than 2^32 - 1 records.
+  explicit privacy_units(std::span<const std::uint32_t> owner_of_record, combined how)
+      : rows_(owner_of_record.size()), is_mean_{how == combined::mean} {
+    if (owner_of_record.size() > ~std::uint32_t{0}) {
+      detail::throw_invalid_argument({"pergrad: owners: more than 2^32 - 1 records"});
+    }
+    std::iota(rows_.begin(), rows_.end(), 0U);
+    std::stable_sort(rows_.begin(), rows_.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return owner_of_record[a] < owner_of_record[b]; });
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      if (i == 0 || owner_of_record[rows_[i]] != owner_of_record[rows_[i - 1]]) starts_.push_back(i);
+    }
+    starts_.push_back(rows_.size());
+  }
+  /// Units are records, each seen `views` times. Throws std::invalid_argument for 0 views.
+  explicit privacy_units(std::uint32_t views) : views_{views} {
+    if (views == 0) detail::throw_invalid_argument({"pergrad: with_views: 0 views of a record"});
+  }
+
+  [[nodiscard]] bool are_owners() const noexcept { return views_ == 0; }
+  /// Of a record; 0 where units are owners.
+  [[nodiscard]] std::uint32_t views() const noexcept { return views_; }
+  [[nodiscard]] bool are_averaged() const noexcept { return is_mean_; }
+  /// Units of a data set of so many records. Throws std::invalid_argument where owners of another number are known.
+  [[nodiscard]] std::size_t count(std::size_t records) const {
+    if (!are_owners()) return records;
+    if (records != rows_.size()) {
+      detail::throw_invalid_argument(
+          {"pergrad: owners of ", rows_.size(), " records are known, and the data set has ", records});
+    }
+    return owners();
+  }
+  /// How many there are.
+  [[nodiscard]] std::size_t owners() const noexcept { return starts_.empty() ? 0 : starts_.size() - 1; }
+  /// Records of an owner, ascending.
+  [[nodiscard]] std::span<const std::uint32_t> records_of(std::size_t owner) const noexcept {
+    return std::span{rows_}.subspan(starts_[owner], starts_[owner + 1] - starts_[owner]);
+  }
+
+ private:
+  std::vector<std::uint32_t> rows_;  ///< records, owner by owner
+  std::vector<std::size_t> starts_;  ///< of each owner, and the end
+  std::uint32_t views_ = 0;
+  bool is_mean_ = true;
+};
+
+/// A sampler of owners: it draws owners as `Sampling` draws records, and epsilon counts an owner.
+template <class Sampling>
+class of_owners {
+ public:
+  using sampler_type = Sampling;
+  using event_type = typename Sampling::event_type;
+  static constexpr const char* unit = "owner";
+
+  /// `owner_of_record`: an id a record, in the data set's order. Throws std::invalid_argument for more than 2^32 - 1.
+  of_owners(Sampling sampling, std::span<const std::uint32_t> owner_of_record, combined how = combined::mean)
+      : sampling_{std::move(sampling)}, units_{owner_of_record, how} {}
+
+  /// What a step costs an owner.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return sampling_.event(noise); }
+  [[nodiscard]] const Sampling& sampler() const noexcept { return sampling_; }
+  [[nodiscard]] const privacy_units& units() const noexcept { return units_; }
+
+ private:
+  Sampling sampling_;
+  privacy_units units_;
+};
+
+/// Views of a record.
+struct view_count {
+  std::uint32_t count;
+};
+
+/// A sampler of records each of which is seen in several views; views differ by the randomness inside layers.
+template <class Sampling>
+class with_views {
+ public:
+  using sampler_type = Sampling;
+  using event_type = typename Sampling::event_type;
+  static constexpr const char* unit = "record";
+
+  /// Throws std::invalid_argument for 0 views.
+  with_views(Sampling sampling, view_count views) : sampling_{std::move(sampling)}, units_{views.count} {}
+
+  /// What a step costs a record.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return sampling_.event(noise); }
+  [[nodiscard]] const Sampling& sampler() const noexcept { return sampling_; }
+  [[nodiscard]] const privacy_units& units() const noexcept { return units_; }
+
+ private:
+  Sampling sampling_;
+  privacy_units units_;
+};
+
+namespace detail {
+
+/// Samplers of units that are not a record's one gradient.
+template <class Sampling>
+concept draws_units = requires(const Sampling& sampling) {
+  typename Sampling::sampler_type;
+  { sampling.units() } -> std::same_as<const privacy_units&>;
+};
+template <class Sampling>
+struct inner_sampler {
+  using type = Sampling;
+  [[nodiscard]] static const Sampling& of(const Sampling& sampling) noexcept { return sampling; }
+  static constexpr const char* unit = "record";
+};
+template <draws_units Sampling>
+struct inner_sampler<Sampling> {
+  using type = typename Sampling::sampler_type;
+  [[nodiscard]] static const type& of(const Sampling& sampling) noexcept { return sampling.sampler(); }
+  static constexpr const char* unit = Sampling::unit;
+};
+
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1
 // pergrad/train/run_noise.hpp - what a run's noise asks of its sampler, and what it costs: independent noise, or a
 // strategy whose steps are correlated
 //
@@ -15486,7 +16106,9 @@ template <class Scalar>
 template <class Scalar, class Options>
 [[nodiscard]] Options settled(Options options, bool is_private) {
   require_private_choices(options, options.sampling.has_value(), is_private);
-  const record_capacity capacity = capacity_for<Scalar>(options);
+  // What a unit of several rows adds is added up as integers.
+  const record_capacity capacity =
+      draws_units<typename Options::sampling_type> ? record_capacity{0} : capacity_for<Scalar>(options);
   options.capacity = capacity;
   if (capacity.count > 0) options.max_batch.count = std::min(options.max_batch.count, capacity.count);
   return options;
@@ -15776,12 +16398,27 @@ class private_step {
   Loop* loop_ = nullptr;
 };
 
+namespace detail {
+template <class Usual, class... Given>
+struct first_or {
+  using type = Usual;
+};
+template <class Usual, class First>
+struct first_or<Usual, First> {
+  using type = First;
+};
+}  // namespace detail
+
 /// A private training loop of one network. Refers to the executor and the network; a step allocates nothing. Options:
 /// as `loop_options` says.
 template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host,
           class Options = private_options>
 class private_loop : private detail::private_run<typename Options::sampling_type, typename Options::noise_type> {
   using base = detail::private_run<typename Options::sampling_type, typename Options::noise_type>;
+  using sampling_type = typename Options::sampling_type;
+  static_assert(
+      sizeof(std::conditional_t<detail::draws_units<sampling_type>, error::loop_draws_records<sampling_type>, char>) !=
+      0);
 
  public:
   using network_type = Network;
@@ -15934,6 +16571,11 @@ private_loop(const Executor&, const Network&, Loss, const Options&)
 template <executor Executor, class Network, class Loss, private_loop_options Options, random_generator Generator>
 private_loop(const Executor&, const Network&, Loss, const Options&, Generator)
     -> private_loop<Network, Loss, Generator, Executor, Options>;
+/// A trainer's options say all that a loop's do.
+template <executor Executor, class Network, class Loss, trainer_options Options, class... Generator>
+private_loop(const Executor&, const Network&, Loss, const Options&, Generator...)
+    -> private_loop<Network, Loss, typename detail::first_or<os_keyed_generator, Generator...>::type, Executor,
+                    typename Options::of_a_loop>;
 
 /// It names its executor first: one error that says so.
 template <class First, class... Rest>
@@ -15971,6 +16613,128 @@ void evaluate_into(const Executor& /*executor*/, released_gradient<Network, IsPr
 // pergrad/train/step_by_verbs.hpp - a trainer's step made of the verbs that a program has too: for executors that need
 // nothing of their own
 
+// pergrad/expressions/unit_gradients.hpp - gradients of units of privacy, each the sum of several rows' gradients, and
+// their clipped share of a total
+//
+// What a unit adds is computed from its own rows alone, one after the other: rows of an evaluation do not depend on
+// what else is in the batch, and its place among other units changes no bit. Its numbers are there, so their squares
+// are added up as they are: the norm has no error but that of a double sum (privacy/clip.hpp, `error` 0). Shares are
+// rounded and added up as integers, so D = C / g + sqrt(d) / 2 (privacy/sensitivity.hpp, integers only).
+
+namespace pergrad::inline v0_1::detail {
+
+/// Where the parameters of layers with parameters of their own lie, in the order of `group_of_layer`.
+struct parameter_stretch {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+template <class Structure>
+[[nodiscard]] constexpr auto list_layer_stretches() {
+  std::array<parameter_stretch, count_layer_groups<Structure>()> list{};
+  std::size_t layer = 0;
+  for (std::size_t i = 0; i < Structure::size; ++i) {
+    if (Structure::trained_counts[i] > 0 && Structure::owners[i] == i) {
+      list[layer++] = {Structure::parameter_offsets[i], Structure::trained_counts[i]};
+    }
+  }
+  return list;
+}
+
+/// Gradients of up to `most` units, and room for as many rows.
+template <class Network>
+class unit_gradients {
+ public:
+  using scalar = typename Network::scalar;
+  static constexpr std::size_t width = Network::parameter_count;
+  static constexpr auto stretches = list_layer_stretches<typename Network::structure>();
+
+  explicit unit_gradients(std::size_t most)
+      : units_{most * width, "gradients of units", uninitialised},
+        rows_{most * width, "gradients of their rows", uninitialised},
+        row_counts_(most),
+        norms_(most),
+        weights_(most) {}
+
+  void begin(std::size_t units) noexcept { std::fill_n(row_counts_.begin(), count_ = units, 0U); }
+  /// Where an evaluation writes the gradients of `count` rows.
+  [[nodiscard]] std::span<scalar> rows(std::size_t count) noexcept { return {rows_.data(), count * width}; }
+  /// Row i of those is one of unit units[i].
+  void add_rows(const thread_pool& pool, std::span<const std::uint32_t> units) {
+    pool.parallel((width + stretch - 1) / stretch, [&](std::size_t number, std::size_t) {
+      const std::size_t first = number * stretch;
+      const std::size_t count = std::min(stretch, width - first);
+      for (std::size_t i = 0; i < units.size(); ++i) {
+        const scalar* const from = rows_.data() + i * width + first;
+        scalar* const to = units_.data() + units[i] * width + first;
+        const bool begins = row_counts_[units[i]] == 0 && (i == 0 || units[i - 1] != units[i]);
+        for (std::size_t k = 0; k < count; ++k) to[k] = begins ? from[k] : to[k] + from[k];
+      }
+    });
+    for (const std::uint32_t unit : units) ++row_counts_[unit];
+  }
+  [[nodiscard]] std::uint32_t rows_of(std::size_t unit) const noexcept { return row_counts_[unit]; }
+  /// The norms of the units' gradients before clipping; one without a row has 0.
+  [[nodiscard]] double norm_of(std::size_t unit) const noexcept { return norms_[unit]; }
+
+  /// Averages if wanted, clips each unit by `rule`, and adds what is left, rounded to the grid, to `integers`.
+  template <class Rule>
+  void add_clipped(const thread_pool& pool, const Rule& rule, bool averaged, const release_grid& grid,
+                   std::int64_t* integers) {
+    pool.parallel(count_, [&](std::size_t unit, std::size_t) { weigh(unit, rule, averaged, grid.unit); });
+    const auto steps = static_cast<double>(std::int64_t{1} << grid.steps);
+    pool.parallel((width + stretch - 1) / stretch, [&](std::size_t number, std::size_t) {
+      const std::size_t first = number * stretch;
+      const std::size_t end = std::min(first + stretch, width);
+      for (std::size_t layer = 0; layer < stretches.size(); ++layer) {
+        const std::size_t from = std::max(first, stretches[layer].first);
+        const std::size_t to = std::min(end, stretches[layer].first + stretches[layer].count);
+        for (std::size_t unit = 0; unit < count_ && from < to; ++unit) {
+          const scalar weight = weights_[unit][Rule::per_layer ? layer : 0];
+          if (weight == 0) continue;  // what is not finite must not be multiplied
+          on_host::add_rounded_to(integers + from, static_cast<double>(weight) * steps,
+                                  units_.data() + unit * width + from, static_cast<on_host::index>(to - from));
+        }
+      }
+    });
+  }
+
+ private:
+  static constexpr std::size_t stretch = 4096;
+  using layer_weights = std::array<scalar, stretches.size() == 0 ? 1 : stretches.size()>;
+
+  template <class Rule>
+  void weigh(std::size_t unit, const Rule& rule, bool averaged, int grid_unit) noexcept {
+    scalar* const values = units_.data() + unit * width;
+    weights_[unit].fill(0);
+    norms_[unit] = 0;
+    if (row_counts_[unit] == 0) return;
+    if (averaged) {
+      const auto rows = static_cast<scalar>(row_counts_[unit]);
+      for (std::size_t k = 0; k < width; ++k) values[k] /= rows;
+    }
+    std::array<norm_bound, stretches.size()> layers{};
+    sample_facts<scalar> facts;
+    for (std::size_t layer = 0; layer < stretches.size(); ++layer) {
+      for (std::size_t k = 0; k < stretches[layer].count; ++k) {
+        const auto value = static_cast<double>(values[stretches[layer].first + k]);
+        layers[layer].squared += value * value;
+      }
+      facts.norm += layers[layer];
+    }
+    facts.layers = layers;
+    norms_[unit] = std::sqrt(facts.norm.squared);
+    rule.template weigh<Network>(facts, grid_unit, weights_[unit].data());
+  }
+
+  aligned_buffer<scalar> units_;
+  aligned_buffer<scalar> rows_;
+  std::size_t count_ = 0;
+  std::vector<std::uint32_t> row_counts_;
+  std::vector<double> norms_;
+  std::vector<layer_weights> weights_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
 // pergrad/train/step_notes.hpp - what a trainer notes of the records of its last step: private values, for
 // `unprotected::metrics`
 
@@ -16041,13 +16805,14 @@ class step_notes {
 
 namespace pergrad::inline v0_1::detail {
 
-/// The records of one step, and what goes with them.
+/// The records of one step, or its units of privacy, and what goes with them.
 template <class Network, class Loss>
 struct step_records {
   using scalar = typename Network::scalar;
   const dataset<typename Network::input_value, target_of<Loss, scalar>>* records = nullptr;
   void* source = nullptr;
   std::span<const std::uint32_t> (*next_batch)(void* source) = nullptr;  ///< the next physical batch; empty behind them
+  const privacy_units* units = nullptr;                                  ///< null: records
   layer_randomness randomness;
   step_notes<scalar>* notes = nullptr;
 
@@ -16076,8 +16841,24 @@ auto with_clipped(const training_choices& options, const per_sample_gradient_lea
   }
 }
 
-/// What a `dp_sgd` keeps on such an executor. Refers to the executor, the network and the tape.
-template <class Network, class Loss, executor Executor>
+/// What a step of units keeps: their gradients, and the rows of the next evaluation.
+template <class Network>
+struct units_of_step {
+  explicit units_of_step(std::size_t most) : gradients{most}, losses(most) {
+    rows.reserve(most);
+    unit_of.reserve(most);
+    loss_of_unit.resize(most);
+  }
+  unit_gradients<Network> gradients;
+  std::vector<std::uint32_t> rows;
+  std::vector<std::uint32_t> unit_of;  ///< of each row, by its place in the physical batch
+  std::vector<double> losses;
+  std::vector<double> loss_of_unit;
+};
+
+/// What a `dp_sgd` keeps on such an executor. Refers to the executor, the network and the tape. `OfUnits`: what is
+/// drawn are units of privacy of several rows each.
+template <class Network, class Loss, executor Executor, bool OfUnits>
 class step_by_verbs {
  public:
   using scalar = typename Network::scalar;
@@ -16093,7 +16874,9 @@ class step_by_verbs {
         options_{&options},
         sensitivity_{sensitivity},
         total_{executor, *options.capacity},
-        optimizer_{make_optimizer(options, sensitivity)} {}
+        optimizer_{make_optimizer(options, sensitivity)} {
+    if constexpr (OfUnits) units_ = std::make_unique<units_of_step<Network>>(tape.capacity());
+  }
 
   void set_learning_rate(learning_rate rate) {
     std::visit([&](auto& optimizer) { optimizer.set_learning_rate(rate); }, optimizer_);
@@ -16109,7 +16892,11 @@ class step_by_verbs {
     try {
       total_.clear();
       total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
-      add_chunks(records);
+      if constexpr (OfUnits) {
+        add_units(records);
+      } else {
+        add_chunks(records);
+      }
       if (auto* const with_noise = std::get_if<adam<Network>>(&optimizer_)) {
         with_noise->set_noise(noise.multiplier, l2_clip_norm{sensitivity_});
       }
@@ -16161,6 +16948,76 @@ class step_by_verbs {
     }
   }
 
+  /// Rows go through the network a tape full at a time, whichever unit they are of.
+  template <class = void>
+  void add_units(const step_records<Network, Loss>& records) {
+    total_state& state = total_access::state(total_);
+    const bool begun = state.has_integers();
+    static_cast<void>(state.next_as_integers(tape_->capacity(), tape_->way_of_additions()));
+    std::int64_t* const integers = total_access::integers(total_, !begun);
+    for (auto drawn = records.next(); !drawn.empty(); drawn = records.next()) {
+      units_->gradients.begin(drawn.size());
+      std::fill(units_->loss_of_unit.begin(), units_->loss_of_unit.end(), 0.0);
+      const privacy_units& units = *records.units;
+      if (units.are_owners()) {
+        for (std::uint32_t i = 0; i < drawn.size(); ++i) {
+          for (const std::uint32_t record : units.records_of(drawn[i])) {
+            if (fits_the_trainer<Network, Loss>(*records.records, record)) add_row(records, record, i, 0);
+          }
+        }
+        evaluate_rows(records, 0);
+      } else {
+        for (std::uint32_t view = 0; view < units.views(); ++view) {
+          for (std::uint32_t i = 0; i < drawn.size(); ++i) add_row(records, drawn[i], i, view);
+          evaluate_rows(records, view);
+        }
+      }
+      const batch<Network, Loss> nobody{*records.records, drawn.first(0)};
+      with_clipped(*options_, per_sample_gradients(*network_, loss_, nobody, *tape_), [&](const auto& sum) {
+        units_->gradients.add_clipped(executor_->pool(), sum.clipped().rule(), units.are_averaged(), state.grid(),
+                                      integers);
+      });
+      note_units(records, drawn.size());
+    }
+  }
+  template <class = void>
+  void add_row(const step_records<Network, Loss>& records, std::uint32_t record, std::uint32_t unit,
+               std::uint32_t view) {
+    units_->rows.push_back(record);
+    units_->unit_of.push_back(unit);
+    if (units_->rows.size() == units_->rows.capacity()) evaluate_rows(records, view);
+  }
+  template <class = void>
+  void evaluate_rows(const step_records<Network, Loss>& records, std::uint32_t view) {
+    auto& [gradients, rows, unit_of, losses, loss_of_unit] = *units_;
+    if (rows.empty()) return;
+    const batch<Network, Loss> chunk{*records.records, rows};
+    const auto of_rows = per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness.of_view(view));
+    if (records.notes->wanted()) {
+      unprotected::evaluate_into(*executor_, assign(gradients.rows(rows.size()), materialise(of_rows)),
+                                 assign(std::span{losses}.first(rows.size()), pergrad::losses(of_rows)));
+      for (std::size_t i = 0; i < rows.size(); ++i) loss_of_unit[unit_of[i]] += losses[i];
+    } else {
+      unprotected::evaluate_into(*executor_, assign(gradients.rows(rows.size()), materialise(of_rows)));
+    }
+    gradients.add_rows(executor_->pool(), unit_of);
+    rows.clear();
+    unit_of.clear();
+  }
+  /// Of a unit, the mean loss of its rows, and the norm of what is clipped.
+  template <class = void>
+  void note_units(const step_records<Network, Loss>& records, std::size_t count) {
+    step_notes<scalar>& notes = *records.notes;
+    if (!notes.wanted()) return;
+    const auto losses = notes.losses(count);
+    const auto norms = notes.norms(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      losses[i] = units_->loss_of_unit[i] / std::max(1U, units_->gradients.rows_of(i));
+      norms[i] = units_->gradients.norm_of(i);
+    }
+    notes.note(count);
+  }
+
   const Executor* executor_;
   Network* network_;
   [[no_unique_address]] Loss loss_;
@@ -16169,6 +17026,7 @@ class step_by_verbs {
   double sensitivity_;
   bounded_total<Network> total_;  ///< of a step
   any_optimizer optimizer_;
+  std::unique_ptr<units_of_step<Network>> units_;  ///< null where records are drawn
 };
 
 }  // namespace pergrad::inline v0_1::detail
@@ -16177,16 +17035,35 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
+struct statistics_access;
+
+/// What an executor does in a step; of units of privacy by verbs, on executors that read records where they lie.
+template <class Executor, class Network, class Loss, bool OfUnits>
+struct trainer_for {
+  using type = typename Executor::template trainer<Network, Loss>;
+};
+template <class Executor, class Network, class Loss>
+struct trainer_for<Executor, Network, Loss, true> {
+  static constexpr bool has_a_copy = Executor::template trainer<Network, Loss>::trains_on_a_copy;
+  static_assert(sizeof(std::conditional_t<has_a_copy, error::on_the_host_only<Executor>, char>) != 0);
+  using type = step_by_verbs<Network, Loss, Executor, true>;
+};
+
 template <class Network, class Loss, executor Executor, class Options>
-class dp_sgd_base : public private_run<typename Options::sampling_type, typename Options::noise_type> {
-  using run = private_run<typename Options::sampling_type, typename Options::noise_type>;
+class dp_sgd_base
+    : public private_run<typename inner_sampler<typename Options::sampling_type>::type, typename Options::noise_type> {
+  using inner = inner_sampler<typename Options::sampling_type>;
+  using run = private_run<typename inner::type, typename Options::noise_type>;
 
  public:
   using scalar = typename Network::scalar;
   using input_value = typename Network::input_value;
   using target = target_of<Loss, scalar>;
   /// What the executor keeps of a run and does in a step.
-  using executor_trainer = typename Executor::template trainer<Network, Loss>;
+  using executor_trainer =
+      typename trainer_for<Executor, Network, Loss, draws_units<typename Options::sampling_type>>::type;
+  /// Whose data a unit of privacy is: by which neighbours differ.
+  static constexpr const char* unit_of_privacy = inner::unit;
 
   dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options, bool is_private)
       : dp_sgd_base{executor, network, loss, checked(options, is_private), is_private, {}} {}
@@ -16220,6 +17097,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type, typename
   template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor, class OfOptions>
   friend class pergrad::dp_sgd;
   friend struct checkpoint_access;
+  friend struct statistics_access;
 
   [[nodiscard]] static Options checked(const Options& options, bool is_private) {
     if constexpr (run::is_correlated) {
@@ -16235,7 +17113,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type, typename
   struct of_checked_options {};
   [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
                                 bool is_private, of_checked_options /*unused*/)
-      : run{options, *options.sampling, options},
+      : run{options, inner::of(*options.sampling), options},
         options_{options},
         first_clip_{options.clip ? options.clip->value() : 0},
         is_private_{is_private},
@@ -16309,7 +17187,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type, typename
     Options each = options_;
     for (std::uint64_t step = this->place_.taken; step < this->most_; ++step) {
       apply_schedules(each, step);
-      const event costs = this->event_of(each, *each.sampling);
+      const event costs = this->event_of(each, inner::of(*each.sampling));
       if (steps.empty() || !(steps.back().event == costs)) steps.push_back({costs, 0});
       if (this->pays(step)) ++steps.back().count;
     }
@@ -16319,7 +17197,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type, typename
   void plan_next_step() {
     if (!options_.schedules.any() || this->place_.taken >= this->most_ || planned_ == this->place_.taken) return;
     apply_schedules(options_, this->place_.taken);
-    this->plan(options_, *options_.sampling);
+    this->plan(options_, inner::of(*options_.sampling));
     if (options_.schedules.clip) clip_to(*options_.clip);
     if (options_.schedules.learning_rate) trainer_->set_learning_rate(*options_.learning_rate);
     planned_ = this->place_.taken;
@@ -16357,19 +17235,33 @@ class dp_sgd_base : public private_run<typename Options::sampling_type, typename
     if (checked_ && checked_->same_view(records)) return;
     this->begin_a_round();
     checked_.reset();
+    static_cast<void>(unit_count(records.size()));
     require_fit_for_training<Network, Loss>(records);
     checked_ = records;
   }
   /// The records of a step that is drawn. Refers to the trainer and to `records`.
   [[nodiscard]] step_records<Network, Loss> records_of_step(const dataset<input_value, target>& records,
                                                             const layer_randomness& randomness) {
-    return {&records, this, [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); }, randomness,
-            &notes_};
+    return {&records, this,       [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); },
+            units(),  randomness, &notes_};
+  }
+  /// Null where records are drawn.
+  [[nodiscard]] const privacy_units* units() const noexcept {
+    if constexpr (draws_units<typename Options::sampling_type>) {
+      return &options_.sampling->units();
+    } else {
+      return nullptr;
+    }
+  }
+  /// Of what is drawn. Throws std::invalid_argument where the owners are those of another number of records.
+  [[nodiscard]] std::size_t unit_count(std::size_t records) const {
+    return units() == nullptr ? records : units()->count(records);
   }
   [[nodiscard]] std::span<const std::uint32_t> next_records() {
     return this->drawn_.next(
         executor_->pool(),
         [&](std::uint64_t record) {
+          if (units() != nullptr && units()->are_owners()) return true;  // each of their records is looked at
           return executor_trainer::trains_on_a_copy || fits_the_trainer<Network, Loss>(*checked_, record);
         },
         [&] { notes_.leave_out(); });
@@ -16425,6 +17317,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   using base::relation;
   using base::set_learning_rate;
   using base::steps;
+  using base::unit_of_privacy;
   using base::within_budget;
 
   /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping, or a
@@ -16447,7 +17340,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
     this->look_at(records);
     this->plan_next_step();
     this->notes_.begin();
-    const std::uint64_t step = this->spend_and_draw(generator_, records.size());
+    const std::uint64_t step = this->spend_and_draw(generator_, this->unit_count(records.size()));
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),
         detail::noise_of<Generator>{*this->options_.noise, &generator_, this->noise_.filter()},
@@ -17491,6 +18384,7 @@ struct run_numbers {
   std::optional<run_place> place{};  ///< of a sampler for which it matters
   /// Of correlated noise: steps before it began, then the generator's steps of its noise since then, if from a seed.
   std::optional<std::vector<std::uint64_t>> noise{};
+  std::string unit = "record";  ///< whose neighbours the ledger is for
 };
 template <class Text>
 void require_entries(const Text& path, std::uint64_t entries) {
@@ -18075,7 +18969,7 @@ void load_parameters(Network& network, const std::string& path, parameter_order 
 // began, and, of a seed, the generator's steps since then. Noise itself is a secret and in no file: one of a new key
 // begins anew (privacy/correlated/filter.hpp), one of a seed is drawn again. Then `optimizer.ARRAY.NAME`, with
 // PyTorch's names of an optimizer's arrays; and the parameters. Metadata: the optimizer, the run's plan, which events
-// the ledger holds, and a hash of the network's structure.
+// the ledger holds, whose data a unit of privacy is, and a hash of the network's structure.
 
 namespace pergrad::inline v0_1 {
 
@@ -18140,7 +19034,8 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
                       {"structure", layout.structure},
                       {"optimizer", layout.optimizer},
                       {"plan", name_of(run.plan)},
-                      {"events", Event::name}},
+                      {"events", Event::name},
+                      {"unit", run.unit}},
                      tensors, values);
 }
 
@@ -18168,7 +19063,8 @@ void require_ledger(const Text& path, const run_numbers<Event>& run) {
 /// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
 template <class Event, class Text>
 [[nodiscard]] std::pair<loaded_bytes, run_numbers<Event>> read_run(const Text& path, const run_layout& layout,
-                                                                   run_plan plan, bool has_place, bool has_noise) {
+                                                                   run_plan plan, bool has_place, bool has_noise,
+                                                                   const Text& unit) {
   if (is_npy(path)) {
     fail_with_file(path,
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
@@ -18189,6 +19085,7 @@ template <class Event, class Text>
   if (opened.metadata("events") != nullptr || !std::is_same_v<Event, sampled_gaussian_event>) {
     require("events", Event::name, "this sampler's");
   }
+  if (opened.metadata("unit") != nullptr || unit != "record") require("unit", unit, "this sampler's");
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
   require_entries(path, entries);
@@ -18271,7 +19168,8 @@ struct checkpoint_access {
 
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
-                   std::uint64_t generator_steps, const std::string& path, const std::optional<run_place>& place = {},
+                   std::uint64_t generator_steps, const char* unit, const std::string& path,
+                   const std::optional<run_place>& place = {},
                    const std::optional<std::vector<std::uint64_t>>& noise = {}) {
     const std::uint64_t* const steps = optimizer.count();
     run_numbers<typename Accountant::event_type> run;
@@ -18286,6 +19184,7 @@ struct checkpoint_access {
     run.generator_steps = generator_steps;
     run.place = place;
     run.noise = noise;
+    run.unit = unit;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
 
@@ -18297,7 +19196,7 @@ struct checkpoint_access {
   /// Reads first and changes then: nothing is changed if anything is wrong.
   template <class Network, class Optimizer, class Accountant>
   static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                         bool older, bool has_place, bool has_noise, const auto& require_place) {
+                         bool older, bool has_place, const char* unit, bool has_noise, const auto& require_place) {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
@@ -18310,7 +19209,7 @@ struct checkpoint_access {
     using event = typename Accountant::event_type;
     std::pair<loaded_bytes, run_numbers<event>> read;
     if (!older) {
-      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, has_noise);
+      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, has_noise, std::string{unit});
     } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
       read = read_older<Network>(optimizer, path);
     } else {
@@ -18336,6 +19235,11 @@ struct checkpoint_access {
     std::vector<std::size_t> sizes{width * (Network::parameter_count + Network::frozen_parameter_count)};
     for (const auto part : optimizer.state()) sizes.push_back(part.size_bytes());
     return read_older_run(path, {sizes.data(), sizes.size()}, width);
+  }
+  template <class Run>
+  [[nodiscard]] static constexpr const char* unit_of() {
+    if constexpr (requires { Run::unit_of_privacy; }) return Run::unit_of_privacy;
+    return "record";
   }
   /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise. What is left of
   /// a round belongs to the key that began it: with a new one a new round begins.
@@ -18394,8 +19298,8 @@ struct checkpoint_access {
   template <class Trainer>
   static void save(const Trainer& trainer, const std::string& path) {
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path, place_of(trainer),
-           noise_of(trainer));
+      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), unit_of<Trainer>(), path,
+           place_of(trainer), noise_of(trainer));
       return true;
     });
   }
@@ -18403,19 +19307,19 @@ struct checkpoint_access {
   static void load(Trainer& trainer, const std::string& path, bool older) {
     go_on(trainer, trainer.trainer_->with_optimizer([&](auto& optimizer) {
       return restore(*trainer.network_, optimizer, trainer.accountant_, path, older, Trainer::keeps_its_place,
-                     Trainer::is_correlated, place_requirement(trainer, path));
+                     unit_of<Trainer>(), Trainer::is_correlated, place_requirement(trainer, path));
     }));
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    save(network, optimizer, loop.accountant_, loop.generator_.step(), path, place_of(loop), noise_of(loop));
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), "record", path, place_of(loop), noise_of(loop));
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, Loop::keeps_its_place, Loop::is_correlated,
-                        place_requirement(loop, path)));
+    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, Loop::keeps_its_place, "record",
+                        Loop::is_correlated, place_requirement(loop, path)));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -18477,13 +19381,13 @@ template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void save_checkpoint(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                      const std::string& path) {
-  detail::checkpoint_access::save(network, optimizer, accountant, 0, path);
+  detail::checkpoint_access::save(network, optimizer, accountant, 0, "record", path);
 }
 template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, false,
-                                                       [](const auto&) {}));
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, "record",
+                                                       false, [](const auto&) {}));
 }
 
 namespace unprotected {
@@ -28173,7 +29077,7 @@ struct engine {
 namespace pergrad::inline v0_1 {
 
 namespace detail {
-template <class Network, class Loss, executor Executor>
+template <class Network, class Loss, executor Executor, bool OfUnits>
 class step_by_verbs;
 }
 
@@ -28203,7 +29107,7 @@ class host {
   template <class Loss>
   using loss_explanation = char;
   template <class Network, class Loss>
-  using trainer = detail::step_by_verbs<Network, Loss, host>;
+  using trainer = detail::step_by_verbs<Network, Loss, host, false>;
   template <class Network>
   static constexpr std::size_t usual_sums = on_host::usual_sums<Network>;
 
@@ -33187,16 +34091,16 @@ struct attack_success {
 
 namespace detail {
 
-template <class = void>
-[[nodiscard]] double excess_over(const privacy_budget& target, const rdp_accountant& ledger) {
+template <class Event>
+[[nodiscard]] double excess_over(const privacy_budget& target, const basic_rdp_accountant<Event>& ledger) {
   return log_excess(proven_epsilon(ledger, {}, target.delta).upper, target.max_epsilon.value());
 }
-template <class = void>
-[[nodiscard]] double excess_over(const attack_advantage& target, const rdp_accountant& ledger) {
+template <class Event>
+[[nodiscard]] double excess_over(const attack_advantage& target, const basic_rdp_accountant<Event>& ledger) {
   return log_excess(proven_advantage(ledger), target.most);
 }
-template <class = void>
-[[nodiscard]] double excess_over(const attack_success& target, const rdp_accountant& ledger) {
+template <class Event>
+[[nodiscard]] double excess_over(const attack_success& target, const basic_rdp_accountant<Event>& ledger) {
   const double rate = target.false_positive_rate;
   return log_excess(proven_true_positive_rate(ledger, rate) - rate, target.most_true_positives - rate);
 }
@@ -33210,15 +34114,54 @@ inline void require_target(const attack_success& target) {
   }
 }
 inline void require_target(const privacy_budget& /*target*/) noexcept {}
-template <class = void>
-[[nodiscard]] rdp_accountant ledger_of(double q, double noise, std::uint64_t steps) {
-  rdp_accountant made;
-  made.record({q, noise}, steps);
+template <class Event>
+[[nodiscard]] basic_rdp_accountant<Event> ledger_of(const Event& event, std::uint64_t count) {
+  basic_rdp_accountant<Event> made;
+  made.record(event, count);
   return made;
 }
 
 inline constexpr double most_noise = 1 << 30;
 inline constexpr double least_noise = 1.0 / (1 << 10);
+
+/// The least noise with which `count` of event_of(noise) keep to the budget.
+template <class EventOf>
+[[nodiscard]] noise_multiplier calibrated_noise(const privacy_budget& budget, const EventOf& event_of,
+                                                std::uint64_t count) {
+  const double target = budget.max_epsilon.value();
+  const auto by_renyi = [&](double s) {
+    return log_excess(ledger_of(event_of(s), count).epsilon(budget.delta), target);
+  };
+  const auto by_both = [&](double s) { return excess_over(budget, ledger_of(event_of(s), count)); };
+  // One family is quick, and its noise is not far above that of both.
+  const double start = smallest_safe(by_renyi, 1, least_noise, most_noise, 1e-3);
+  double noise = smallest_safe(by_both, std::min(start, most_noise), least_noise, most_noise, 1e-6);
+  // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
+  const basic_rdp_accountant<std::decay_t<decltype(event_of(noise))>> empty;
+  while (noise <= most_noise && steps_within(empty, event_of(noise), budget) < count) noise *= 1 + 2e-6;
+  if (!(noise <= most_noise)) {
+    throw_invalid_argument(
+        {"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ", target, " in ", count, " steps"});
+  }
+  return noise_multiplier{noise};
+}
+
+/// A sampler: what has events. One of them may pay several steps.
+template <class Sampling>
+concept yields_events = requires(const Sampling& sampling, noise_multiplier noise) {
+  typename Sampling::event_type;
+  sampling.event(noise);
+};
+template <class Sampling>
+[[nodiscard]] std::uint64_t steps_of_an_event(const Sampling& sampling) noexcept {
+  if constexpr (requires { sampling.sampler(); }) {
+    return steps_of_an_event(sampling.sampler());
+  } else if constexpr (has_rounds<Sampling>) {
+    return sampling.steps_of_an_event();
+  } else {
+    return 1;
+  }
+}
 
 }  // namespace detail
 
@@ -33229,23 +34172,22 @@ inline constexpr double least_noise = 1.0 / (1 << 10);
 template <class = void>
 [[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, sampling_probability q, std::uint64_t steps) {
   if (q.value() == 0 || steps == 0 || target.value() == detail::infinity) return noise_multiplier{0};
-  const auto by_renyi = [&](double s) {
-    return detail::log_excess(detail::ledger_of(q.value(), s, steps).epsilon(at), target.value());
-  };
-  const privacy_budget budget{target, at};
-  const auto by_both = [&](double s) { return detail::excess_over(budget, detail::ledger_of(q.value(), s, steps)); };
-  // One family is quick, and its noise is not far above that of both.
-  const double start = detail::smallest_safe(by_renyi, 1, detail::least_noise, detail::most_noise, 1e-3);
-  double noise = detail::smallest_safe(by_both, std::min(start, detail::most_noise), detail::least_noise,
-                                       detail::most_noise, 1e-6);
-  // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
-  while (noise <= detail::most_noise && detail::steps_within(rdp_accountant{}, {q.value(), noise}, budget) < steps)
-    noise *= 1 + 2e-6;
-  if (!(noise <= detail::most_noise)) {
-    detail::throw_invalid_argument({"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ",
-                                    target.value(), " in ", steps, " steps"});
-  }
-  return noise_multiplier{noise};
+  return detail::calibrated_noise(
+      {target, at},
+      [&](double noise) {
+        return sampled_gaussian_event{q.value(), noise};
+      },
+      steps);
+}
+/// The same of any sampler, for its neighbours; a round that is begun counts as a whole one.
+template <detail::yields_events Sampling>
+[[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, const Sampling& sampling,
+                                               std::uint64_t steps) {
+  if (steps == 0 || target.value() == detail::infinity) return noise_multiplier{0};
+  const std::uint64_t of_an_event = detail::steps_of_an_event(sampling);
+  return detail::calibrated_noise(
+      {target, at}, [&](double noise) { return sampling.event(noise_multiplier{noise}); },
+      steps / of_an_event + (steps % of_an_event != 0 ? 1 : 0));
 }
 
 /// The same for what attackers can do: `target` is an attack_advantage or an attack_success. Throws
@@ -33256,8 +34198,10 @@ requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_s
   detail::require_target(target);
   if (q.value() == 0 || steps == 0) return noise_multiplier{0};
   const double noise = detail::smallest_safe(
-      [&](double s) { return detail::excess_over(target, detail::ledger_of(q.value(), s, steps)); }, 1,
-      detail::least_noise, detail::most_noise, 1e-6);
+      [&](double s) {
+        return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{q.value(), s}, steps));
+      },
+      1, detail::least_noise, detail::most_noise, 1e-6);
   if (!(noise <= detail::most_noise)) {
     throw std::invalid_argument("pergrad: calibrate_noise: no noise multiplier up to 2^30 keeps attacks to the target");
   }
@@ -33274,7 +34218,9 @@ template <class Target>
   if (steps == 0) return sampling_probability{1};
   constexpr double most = 1e12;
   const double inverse = detail::smallest_safe(
-      [&](double one_in) { return detail::excess_over(target, detail::ledger_of(1 / one_in, noise.value(), steps)); },
+      [&](double one_in) {
+        return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{1 / one_in, noise.value()}, steps));
+      },
       32, 1, most, 1e-6);
   if (!(inverse <= most)) {
     throw std::invalid_argument("pergrad: calibrate_sampling: no probability above 1e-12 keeps to the target");
@@ -33295,6 +34241,17 @@ template <class = void>
   return steps;
 }
 
+/// The same of any sampler, for its neighbours: the steps of whole rounds.
+template <detail::yields_events Sampling>
+[[nodiscard]] std::uint64_t max_steps(epsilon target, delta at, const Sampling& sampling, noise_multiplier noise) {
+  const basic_rdp_accountant<typename Sampling::event_type> empty;
+  const std::uint64_t events = detail::steps_within(empty, sampling.event(noise), privacy_budget{target, at});
+  if (events >= std::uint64_t{1} << 62U) {
+    throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
+  }
+  return events * detail::steps_of_an_event(sampling);
+}
+
 /// The same for what attackers can do.
 template <class Target>
 requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_success>
@@ -33303,7 +34260,7 @@ requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_s
   if (q.value() == 0) throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
   return detail::largest_safe(
       [&](std::uint64_t steps) {
-        return detail::excess_over(target, detail::ledger_of(q.value(), noise.value(), steps));
+        return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{q.value(), noise.value()}, steps));
       },
       0);
 }
@@ -33381,8 +34338,8 @@ template <class = void>
 // removing and of adding together, the second of which is not the larger (Mironov et al. 2019): A <= 1 + 2 (A(q, s / 2)
 // - 1).
 //
-// Random allocation. Given the step that a record drew, a round is one Gaussian mechanism; joint convexity: RDP(a) = a
-// / (2 s^2). pld_accountant counts that the step is secret.
+// Random allocation. Given the k steps that a record drew, a round is k Gaussian mechanisms; joint convexity: RDP(a) =
+// k a / (2 s^2). pld_accountant counts that the steps are secret.
 
 // pergrad/privacy/events.hpp - what a step costs with samplers other than Poisson sampling of records that are added or
 // removed
@@ -33449,16 +34406,17 @@ struct fixed_size_gaussian_event {
                                    const fixed_size_gaussian_event&) noexcept = default;
 };
 
-/// A round of `steps` steps in each of which every record takes part exactly once, in a step that it draws
-/// independently of the others, all of them alike; for neighbours that differ by adding or removing one record.
+/// A round of `steps` steps, in `times` of which every record takes part, drawn for each record by itself, all sets of
+/// so many steps alike; for neighbours that differ by adding or removing one record.
 struct allocated_gaussian_event {
   double steps;
+  double times;
   double noise_multiplier;
 
   static constexpr neighbouring relation = neighbouring::add_or_remove_one;
   static constexpr const char* name = "Gaussian of a random allocation";
   [[nodiscard]] static allocated_gaussian_event of_counts(pergrad::noise_multiplier noise) {
-    return {1, noise.value()};
+    return {1, 1, noise.value()};
   }
   friend constexpr bool operator==(const allocated_gaussian_event&, const allocated_gaussian_event&) noexcept = default;
 };
@@ -33481,7 +34439,8 @@ namespace pergrad::inline v0_1 {
                             event.sampled_share};
 }
 [[nodiscard]] inline detail::event_text description_of(const allocated_gaussian_event& event) {
-  return detail::event_text{"noise multiplier %.6g in a round of %.0f steps", event.noise_multiplier, event.steps};
+  return detail::event_text{"noise multiplier %.6g and %.0f of a round's %.0f steps for each record",
+                            event.noise_multiplier, event.times, event.steps};
 }
 
 namespace detail {
@@ -33506,7 +34465,8 @@ inline void require_event(const truncated_gaussian_event& event) {
 }
 inline void require_event(const allocated_gaussian_event& event) {
   detail::require_sampled(1, event.noise_multiplier);
-  detail::require_whole("steps of an event", event.steps, 1, 0x1p32);
+  detail::require_whole("steps of an event", event.steps, 1, 0x1p24);
+  detail::require_whole("participations of an event", event.times, 1, event.steps);
 }
 
 namespace detail {
@@ -33598,10 +34558,10 @@ template <class = void>
       {std::make_unique<detail::mixture_source<>>(parts, detail::step_part{1, sampled, {q, m, 2, 0}}), 1});
   return made;
 }
-/// The step that a record drew is taken to be known.
 template <class = void>
 [[nodiscard]] detail::step_losses losses_of(const allocated_gaussian_event& event) {
-  return detail::poisson_losses(1, event.noise_multiplier);
+  return detail::allocation_losses(static_cast<std::uint64_t>(event.steps), static_cast<std::uint64_t>(event.times),
+                                   event.noise_multiplier);
 }
 
 /// RDP of one step at a real order > 1, by the formulas of this file's head. Throws std::invalid_argument on an order
@@ -33640,7 +34600,7 @@ template <class = void>
 [[nodiscard]] inline double renyi_divergence(const allocated_gaussian_event& event, double order) {
   require_event(event);
   detail::require_order(order);
-  return renyi_divergence(sampled_gaussian_event{1, event.noise_multiplier}, order);
+  return event.times * renyi_divergence(sampled_gaussian_event{1, event.noise_multiplier}, order);
 }
 
 }  // namespace pergrad::inline v0_1
@@ -33774,11 +34734,11 @@ class private_selection {
 // With independent noise: whatever a record's group is, b steps in a row have one of its group, so they cost one step
 // of Poisson sampling. A mixture over groups costs no more than the worst of them.
 
-// pergrad/privacy/samplers/random_allocation.hpp - every record takes part exactly once in each round of steps, in a
-// step that it draws
+// pergrad/privacy/samplers/random_allocation.hpp - every record takes part in a fixed number of each round's steps,
+// which it draws
 //
-// Each round, every record draws one of the round's steps, all alike, independently of the others: balanced iteration,
-// 1 out of t (Feldman & Shenfeld 2025, arXiv:2502.08202). A record takes part k times in an epoch of k rounds.
+// Each round, an epoch say, every record draws k of the round's t steps, all sets alike, independently of the others:
+// random allocation, balanced iteration (Feldman & Shenfeld 2025, arXiv:2502.08202, and 2026, arXiv:2602.17284).
 
 // pergrad/privacy/samplers/words.hpp - random words of a record, and whole numbers that are equally likely
 //
@@ -33838,6 +34798,15 @@ class sampling_words {
   chacha_nonce nonce_;
 };
 
+/// Throws std::invalid_argument unless these are whole blocks of records, std::out_of_range beyond 2^35.
+inline void require_whole_blocks(std::uint64_t first, std::size_t words) {
+  constexpr std::uint64_t together = sampling_words::together;
+  if (first % together != 0 || words % (together / 64) != 0) {
+    throw_invalid_argument({"pergrad: records are marked in whole blocks of ", together});
+  }
+  require_blocks("sampling", 16 * (first / together), 16 * (words / (together / 64)));
+}
+
 /// A number below `bound` for this record, by its word `word` of `family` and, seldom, of the two behind it.
 /// Precondition: 0 < bound < 2^32.
 [[nodiscard]] inline std::uint64_t number_below(std::uint64_t bound, std::uint64_t word, std::uint64_t record,
@@ -33879,10 +34848,7 @@ namespace detail {
 inline void mark_allocated(const secret_stream<randomness::sampling>& stream, std::uint64_t bound, std::uint64_t wanted,
                            std::uint64_t first, std::span<std::uint64_t> bits) {
   constexpr std::uint64_t together = sampling_words::together;
-  if (first % together != 0 || bits.size() % (together / 64) != 0) {
-    throw_invalid_argument({"pergrad: records are marked in whole blocks of ", together});
-  }
-  require_blocks("sampling", 16 * (first / together), 16 * (bits.size() / (together / 64)));
+  require_whole_blocks(first, bits.size());
   const sampling_words words{stream, 1};
   std::uint64_t some[together];
   std::fill(bits.begin(), bits.end(), 0);
@@ -33898,27 +34864,69 @@ inline void mark_allocated(const secret_stream<randomness::sampling>& stream, st
 
 }  // namespace detail
 
-/// Every record takes part in one step of each round, as likely in any.
+/// In how many steps of a round a record takes part.
+struct participations {
+  std::uint32_t count;
+};
+
+/// Every record takes part in so many steps of each round, all sets of them alike.
 class random_allocation {
  public:
   using event_type = allocated_gaussian_event;
   static constexpr std::uint64_t marked_together = detail::sampling_words::together;
+  static constexpr std::uint32_t most_times = 16;
 
-  /// Throws std::invalid_argument for a round of no step.
-  explicit random_allocation(round_steps steps) : steps_{steps.count} {
-    if (steps.count == 0) detail::throw_invalid_argument({"pergrad: random_allocation: a round of 0 steps"});
+  /// Throws std::invalid_argument for no step or more than 2^24, and unless 1 <= times <= steps, times <= 16.
+  explicit random_allocation(round_steps steps, participations times = {1}) : steps_{steps.count}, times_{times.count} {
+    if (steps.count == 0 || steps.count > 1U << 24U) {
+      detail::throw_invalid_argument({"pergrad: random_allocation: a round of ", steps.count, " steps"});
+    }
+    if (times.count == 0 || times.count > steps.count || times.count > most_times) {
+      detail::throw_invalid_argument({"pergrad: random_allocation: records take part in 1 to ", most_times, " of ",
+                                      steps.count, " steps, got ", times.count});
+    }
   }
 
   /// What one round with `noise` costs.
-  [[nodiscard]] event_type event(noise_multiplier noise) const { return {static_cast<double>(steps_), noise.value()}; }
+  [[nodiscard]] event_type event(noise_multiplier noise) const {
+    return {static_cast<double>(steps_), static_cast<double>(times_), noise.value()};
+  }
   /// Steps of a round.
   [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return steps_; }
   void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
-    detail::mark_allocated(place.round, steps_, place.position, first, bits);
+    if (times_ == 1) {
+      detail::mark_allocated(place.round, steps_, place.position, first, bits);
+      return;
+    }
+    detail::require_whole_blocks(first, bits.size());
+    std::fill(bits.begin(), bits.end(), 0);
+    for (std::uint64_t at = 0; at < 64 * bits.size(); at += marked_together) mark_block(place, first, at, bits);
   }
 
  private:
+  /// One step after the other is drawn among those that are left: number x stands for the x-th of them.
+  void mark_block(const draw_place& place, std::uint64_t first, std::uint64_t at, std::span<std::uint64_t> bits) const {
+    constexpr std::uint64_t families = 3;  // of one number
+    std::uint64_t some[marked_together];
+    std::uint32_t taken[marked_together][most_times];  // ascending
+    for (std::uint32_t time = 0; time < times_; ++time) {
+      const std::uint64_t family = 1 + families * time;
+      detail::sampling_words{place.round, family}.block((first + at) / marked_together, some);
+      for (std::uint64_t i = 0; i < marked_together; ++i) {
+        std::uint32_t* const mine = taken[i];
+        auto step = static_cast<std::uint32_t>(
+            detail::number_below(steps_ - time, some[i], first + at + i, place.round, family));
+        std::uint32_t rank = 0;
+        while (rank < time && mine[rank] <= step) ++rank, ++step;
+        std::copy_backward(mine + rank, mine + time, mine + time + 1);
+        mine[rank] = step;
+        if (step == place.position) bits[(at + i) / 64] |= std::uint64_t{1} << ((at + i) % 64);
+      }
+    }
+  }
+
   std::uint32_t steps_;
+  std::uint32_t times_;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -34194,10 +35202,7 @@ class min_separation_sampling {
   }
   void mark_attempts(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
     constexpr std::uint64_t together = detail::sampling_words::together;
-    if (first % together != 0 || bits.size() % (together / 64) != 0) {
-      detail::throw_invalid_argument({"pergrad: records are marked in whole blocks of ", together});
-    }
-    detail::require_blocks("sampling", 16 * (first / together), 16 * (bits.size() / (together / 64)));
+    detail::require_whole_blocks(first, bits.size());
     const detail::sampling_words words = words_of(place, place.taken);
     std::uint64_t some[together];
     for (std::uint64_t at = 0; at < 64 * bits.size(); at += 64) {
@@ -34264,8 +35269,6 @@ class replace_one_poisson_sampling {
 // for many epochs; so it is not counted: an epoch costs one Gaussian mechanism, E epochs one with noise sigma /
 // sqrt(E). That holds for any order, so one batch after the other, although each sees what those before it led to: a
 // record that is replaced changes one step's sum by up to 2 D.
-
-#include <numeric>
 
 namespace pergrad::inline v0_1 {
 
@@ -34740,8 +35743,16 @@ namespace detail {
 
 /// A trainer or a loop: what has a ledger and a generator of its own.
 struct statistics_access {
+  /// The ledger, for a statistic of so many values. Of a run whose units are owners, each has one: several would move
+  /// a count by more than one. Throws std::invalid_argument for another number.
   template <class Run>
-  [[nodiscard]] static auto& ledger(Run& run) noexcept {
+  [[nodiscard]] static auto& ledger(Run& run, std::size_t values) {
+    if constexpr (requires { run.units(); }) {
+      if (run.units() != nullptr && run.units()->are_owners() && values != run.units()->owners()) {
+        throw_invalid_argument({"pergrad: a statistic of ", values, " values with ", run.units()->owners(),
+                                " owners: each has to have one, computed from its records alone"});
+      }
+    }
     return run.accountant_;
   }
   template <class Run>
@@ -34753,10 +35764,10 @@ struct statistics_access {
 }  // namespace detail
 
 /// How many of all records have their value in which bin, with noise of deviation `noise` on each count. `values`: one
-/// a record, computed from this record alone and from what is public or released; each record stands there once. Enters
-/// {1, noise}, or what that is among the ledger's events, in `ledger`. Throws budget_exhausted if that would exceed its
-/// budget, std::invalid_argument for noise that is none or that the grid cannot carry; nothing is entered or drawn
-/// then.
+/// a record (of a run with owners: an owner), computed from this record alone and from what is public or released; each
+/// record stands there once. Enters {1, noise}, or what that is among the ledger's events, in `ledger`. Throws
+/// budget_exhausted if that would exceed its budget, std::invalid_argument for noise that is none or that the grid
+/// cannot carry; nothing is entered or drawn then.
 template <class Event, random_generator Generator>
 [[nodiscard]] released_histogram release_histogram(basic_privacy_accountant<Event>& ledger, Generator& generator,
                                                    noise_multiplier noise, std::span<const double> values,
@@ -34772,8 +35783,8 @@ template <class Event, random_generator Generator>
 template <class Run>
 [[nodiscard]] released_histogram release_histogram(Run& run, noise_multiplier noise, std::span<const double> values,
                                                    const bin_edges& edges) {
-  return release_histogram(detail::statistics_access::ledger(run), detail::statistics_access::generator(run), noise,
-                           values, edges);
+  return release_histogram(detail::statistics_access::ledger(run, values.size()),
+                           detail::statistics_access::generator(run), noise, values, edges);
 }
 
 /// How many of all records have their value in [low, high), with noise of deviation `noise`; a NaN is in no range. All
@@ -34788,8 +35799,8 @@ template <class Event, random_generator Generator>
 template <class Run>
 [[nodiscard]] double release_count(Run& run, noise_multiplier noise, std::span<const double> values, double low,
                                    double high) {
-  return release_count(detail::statistics_access::ledger(run), detail::statistics_access::generator(run), noise, values,
-                       low, high);
+  return release_count(detail::statistics_access::ledger(run, values.size()), detail::statistics_access::generator(run),
+                       noise, values, low, high);
 }
 
 /// The value below which the share `share` of all records lies, to the width of a bin: `released_histogram::quantile`.
@@ -34804,8 +35815,8 @@ template <class Event, random_generator Generator>
 template <class Run>
 [[nodiscard]] double release_quantile(Run& run, noise_multiplier noise, std::span<const double> values, double share,
                                       const bin_edges& edges) {
-  return release_quantile(detail::statistics_access::ledger(run), detail::statistics_access::generator(run), noise,
-                          values, share, edges);
+  return release_quantile(detail::statistics_access::ledger(run, values.size()),
+                          detail::statistics_access::generator(run), noise, values, share, edges);
 }
 
 }  // namespace pergrad::inline v0_1

@@ -250,6 +250,15 @@ template <class Function, class Needed, class Given> struct plain_number {
 template <class Needed, class Given> struct option_of_another_type {
   static_assert(never<Given>, "an option says what its number stands for: clip = pergrad::l2_clip_norm{1.0}, noise = pergrad::noise_multiplier{1.1}, sampling = pergrad::poisson_sampling{pergrad::sampling_probability{0.01}}, divisor = pergrad::expected_batch_size{256}, learning_rate = pergrad::learning_rate{0.1}, budget = pergrad::privacy_budget{pergrad::epsilon{3.0}, pergrad::delta{1e-5}}; see docs/quickstart.md");
 };
+template <class Needed, class Given> struct option_of_another_sampler {
+  static_assert(never<Given>, "these options are another sampler's, and a ledger counts one sampler's events: name it in their type, pergrad::dp_options<pergrad::fixed_size_sampling> options, or pergrad::loop_options<...> of a private_loop; see docs/privacy.md");
+};
+template <class Needed, class Given> struct event_of_another_sampler {
+  static_assert(never<Given>, "this ledger counts the events of another sampler, whose neighbours or batches are others: pergrad::basic_privacy_accountant<Sampling::event_type> is one of this sampler's; see docs/privacy.md");
+};
+template <class Sampling> struct loop_draws_records {
+  static_assert(never<Sampling>, "a private_loop shows the gradients of single records: owners and views of records are for pergrad::dp_sgd with pergrad::dp_options<pergrad::of_owners<...>>; see docs/privacy.md");
+};
 template <class Layer> struct layer_has_no_device_code {
   static_assert(never<Layer>, "this layer has no device code: mark its functions PERGRAD_HD (those of a general layer as templates over the type of the views, in the place of std::span; those of a layer on tiles in the words of a team) and say: static constexpr bool on_device = true; see docs/custom_layers.md");
 };
@@ -287,7 +296,10 @@ template <class Expression> struct step_accumulates_clipped_sums {
   static_assert(never<Expression>, "a private_step takes clipped sums of its own gradients: accumulate(step, sum(clip(step.gradients(), bound))); see docs/privacy.md");
 };
 template <class Expression> struct step_counts_records_added_or_removed {
-  static_assert(never<Expression>, "a private_loop draws records by Poisson sampling, whose ledger is for neighbours that differ by one record more or less: write sum(clip(...)) without pergrad::neighbouring::replace_one; see docs/privacy.md");
+  static_assert(never<Expression>, "a private_loop's noise counts what one record adds, and its sampler's event what neighbours differ by, also if they replace one: write sum(clip(...)) without pergrad::neighbouring::replace_one; see docs/privacy.md");
+};
+template <class Executor> struct on_the_host_only {
+  static_assert(never<Executor>, "owners and views of records are on the host only so far: draw records, pergrad::dp_options<pergrad::poisson_sampling>; see docs/privacy.md");
 };
 template <class Loop> struct step_is_used_up_by_a_release {
   static_assert(never<Loop>, "a private_step is released once, and is used up by it: write std::move(step); see docs/privacy.md");

@@ -108,6 +108,7 @@
 #include <pergrad/privacy/samplers/truncated_poisson.hpp>
 #include <pergrad/privacy/sensitivity.hpp>
 #include <pergrad/privacy/statistics.hpp>
+#include <pergrad/privacy/units.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/train/check_records.hpp>
 #include <pergrad/train/classifier.hpp>

@@ -7,13 +7,23 @@
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
+#include <type_traits>
+#include <vector>
 
 #include <pergrad/privacy/accounting/budget.hpp>
+#include <pergrad/privacy/accounting/calibrate.hpp>
 #include <pergrad/privacy/accounting/event_costs.hpp>
 #include <pergrad/privacy/accounting/pld_accountant.hpp>
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
 #include <pergrad/privacy/events.hpp>
+#include <pergrad/privacy/samplers/cyclic_poisson.hpp>
+#include <pergrad/privacy/samplers/fixed_size.hpp>
+#include <pergrad/privacy/samplers/poisson_replace_one.hpp>
+#include <pergrad/privacy/samplers/random_allocation.hpp>
+#include <pergrad/privacy/samplers/truncated_poisson.hpp>
+#include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
+#include <pergrad/privacy/units.hpp>
 
 BOOST_AUTO_TEST_SUITE(privacy_event_costs)
 
@@ -139,6 +149,21 @@ BOOST_AUTO_TEST_CASE(what_cuts_batches_costs_is_paid) {
               bracket_of(pg::sampled_gaussian_event{1, 2}, 1, 1e-5).upper));
 }
 
+BOOST_AUTO_TEST_CASE(a_secret_step_of_a_round_costs_less_than_a_known_one) {
+  const pg::bracket one = bracket_of(pg::allocated_gaussian_event{100, 1, 1}, 10, 1e-5);
+  const double known = bracket_of(pg::sampled_gaussian_event{1, 1}, 10, 1e-5).upper;
+  BOOST_TEST(one.upper < 0.3 * known);
+  BOOST_TEST(one.upper - one.lower < 2e-3 * one.upper + 1e-4);
+  BOOST_TEST(by_renyi(pg::allocated_gaussian_event{100, 1, 1}, 10, 1e-5) >= known);  // which counts a known step
+  // All steps, or a round of one, are nothing secret.
+  BOOST_TEST(std::abs(bracket_of(pg::allocated_gaussian_event{4, 4, 2}, 5, 1e-5).upper /
+                          bracket_of(pg::sampled_gaussian_event{1, 2}, 20, 1e-5).upper -
+                      1) < 1e-9);
+  BOOST_TEST(std::abs(bracket_of(pg::allocated_gaussian_event{1, 1, 2}, 5, 1e-5).upper /
+                          bracket_of(pg::sampled_gaussian_event{1, 2}, 5, 1e-5).upper -
+                      1) < 1e-9);
+}
+
 BOOST_AUTO_TEST_CASE(counts_of_all_records_move_by_the_root_of_two_where_one_is_replaced) {
   // A Gaussian of sensitivity sqrt(2) and deviation 3.
   const double wanted = bracket_of(pg::sampled_gaussian_event{1, 3 / std::sqrt(2.0)}, 1, 1e-5).upper;
@@ -168,7 +193,35 @@ BOOST_AUTO_TEST_CASE(budgets_and_accountants_of_both_families_agree) {
   check(pg::replace_one_gaussian_event{0.02, 1.2});
   check(pg::fixed_size_gaussian_event{0.01, 3});
   check(pg::truncated_gaussian_event{0.02, 1, 60, 2000});
-  check(pg::allocated_gaussian_event{50, 4});
+  check(pg::allocated_gaussian_event{50, 1, 4});
+  check(pg::allocated_gaussian_event{50, 3, 6});
+}
+
+BOOST_AUTO_TEST_CASE(noise_and_steps_are_found_for_any_sampler) {
+  const pg::epsilon target{2};
+  const pg::delta at{1e-5};
+  const auto check = [&](const auto& sampling, std::uint64_t steps, std::uint64_t events) {
+    const pg::noise_multiplier noise = pg::calibrate_noise(target, at, sampling, steps);
+    BOOST_TEST(bracket_of(sampling.event(noise), events, 1e-5).upper <= 2);
+    BOOST_TEST(bracket_of(sampling.event(pg::noise_multiplier{noise.value() * 0.999}), events, 1e-5).upper > 2);
+    const std::uint64_t most = pg::max_steps(target, at, sampling, noise);
+    BOOST_TEST(most >= steps);
+    BOOST_TEST(most < steps + steps / 20 + steps / events + 1);
+  };
+  check(pg::replace_one_poisson_sampling{pg::sampling_probability{0.01}}, 500, 500);
+  check(pg::fixed_size_sampling{pg::batch_size{10}, pg::public_record_count{1000}}, 200, 200);
+  check(pg::truncated_poisson_sampling{pg::sampling_probability{0.01}, pg::batch_capacity{30},
+                                       pg::public_record_count{1000}},
+        500, 500);
+  check(pg::random_allocation{pg::round_steps{50}}, 490, 10);
+  check(pg::cyclic_poisson_sampling{pg::sampling_probability{0.05}, pg::round_steps{4}}, 400, 100);
+  // Of Poisson sampling it is the same question.
+  BOOST_TEST(pg::calibrate_noise(target, at, pg::poisson_sampling{pg::sampling_probability{0.015625}}, 100).value() ==
+             pg::calibrate_noise(target, at, pg::sampling_probability{0.015625}, 100).value());
+  const std::vector<std::uint32_t> owners(10);
+  const pg::random_allocation rounds{pg::round_steps{50}};
+  BOOST_TEST(pg::calibrate_noise(target, at, pg::of_owners{rounds, owners}, 100).value() ==
+             pg::calibrate_noise(target, at, rounds, 100).value());
 }
 
 BOOST_AUTO_TEST_CASE(events_that_are_none_are_refused) {
@@ -182,9 +235,11 @@ BOOST_AUTO_TEST_CASE(events_that_are_none_are_refused) {
   refused(pg::truncated_gaussian_event{0.1, 1, 0, 10});
   refused(pg::truncated_gaussian_event{0.1, 1, 3.5, 10});
   refused(pg::truncated_gaussian_event{0.1, 1, 3, -1});
-  refused(pg::allocated_gaussian_event{0, 1});
-  refused(pg::allocated_gaussian_event{2, infinity});
-  BOOST_CHECK_THROW(static_cast<void>(pg::renyi_divergence(pg::allocated_gaussian_event{2, 1}, 1)),
+  refused(pg::allocated_gaussian_event{0, 1, 1});
+  refused(pg::allocated_gaussian_event{5, 6, 1});
+  refused(pg::allocated_gaussian_event{5, 0, 1});
+  refused(pg::allocated_gaussian_event{2, 1, infinity});
+  BOOST_CHECK_THROW(static_cast<void>(pg::renyi_divergence(pg::allocated_gaussian_event{2, 1, 1}, 1)),
                     std::invalid_argument);
 }
 

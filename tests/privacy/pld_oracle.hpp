@@ -68,6 +68,29 @@ inline long double replaced(long double q, long double noise, long double eps) {
   return q * (tail(u - m) - std::exp(eps) * tail(u + m)) - (1 - q) * std::expm1(eps) * tail(u);
 }
 
+/// E[(S - c)+], S a sum of `terms` independent e^(m z - m^2/2): in closed form for one, by the trapezoidal rule for the
+/// others, which is right to rounding where z moves the bend of what is integrated, of width m, in many steps.
+inline long double mean_above(int terms, long double m, long double c) {
+  if (c <= 0) return static_cast<long double>(terms) - c;
+  if (terms == 1) {
+    const long double u = std::log(c) / m + m / 2;
+    return tail(u - m) - c * tail(u);
+  }
+  constexpr long double width = 0.04L;
+  long double sum = 0;
+  for (long double z = -12; z <= 12 + 2 * m; z += width) {
+    sum += std::exp(-z * z / 2) * mean_above(terms - 1, m, c - std::exp(m * z - m * m / 2));
+  }
+  return sum * width / std::sqrt(2 * std::acos(-1.0L));
+}
+
+/// Random allocation: 1/t sum_i N(e_i / noise) against N(0), t-dimensional.
+inline long double allocated(int steps, long double noise, long double eps, bool remove) {
+  const long double a = std::exp(remove ? eps : -eps);
+  const long double above = mean_above(steps, 1 / noise, a * static_cast<long double>(steps)) / steps;
+  return remove ? above : (above - 1 + a) / a;  // E[(1 - r/a)+] = (E[(r - a)+] - 1 + a) / a
+}
+
 /// The eps >= 0 at which a falling function is `delta`.
 template <class Stick>
 long double solve(const Stick& stick, long double delta, long double highest) {

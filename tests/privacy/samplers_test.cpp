@@ -252,6 +252,33 @@ BOOST_AUTO_TEST_CASE(an_allocation_has_every_record_once_a_round_independently) 
   BOOST_CHECK_THROW(pg::random_allocation{pg::round_steps{0}}, std::invalid_argument);
 }
 
+BOOST_AUTO_TEST_CASE(an_allocation_of_several_steps_is_any_set_of_them) {
+  const pg::random_allocation sampling{pg::round_steps{5}, pg::participations{2}};
+  const std::vector<batch> drawn = batches_of(sampling, records, steps);
+  std::map<std::vector<std::size_t>, double> sets;
+  double rounds = 0;
+  for (std::size_t round = 0; round + 5 <= drawn.size(); round += 5, ++rounds) {
+    std::vector<std::vector<std::size_t>> steps_of(records);
+    for (std::size_t i = 0; i < 5; ++i) {
+      for (const std::uint32_t record : drawn[round + i]) steps_of[record].push_back(i);
+    }
+    for (const auto& each : steps_of) {
+      BOOST_REQUIRE(each.size() == 2U);
+      ++sets[each];
+    }
+  }
+  BOOST_TEST(sets.size() == 10U);
+  double squares = 0;
+  for (const auto& [set, count] : sets) squares += std::pow(errors_between(count, rounds * records, 0.1), 2);
+  BOOST_TEST(std::abs(errors_of_squares(squares * 0.9, 9)) < 6);
+  for (std::size_t first = 0; first < 5; ++first) {
+    require_holds(judged({drawn.begin() + static_cast<std::ptrdiff_t>(first), drawn.end()}, records, 5, 0.4, 0.16));
+  }
+  for (const std::uint32_t times : {0U, 6U}) {
+    BOOST_CHECK_THROW((pg::random_allocation{pg::round_steps{5}, pg::participations{times}}), std::invalid_argument);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(groups_take_turns) {
   const pg::cyclic_poisson_sampling sampling{pg::sampling_probability{0.5}, pg::round_steps{3}};
   const std::vector<batch> drawn = batches_of(sampling, records, steps);

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -388,6 +389,131 @@ BOOST_AUTO_TEST_CASE(truncated_batches_cost_what_is_known) {
     BOOST_TEST(got.upper >= before * (1 - 1e-9));
     BOOST_TEST(got.upper <= each.most * 1.002, each.capacity << ": " << got.lower << " " << got.upper);
     before = got.upper;
+  }
+}
+
+BOOST_AUTO_TEST_CASE(allocated_steps_lie_between_their_grids) {
+  for (const int steps : {1, 2, 3}) {
+    for (const double noise : {0.7, 1.5, 6.0}) {
+      d::allocation_source<> source{static_cast<std::uint64_t>(steps), 1 / noise};
+      BOOST_TEST_REQUIRE(source.reach(1e-15));
+      const d::discrete_step made = source.on_grid(d::coarse_spacing(0.01 / noise));
+      pld<upper> weak_remove = made.remove;
+      pld<upper> weak_add = made.add;
+      weak_remove.first -= pld<upper>::parts / 16;
+      weak_add.first -= pld<upper>::parts / 16;
+      pld<lower> weak_below = made.remove_below;
+      weak_below.first += pld<lower>::parts / 2;
+      int found = 0;
+      for (const double eps : {-0.5 / noise, -0.1 / noise, 0.0, 0.013, 0.3 / noise, 1.0 / noise, 2.0 / noise}) {
+        const long double removed = oracle::allocated(steps, noise, eps, true);
+        const long double added = oracle::allocated(steps, noise, eps, false);
+        // masses above the grid, and what the oracle rounds
+        const long double more = 1e-13L + 1e-12L * removed;
+        BOOST_TEST(made.remove.delta(eps) >= removed - more, steps << " " << noise << " " << eps);
+        BOOST_TEST(made.remove.delta(eps) <= removed * (1 + 2e-3L) + 2e-6L, steps << " " << noise << " " << eps);
+        BOOST_TEST(made.remove_below.delta(eps) <= removed + more, steps << " " << noise << " " << eps);
+        BOOST_TEST(made.remove_below.delta(eps) >= removed * (1 - 4e-3L) - 2e-6L, steps << " " << noise << " " << eps);
+        BOOST_TEST(made.add.delta(eps) >= added - more, steps << " " << noise << " " << eps);
+        BOOST_TEST(made.add.delta(eps) <= added * (1 + 2e-3L) + 2e-6L, steps << " " << noise << " " << eps);
+        found += weak_remove.delta(eps) < removed - more ? 1 : 0;
+        found += weak_add.delta(eps) < added - more ? 1 : 0;
+        found += weak_below.delta(eps) > removed + more ? 1 : 0;
+      }
+      BOOST_TEST(found >= 10, steps << " " << noise << ": " << found);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(allocated_epochs_are_bracketed) {
+  // One of two or three steps: exact. Spending all steps: a Gaussian.
+  for (const int steps : {2, 3}) {
+    const auto exact = [&](long double eps) {
+      return std::max(oracle::allocated(steps, 1, eps, true), oracle::allocated(steps, 1, eps, false));
+    };
+    const bracket got = epsilon([&] { return d::allocation_losses(static_cast<std::uint64_t>(steps), 1, 1); }, 1, 1e-5);
+    BOOST_TEST(exact(got.lower) >= 1e-5L);
+    BOOST_TEST(exact(got.upper) <= 1e-5L);
+    BOOST_TEST(narrow(got), got.lower << " " << got.upper);
+  }
+  const bracket all = epsilon([] { return d::allocation_losses(9, 9, 2); }, 4, 1e-5);
+  const long double exact = oracle::solve([](long double eps) { return oracle::gaussian(2.0L / 6, eps); }, 1e-5L, 100);
+  BOOST_TEST(all.lower <= exact);
+  BOOST_TEST(all.upper >= exact);
+  // Blocks of 3, 3 and 4 of ten steps; what is known of epochs is that Poisson sampling costs no less by much.
+  for (const std::uint64_t times : {1U, 3U}) {
+    const bracket epochs = epsilon([&] { return d::allocation_losses(10, times, 1.5); }, 5, 1e-6);
+    const bracket poisson = epsilon([&] { return d::poisson_losses(static_cast<double>(times) / 10, 1.5); }, 50, 1e-6);
+    if (times == 1) BOOST_TEST(narrow(epochs), epochs.lower << " " << epochs.upper);
+    BOOST_TEST(epochs.upper < poisson.lower);
+    BOOST_TEST(epochs.lower <= epochs.upper);
+    BOOST_TEST(epochs.lower > 0.5 * poisson.upper);
+  }
+}
+
+// Two of four steps, written out: the mean over all pairs of steps, by 200,000 draws of what is released.
+BOOST_AUTO_TEST_CASE(allocated_sets_keep_to_their_bound) {
+  constexpr double m = 0.8;
+  constexpr int draws = 200'000;
+  std::mt19937_64 bits{29};
+  std::normal_distribution<double> normal;
+  const std::vector<test_entry> ledger{{{[] { return d::allocation_losses(4, 2, 1 / m); }}, 1}};
+  for (const double eps : {0.0, 0.5, 1.0}) {
+    std::array<double, 2> sum{};
+    std::array<double, 2> squares{};
+    for (int i = 0; i < draws; ++i) {
+      std::array<double, 4> r{};
+      for (double& each : r) each = std::exp(m * normal(bits) - m * m / 2);
+      double ratio = 0;
+      for (int j = 0; j < 4; ++j) {
+        for (int k = 0; k < j; ++k) ratio += r[static_cast<std::size_t>(j)] * r[static_cast<std::size_t>(k)] / 6;
+      }
+      const std::array<double, 2> of{std::max(0.0, ratio - std::exp(eps)), std::max(0.0, 1 - std::exp(eps) * ratio)};
+      for (std::size_t way = 0; way < 2; ++way) sum[way] += of[way], squares[way] += of[way] * of[way];
+    }
+    const bracket bound = d::pld_engine<>{ledger}.delta(eps);
+    for (std::size_t way = 0; way < 2; ++way) {
+      const double mean = sum[way] / draws;
+      const double deviation = std::sqrt((squares[way] / draws - mean * mean) / draws);
+      BOOST_TEST(mean - 5 * deviation <= bound.upper, eps << ": " << mean << " above " << bound.upper);
+      if (way == 0) BOOST_TEST(mean + 5 * deviation >= 0.9 * bound.upper, eps << ": " << mean << " " << bound.upper);
+      if (way == 0) BOOST_TEST(mean + 5 * deviation >= bound.lower, eps << ": " << mean << " below " << bound.lower);
+    }
+  }
+}
+
+// One of 1000 steps, in both directions, by draws.
+BOOST_AUTO_TEST_CASE(allocated_among_many_steps_is_what_draws_say) {
+  constexpr double m = 1;
+  constexpr int draws = 20'000;
+  constexpr int steps = 1000;
+  std::mt19937_64 bits{31};
+  std::normal_distribution<float> normal;
+  d::allocation_source<> source{steps, m};
+  BOOST_TEST_REQUIRE(source.reach(1e-12));
+  const d::discrete_step made = source.on_grid(d::coarse_spacing(1e-3));
+  const std::array<double, 3> epsilons{-0.05, 0, 0.05};
+  std::array<std::array<double, 6>, 3> sums{};
+  for (int i = 0; i < draws; ++i) {
+    double ratio = 0;
+    for (int j = 0; j < steps; ++j) ratio += static_cast<double>(std::exp(static_cast<float>(m) * normal(bits)));
+    ratio *= std::exp(-m * m / 2) / steps;
+    for (std::size_t at = 0; at < 3; ++at) {
+      const double grown = std::exp(epsilons[at]);
+      const double removed = std::max(0.0, ratio - grown);
+      const double added = std::max(0.0, 1 - grown * ratio);
+      sums[at][0] += removed, sums[at][1] += removed * removed;
+      sums[at][2] += added, sums[at][3] += added * added;
+    }
+  }
+  for (std::size_t at = 0; at < 3; ++at) {
+    const auto mean = [&](std::size_t i) { return sums[at][i] / draws; };
+    const auto five = [&](std::size_t i) { return 5 * std::sqrt((mean(i + 1) - mean(i) * mean(i)) / draws); };
+    BOOST_TEST(mean(0) - five(0) <= made.remove.delta(epsilons[at]));
+    BOOST_TEST(mean(0) + five(0) >= made.remove_below.delta(epsilons[at]));
+    BOOST_TEST(mean(0) + five(0) >= made.remove.delta(epsilons[at]) * (1 - 1e-3));
+    BOOST_TEST(mean(2) - five(2) <= made.add.delta(epsilons[at]));
+    BOOST_TEST(mean(2) + five(2) >= made.add.delta(epsilons[at]) * (1 - 1e-3));
   }
 }
 

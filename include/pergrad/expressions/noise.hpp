@@ -80,7 +80,7 @@ struct total_release {
   friend class release_of_sum;
   template <class Optimizer, class Network>
   friend class pergrad::optimizer_steps;
-  template <class Network, class Loss, executor Executor>
+  template <class Network, class Loss, executor Executor, bool OfUnits>
   friend class step_by_verbs;
 
   /// Releases a total: its noised values, divided by a public constant, go to `out` (which may be the total's own

@@ -43,7 +43,7 @@ template <class Sum, class Network>
 class chunk_of_total;
 template <class Noised, class Network, bool IsPrivate, class Begin>
 class release_of_sum;
-template <class Network, class Loss, executor Executor>
+template <class Network, class Loss, executor Executor, bool OfUnits>
 class step_by_verbs;
 
 /// Memory of a sum: floating point, and integers once they are needed.
@@ -256,7 +256,7 @@ struct total_access {
   friend class chunk_of_total;
   template <class Noised, class Network, bool IsPrivate, class Begin>
   friend class release_of_sum;
-  template <class Network, class Loss, executor Executor>
+  template <class Network, class Loss, executor Executor, bool OfUnits>
   friend class step_by_verbs;
   template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::dp_sgd;

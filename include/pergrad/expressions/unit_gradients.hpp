@@ -3,13 +3,14 @@
 // their clipped share of a total
 //
 // What a unit adds is computed from its own rows alone, one after the other: rows of an evaluation do not depend on
-// what else is in the batch, and its place among other units changes no bit. Its numbers are there, so their squares are
-// added up as they are: the norm has no error but that of a double sum (privacy/clip.hpp, `error` 0). Shares are
+// what else is in the batch, and its place among other units changes no bit. Its numbers are there, so their squares
+// are added up as they are: the norm has no error but that of a double sum (privacy/clip.hpp, `error` 0). Shares are
 // rounded and added up as integers, so D = C / g + sqrt(d) / 2 (privacy/sensitivity.hpp, integers only).
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>

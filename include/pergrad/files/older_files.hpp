@@ -55,6 +55,7 @@ struct run_numbers {
   std::optional<run_place> place{};  ///< of a sampler for which it matters
   /// Of correlated noise: steps before it began, then the generator's steps of its noise since then, if from a seed.
   std::optional<std::vector<std::uint64_t>> noise{};
+  std::string unit = "record";  ///< whose neighbours the ledger is for
 };
 template <class Text>
 void require_entries(const Text& path, std::uint64_t entries) {

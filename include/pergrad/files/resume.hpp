@@ -12,7 +12,7 @@
 // began, and, of a seed, the generator's steps since then. Noise itself is a secret and in no file: one of a new key
 // begins anew (privacy/correlated/filter.hpp), one of a seed is drawn again. Then `optimizer.ARRAY.NAME`, with
 // PyTorch's names of an optimizer's arrays; and the parameters. Metadata: the optimizer, the run's plan, which events
-// the ledger holds, and a hash of the network's structure.
+// the ledger holds, whose data a unit of privacy is, and a hash of the network's structure.
 #pragma once
 
 #include <algorithm>
@@ -106,7 +106,8 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
                       {"structure", layout.structure},
                       {"optimizer", layout.optimizer},
                       {"plan", name_of(run.plan)},
-                      {"events", Event::name}},
+                      {"events", Event::name},
+                      {"unit", run.unit}},
                      tensors, values);
 }
 
@@ -134,7 +135,8 @@ void require_ledger(const Text& path, const run_numbers<Event>& run) {
 /// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
 template <class Event, class Text>
 [[nodiscard]] std::pair<loaded_bytes, run_numbers<Event>> read_run(const Text& path, const run_layout& layout,
-                                                                   run_plan plan, bool has_place, bool has_noise) {
+                                                                   run_plan plan, bool has_place, bool has_noise,
+                                                                   const Text& unit) {
   if (is_npy(path)) {
     fail_with_file(path,
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
@@ -155,6 +157,7 @@ template <class Event, class Text>
   if (opened.metadata("events") != nullptr || !std::is_same_v<Event, sampled_gaussian_event>) {
     require("events", Event::name, "this sampler's");
   }
+  if (opened.metadata("unit") != nullptr || unit != "record") require("unit", unit, "this sampler's");
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
   require_entries(path, entries);
@@ -237,7 +240,8 @@ struct checkpoint_access {
 
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
-                   std::uint64_t generator_steps, const std::string& path, const std::optional<run_place>& place = {},
+                   std::uint64_t generator_steps, const char* unit, const std::string& path,
+                   const std::optional<run_place>& place = {},
                    const std::optional<std::vector<std::uint64_t>>& noise = {}) {
     const std::uint64_t* const steps = optimizer.count();
     run_numbers<typename Accountant::event_type> run;
@@ -252,6 +256,7 @@ struct checkpoint_access {
     run.generator_steps = generator_steps;
     run.place = place;
     run.noise = noise;
+    run.unit = unit;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
 
@@ -263,7 +268,7 @@ struct checkpoint_access {
   /// Reads first and changes then: nothing is changed if anything is wrong.
   template <class Network, class Optimizer, class Accountant>
   static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                         bool older, bool has_place, bool has_noise, const auto& require_place) {
+                         bool older, bool has_place, const char* unit, bool has_noise, const auto& require_place) {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
@@ -276,7 +281,7 @@ struct checkpoint_access {
     using event = typename Accountant::event_type;
     std::pair<loaded_bytes, run_numbers<event>> read;
     if (!older) {
-      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, has_noise);
+      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, has_noise, std::string{unit});
     } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
       read = read_older<Network>(optimizer, path);
     } else {
@@ -302,6 +307,11 @@ struct checkpoint_access {
     std::vector<std::size_t> sizes{width * (Network::parameter_count + Network::frozen_parameter_count)};
     for (const auto part : optimizer.state()) sizes.push_back(part.size_bytes());
     return read_older_run(path, {sizes.data(), sizes.size()}, width);
+  }
+  template <class Run>
+  [[nodiscard]] static constexpr const char* unit_of() {
+    if constexpr (requires { Run::unit_of_privacy; }) return Run::unit_of_privacy;
+    return "record";
   }
   /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise. What is left of
   /// a round belongs to the key that began it: with a new one a new round begins.
@@ -360,8 +370,8 @@ struct checkpoint_access {
   template <class Trainer>
   static void save(const Trainer& trainer, const std::string& path) {
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path, place_of(trainer),
-           noise_of(trainer));
+      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), unit_of<Trainer>(), path,
+           place_of(trainer), noise_of(trainer));
       return true;
     });
   }
@@ -369,19 +379,19 @@ struct checkpoint_access {
   static void load(Trainer& trainer, const std::string& path, bool older) {
     go_on(trainer, trainer.trainer_->with_optimizer([&](auto& optimizer) {
       return restore(*trainer.network_, optimizer, trainer.accountant_, path, older, Trainer::keeps_its_place,
-                     Trainer::is_correlated, place_requirement(trainer, path));
+                     unit_of<Trainer>(), Trainer::is_correlated, place_requirement(trainer, path));
     }));
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    save(network, optimizer, loop.accountant_, loop.generator_.step(), path, place_of(loop), noise_of(loop));
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), "record", path, place_of(loop), noise_of(loop));
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, Loop::keeps_its_place, Loop::is_correlated,
-                        place_requirement(loop, path)));
+    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, Loop::keeps_its_place, "record",
+                        Loop::is_correlated, place_requirement(loop, path)));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -443,13 +453,13 @@ template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void save_checkpoint(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                      const std::string& path) {
-  detail::checkpoint_access::save(network, optimizer, accountant, 0, path);
+  detail::checkpoint_access::save(network, optimizer, accountant, 0, "record", path);
 }
 template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, false,
-                                                       [](const auto&) {}));
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, "record",
+                                                       false, [](const auto&) {}));
 }
 
 namespace unprotected {

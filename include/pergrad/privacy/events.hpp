@@ -70,16 +70,17 @@ struct fixed_size_gaussian_event {
                                    const fixed_size_gaussian_event&) noexcept = default;
 };
 
-/// A round of `steps` steps in each of which every record takes part exactly once, in a step that it draws
-/// independently of the others, all of them alike; for neighbours that differ by adding or removing one record.
+/// A round of `steps` steps, in `times` of which every record takes part, drawn for each record by itself, all sets of
+/// so many steps alike; for neighbours that differ by adding or removing one record.
 struct allocated_gaussian_event {
   double steps;
+  double times;
   double noise_multiplier;
 
   static constexpr neighbouring relation = neighbouring::add_or_remove_one;
   static constexpr const char* name = "Gaussian of a random allocation";
   [[nodiscard]] static allocated_gaussian_event of_counts(pergrad::noise_multiplier noise) {
-    return {1, noise.value()};
+    return {1, 1, noise.value()};
   }
   friend constexpr bool operator==(const allocated_gaussian_event&, const allocated_gaussian_event&) noexcept = default;
 };

@@ -50,6 +50,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   using base::relation;
   using base::set_learning_rate;
   using base::steps;
+  using base::unit_of_privacy;
   using base::within_budget;
 
   /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping, or a
@@ -72,7 +73,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
     this->look_at(records);
     this->plan_next_step();
     this->notes_.begin();
-    const std::uint64_t step = this->spend_and_draw(generator_, records.size());
+    const std::uint64_t step = this->spend_and_draw(generator_, this->unit_count(records.size()));
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),
         detail::noise_of<Generator>{*this->options_.noise, &generator_, this->noise_.filter()},

@@ -16,11 +16,13 @@
 #include <pergrad/batch.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/float_environment.hpp>
+#include <pergrad/errors.hpp>
 #include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/optim/adam.hpp>
 #include <pergrad/optim/parameter_average.hpp>
 #include <pergrad/optim/sgd.hpp>
 #include <pergrad/privacy/types.hpp>
+#include <pergrad/privacy/units.hpp>
 #include <pergrad/tape.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
 #include <pergrad/train/private_run.hpp>
@@ -31,16 +33,35 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
+struct statistics_access;
+
+/// What an executor does in a step; of units of privacy by verbs, on executors that read records where they lie.
+template <class Executor, class Network, class Loss, bool OfUnits>
+struct trainer_for {
+  using type = typename Executor::template trainer<Network, Loss>;
+};
+template <class Executor, class Network, class Loss>
+struct trainer_for<Executor, Network, Loss, true> {
+  static constexpr bool has_a_copy = Executor::template trainer<Network, Loss>::trains_on_a_copy;
+  static_assert(sizeof(std::conditional_t<has_a_copy, error::on_the_host_only<Executor>, char>) != 0);
+  using type = step_by_verbs<Network, Loss, Executor, true>;
+};
+
 template <class Network, class Loss, executor Executor, class Options>
-class dp_sgd_base : public private_run<typename Options::sampling_type, typename Options::noise_type> {
-  using run = private_run<typename Options::sampling_type, typename Options::noise_type>;
+class dp_sgd_base
+    : public private_run<typename inner_sampler<typename Options::sampling_type>::type, typename Options::noise_type> {
+  using inner = inner_sampler<typename Options::sampling_type>;
+  using run = private_run<typename inner::type, typename Options::noise_type>;
 
  public:
   using scalar = typename Network::scalar;
   using input_value = typename Network::input_value;
   using target = target_of<Loss, scalar>;
   /// What the executor keeps of a run and does in a step.
-  using executor_trainer = typename Executor::template trainer<Network, Loss>;
+  using executor_trainer =
+      typename trainer_for<Executor, Network, Loss, draws_units<typename Options::sampling_type>>::type;
+  /// Whose data a unit of privacy is: by which neighbours differ.
+  static constexpr const char* unit_of_privacy = inner::unit;
 
   dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options, bool is_private)
       : dp_sgd_base{executor, network, loss, checked(options, is_private), is_private, {}} {}
@@ -74,6 +95,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type, typename
   template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor, class OfOptions>
   friend class pergrad::dp_sgd;
   friend struct checkpoint_access;
+  friend struct statistics_access;
 
   [[nodiscard]] static Options checked(const Options& options, bool is_private) {
     if constexpr (run::is_correlated) {
@@ -89,7 +111,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type, typename
   struct of_checked_options {};
   [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
                                 bool is_private, of_checked_options /*unused*/)
-      : run{options, *options.sampling, options},
+      : run{options, inner::of(*options.sampling), options},
         options_{options},
         first_clip_{options.clip ? options.clip->value() : 0},
         is_private_{is_private},
@@ -163,7 +185,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type, typename
     Options each = options_;
     for (std::uint64_t step = this->place_.taken; step < this->most_; ++step) {
       apply_schedules(each, step);
-      const event costs = this->event_of(each, *each.sampling);
+      const event costs = this->event_of(each, inner::of(*each.sampling));
       if (steps.empty() || !(steps.back().event == costs)) steps.push_back({costs, 0});
       if (this->pays(step)) ++steps.back().count;
     }
@@ -173,7 +195,7 @@ class dp_sgd_base : public private_run<typename Options::sampling_type, typename
   void plan_next_step() {
     if (!options_.schedules.any() || this->place_.taken >= this->most_ || planned_ == this->place_.taken) return;
     apply_schedules(options_, this->place_.taken);
-    this->plan(options_, *options_.sampling);
+    this->plan(options_, inner::of(*options_.sampling));
     if (options_.schedules.clip) clip_to(*options_.clip);
     if (options_.schedules.learning_rate) trainer_->set_learning_rate(*options_.learning_rate);
     planned_ = this->place_.taken;
@@ -211,19 +233,33 @@ class dp_sgd_base : public private_run<typename Options::sampling_type, typename
     if (checked_ && checked_->same_view(records)) return;
     this->begin_a_round();
     checked_.reset();
+    static_cast<void>(unit_count(records.size()));
     require_fit_for_training<Network, Loss>(records);
     checked_ = records;
   }
   /// The records of a step that is drawn. Refers to the trainer and to `records`.
   [[nodiscard]] step_records<Network, Loss> records_of_step(const dataset<input_value, target>& records,
                                                             const layer_randomness& randomness) {
-    return {&records, this, [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); }, randomness,
-            &notes_};
+    return {&records, this,       [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); },
+            units(),  randomness, &notes_};
+  }
+  /// Null where records are drawn.
+  [[nodiscard]] const privacy_units* units() const noexcept {
+    if constexpr (draws_units<typename Options::sampling_type>) {
+      return &options_.sampling->units();
+    } else {
+      return nullptr;
+    }
+  }
+  /// Of what is drawn. Throws std::invalid_argument where the owners are those of another number of records.
+  [[nodiscard]] std::size_t unit_count(std::size_t records) const {
+    return units() == nullptr ? records : units()->count(records);
   }
   [[nodiscard]] std::span<const std::uint32_t> next_records() {
     return this->drawn_.next(
         executor_->pool(),
         [&](std::uint64_t record) {
+          if (units() != nullptr && units()->are_owners()) return true;  // each of their records is looked at
           return executor_trainer::trains_on_a_copy || fits_the_trainer<Network, Loss>(*checked_, record);
         },
         [&] { notes_.leave_out(); });

@@ -34,6 +34,24 @@ enum class optimizer_kind { sgd, adam };
 /// What bounds a sample's share.
 enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
 
+namespace detail {
+/// What is said of a value that is not the option's: of a sampler, which options are its.
+template <class Needed, class Given>
+struct explained_option {
+  using type = error::option_of_another_type<Needed, Given>;
+};
+template <class Needed, class Given>
+requires requires {
+  typename Needed::event_type;
+  typename Given::event_type;
+}
+struct explained_option<Needed, Given> {
+  using type = error::option_of_another_sampler<Needed, Given>;
+};
+template <class Needed, class Given>
+using wrong_option = typename explained_option<Needed, Given>::type;
+}  // namespace detail
+
 /// An option that may be missing, and is set to a value of its type: what else is given is an error that says so.
 template <class Value>
 struct option : std::optional<Value> {
@@ -43,14 +61,14 @@ struct option : std::optional<Value> {
   requires(!std::is_convertible_v<Given, std::optional<Value>>)
       // NOLINTNEXTLINE(google-explicit-constructor): explains
       option(const Given& /*given*/) {
-    static_cast<void>(error::option_of_another_type<Value, Given>{});
+    static_cast<void>(detail::wrong_option<Value, Given>{});
   }
   template <class Given = Value>
   option& operator=(Given&& given) {
     if constexpr (std::is_convertible_v<Given, std::optional<Value>>) {
       std::optional<Value>::operator=(std::forward<Given>(given));
     } else {
-      static_cast<void>(error::option_of_another_type<Value, std::remove_cvref_t<Given>>{});
+      static_cast<void>(detail::wrong_option<Value, std::remove_cvref_t<Given>>{});
     }
     return *this;
   }
@@ -144,6 +162,7 @@ struct loop_options : private_choices, noise_choice<Noise> {
 template <class Sampling = poisson_sampling, class Noise = independent_noise>
 struct dp_options : training_choices, noise_choice<Noise> {
   using sampling_type = Sampling;
+  using of_a_loop = loop_options<Sampling>;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
   /// Those that a loop has, too.
   operator loop_options<Sampling, Noise>() const {  // NOLINT(google-explicit-constructor): one is the other, and more

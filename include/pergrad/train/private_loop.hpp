@@ -126,12 +126,27 @@ class private_step {
   Loop* loop_ = nullptr;
 };
 
+namespace detail {
+template <class Usual, class... Given>
+struct first_or {
+  using type = Usual;
+};
+template <class Usual, class First>
+struct first_or<Usual, First> {
+  using type = First;
+};
+}  // namespace detail
+
 /// A private training loop of one network. Refers to the executor and the network; a step allocates nothing. Options:
 /// as `loop_options` says.
 template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host,
           class Options = private_options>
 class private_loop : private detail::private_run<typename Options::sampling_type, typename Options::noise_type> {
   using base = detail::private_run<typename Options::sampling_type, typename Options::noise_type>;
+  using sampling_type = typename Options::sampling_type;
+  static_assert(
+      sizeof(std::conditional_t<detail::draws_units<sampling_type>, error::loop_draws_records<sampling_type>, char>) !=
+      0);
 
  public:
   using network_type = Network;
@@ -284,6 +299,11 @@ private_loop(const Executor&, const Network&, Loss, const Options&)
 template <executor Executor, class Network, class Loss, private_loop_options Options, random_generator Generator>
 private_loop(const Executor&, const Network&, Loss, const Options&, Generator)
     -> private_loop<Network, Loss, Generator, Executor, Options>;
+/// A trainer's options say all that a loop's do.
+template <executor Executor, class Network, class Loss, trainer_options Options, class... Generator>
+private_loop(const Executor&, const Network&, Loss, const Options&, Generator...)
+    -> private_loop<Network, Loss, typename detail::first_or<os_keyed_generator, Generator...>::type, Executor,
+                    typename Options::of_a_loop>;
 
 /// It names its executor first: one error that says so.
 template <class First, class... Rest>

@@ -27,6 +27,7 @@
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/statistics.hpp>
 #include <pergrad/privacy/types.hpp>
+#include <pergrad/privacy/units.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
 #include <pergrad/train/run_noise.hpp>
 
@@ -166,7 +167,9 @@ template <class Scalar>
 template <class Scalar, class Options>
 [[nodiscard]] Options settled(Options options, bool is_private) {
   require_private_choices(options, options.sampling.has_value(), is_private);
-  const record_capacity capacity = capacity_for<Scalar>(options);
+  // What a unit of several rows adds is added up as integers.
+  const record_capacity capacity =
+      draws_units<typename Options::sampling_type> ? record_capacity{0} : capacity_for<Scalar>(options);
   options.capacity = capacity;
   if (capacity.count > 0) options.max_batch.count = std::min(options.max_batch.count, capacity.count);
   return options;

@@ -6,30 +6,35 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include <pergrad/batch.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/expressions/evaluate.hpp>
+#include <pergrad/expressions/unit_gradients.hpp>
 #include <pergrad/optim/adam.hpp>
 #include <pergrad/optim/sgd.hpp>
 #include <pergrad/privacy/layer_randomness.hpp>
 #include <pergrad/privacy/release.hpp>
+#include <pergrad/privacy/units.hpp>
 #include <pergrad/tape.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
 #include <pergrad/train/step_notes.hpp>
 
 namespace pergrad::inline v0_1::detail {
 
-/// The records of one step, and what goes with them.
+/// The records of one step, or its units of privacy, and what goes with them.
 template <class Network, class Loss>
 struct step_records {
   using scalar = typename Network::scalar;
   const dataset<typename Network::input_value, target_of<Loss, scalar>>* records = nullptr;
   void* source = nullptr;
   std::span<const std::uint32_t> (*next_batch)(void* source) = nullptr;  ///< the next physical batch; empty behind them
+  const privacy_units* units = nullptr;                                  ///< null: records
   layer_randomness randomness;
   step_notes<scalar>* notes = nullptr;
 
@@ -58,8 +63,24 @@ auto with_clipped(const training_choices& options, const per_sample_gradient_lea
   }
 }
 
-/// What a `dp_sgd` keeps on such an executor. Refers to the executor, the network and the tape.
-template <class Network, class Loss, executor Executor>
+/// What a step of units keeps: their gradients, and the rows of the next evaluation.
+template <class Network>
+struct units_of_step {
+  explicit units_of_step(std::size_t most) : gradients{most}, losses(most) {
+    rows.reserve(most);
+    unit_of.reserve(most);
+    loss_of_unit.resize(most);
+  }
+  unit_gradients<Network> gradients;
+  std::vector<std::uint32_t> rows;
+  std::vector<std::uint32_t> unit_of;  ///< of each row, by its place in the physical batch
+  std::vector<double> losses;
+  std::vector<double> loss_of_unit;
+};
+
+/// What a `dp_sgd` keeps on such an executor. Refers to the executor, the network and the tape. `OfUnits`: what is
+/// drawn are units of privacy of several rows each.
+template <class Network, class Loss, executor Executor, bool OfUnits>
 class step_by_verbs {
  public:
   using scalar = typename Network::scalar;
@@ -75,7 +96,9 @@ class step_by_verbs {
         options_{&options},
         sensitivity_{sensitivity},
         total_{executor, *options.capacity},
-        optimizer_{make_optimizer(options, sensitivity)} {}
+        optimizer_{make_optimizer(options, sensitivity)} {
+    if constexpr (OfUnits) units_ = std::make_unique<units_of_step<Network>>(tape.capacity());
+  }
 
   void set_learning_rate(learning_rate rate) {
     std::visit([&](auto& optimizer) { optimizer.set_learning_rate(rate); }, optimizer_);
@@ -91,7 +114,11 @@ class step_by_verbs {
     try {
       total_.clear();
       total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
-      add_chunks(records);
+      if constexpr (OfUnits) {
+        add_units(records);
+      } else {
+        add_chunks(records);
+      }
       if (auto* const with_noise = std::get_if<adam<Network>>(&optimizer_)) {
         with_noise->set_noise(noise.multiplier, l2_clip_norm{sensitivity_});
       }
@@ -143,6 +170,76 @@ class step_by_verbs {
     }
   }
 
+  /// Rows go through the network a tape full at a time, whichever unit they are of.
+  template <class = void>
+  void add_units(const step_records<Network, Loss>& records) {
+    total_state& state = total_access::state(total_);
+    const bool begun = state.has_integers();
+    static_cast<void>(state.next_as_integers(tape_->capacity(), tape_->way_of_additions()));
+    std::int64_t* const integers = total_access::integers(total_, !begun);
+    for (auto drawn = records.next(); !drawn.empty(); drawn = records.next()) {
+      units_->gradients.begin(drawn.size());
+      std::fill(units_->loss_of_unit.begin(), units_->loss_of_unit.end(), 0.0);
+      const privacy_units& units = *records.units;
+      if (units.are_owners()) {
+        for (std::uint32_t i = 0; i < drawn.size(); ++i) {
+          for (const std::uint32_t record : units.records_of(drawn[i])) {
+            if (fits_the_trainer<Network, Loss>(*records.records, record)) add_row(records, record, i, 0);
+          }
+        }
+        evaluate_rows(records, 0);
+      } else {
+        for (std::uint32_t view = 0; view < units.views(); ++view) {
+          for (std::uint32_t i = 0; i < drawn.size(); ++i) add_row(records, drawn[i], i, view);
+          evaluate_rows(records, view);
+        }
+      }
+      const batch<Network, Loss> nobody{*records.records, drawn.first(0)};
+      with_clipped(*options_, per_sample_gradients(*network_, loss_, nobody, *tape_), [&](const auto& sum) {
+        units_->gradients.add_clipped(executor_->pool(), sum.clipped().rule(), units.are_averaged(), state.grid(),
+                                      integers);
+      });
+      note_units(records, drawn.size());
+    }
+  }
+  template <class = void>
+  void add_row(const step_records<Network, Loss>& records, std::uint32_t record, std::uint32_t unit,
+               std::uint32_t view) {
+    units_->rows.push_back(record);
+    units_->unit_of.push_back(unit);
+    if (units_->rows.size() == units_->rows.capacity()) evaluate_rows(records, view);
+  }
+  template <class = void>
+  void evaluate_rows(const step_records<Network, Loss>& records, std::uint32_t view) {
+    auto& [gradients, rows, unit_of, losses, loss_of_unit] = *units_;
+    if (rows.empty()) return;
+    const batch<Network, Loss> chunk{*records.records, rows};
+    const auto of_rows = per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness.of_view(view));
+    if (records.notes->wanted()) {
+      unprotected::evaluate_into(*executor_, assign(gradients.rows(rows.size()), materialise(of_rows)),
+                                 assign(std::span{losses}.first(rows.size()), pergrad::losses(of_rows)));
+      for (std::size_t i = 0; i < rows.size(); ++i) loss_of_unit[unit_of[i]] += losses[i];
+    } else {
+      unprotected::evaluate_into(*executor_, assign(gradients.rows(rows.size()), materialise(of_rows)));
+    }
+    gradients.add_rows(executor_->pool(), unit_of);
+    rows.clear();
+    unit_of.clear();
+  }
+  /// Of a unit, the mean loss of its rows, and the norm of what is clipped.
+  template <class = void>
+  void note_units(const step_records<Network, Loss>& records, std::size_t count) {
+    step_notes<scalar>& notes = *records.notes;
+    if (!notes.wanted()) return;
+    const auto losses = notes.losses(count);
+    const auto norms = notes.norms(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      losses[i] = units_->loss_of_unit[i] / std::max(1U, units_->gradients.rows_of(i));
+      norms[i] = units_->gradients.norm_of(i);
+    }
+    notes.note(count);
+  }
+
   const Executor* executor_;
   Network* network_;
   [[no_unique_address]] Loss loss_;
@@ -151,6 +248,7 @@ class step_by_verbs {
   double sensitivity_;
   bounded_total<Network> total_;  ///< of a step
   any_optimizer optimizer_;
+  std::unique_ptr<units_of_step<Network>> units_;  ///< null where records are drawn
 };
 
 }  // namespace pergrad::inline v0_1::detail

@@ -213,6 +213,11 @@ class basic_privacy_accountant {
     }
     kept_ = true;
   }
+  /// An event of another sampler: one error that says so.
+  template <class Other>
+  requires(!std::is_convertible_v<const Other&, Event>) void spend(const Other& /*event*/) {
+    static_cast<void>(error::event_of_another_sampler<Event, Other>{});
+  }
 
   /// Enters steps that were taken already, in an earlier part of the run: also beyond the budget.
   void record(const Event& event, std::uint64_t count) {

@@ -26,8 +26,8 @@
 // removing and of adding together, the second of which is not the larger (Mironov et al. 2019): A <= 1 + 2 (A(q, s / 2)
 // - 1).
 //
-// Random allocation. Given the step that a record drew, a round is one Gaussian mechanism; joint convexity: RDP(a) = a
-// / (2 s^2). pld_accountant counts that the step is secret.
+// Random allocation. Given the k steps that a record drew, a round is k Gaussian mechanisms; joint convexity: RDP(a) =
+// k a / (2 s^2). pld_accountant counts that the steps are secret.
 #pragma once
 
 #include <algorithm>
@@ -60,7 +60,8 @@ namespace pergrad::inline v0_1 {
                             event.sampled_share};
 }
 [[nodiscard]] inline detail::event_text description_of(const allocated_gaussian_event& event) {
-  return detail::event_text{"noise multiplier %.6g in a round of %.0f steps", event.noise_multiplier, event.steps};
+  return detail::event_text{"noise multiplier %.6g and %.0f of a round's %.0f steps for each record",
+                            event.noise_multiplier, event.times, event.steps};
 }
 
 namespace detail {
@@ -85,7 +86,8 @@ inline void require_event(const truncated_gaussian_event& event) {
 }
 inline void require_event(const allocated_gaussian_event& event) {
   detail::require_sampled(1, event.noise_multiplier);
-  detail::require_whole("steps of an event", event.steps, 1, 0x1p32);
+  detail::require_whole("steps of an event", event.steps, 1, 0x1p24);
+  detail::require_whole("participations of an event", event.times, 1, event.steps);
 }
 
 namespace detail {
@@ -177,10 +179,10 @@ template <class = void>
       {std::make_unique<detail::mixture_source<>>(parts, detail::step_part{1, sampled, {q, m, 2, 0}}), 1});
   return made;
 }
-/// The step that a record drew is taken to be known.
 template <class = void>
 [[nodiscard]] detail::step_losses losses_of(const allocated_gaussian_event& event) {
-  return detail::poisson_losses(1, event.noise_multiplier);
+  return detail::allocation_losses(static_cast<std::uint64_t>(event.steps), static_cast<std::uint64_t>(event.times),
+                                   event.noise_multiplier);
 }
 
 /// RDP of one step at a real order > 1, by the formulas of this file's head. Throws std::invalid_argument on an order
@@ -219,7 +221,7 @@ template <class = void>
 [[nodiscard]] inline double renyi_divergence(const allocated_gaussian_event& event, double order) {
   require_event(event);
   detail::require_order(order);
-  return renyi_divergence(sampled_gaussian_event{1, event.noise_multiplier}, order);
+  return event.times * renyi_divergence(sampled_gaussian_event{1, event.noise_multiplier}, order);
 }
 
 }  // namespace pergrad::inline v0_1

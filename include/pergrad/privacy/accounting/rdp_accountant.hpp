@@ -16,9 +16,11 @@
 #include <limits>
 #include <span>
 #include <stdexcept>
+#include <type_traits>
 #include <vector>
 
 #include <pergrad/detail/float_environment.hpp>
+#include <pergrad/errors.hpp>
 #include <pergrad/privacy/accounting/rdp.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
@@ -50,6 +52,12 @@ class basic_rdp_accountant {
     }
     ledger_[place_of(event)].count += count;
     steps_ += count;
+  }
+  /// An event of another sampler: one error that says so.
+  template <class Other>
+  requires(!std::is_convertible_v<const Other&, Event>) void record(const Other& /*event*/,
+                                                                    std::uint64_t /*count*/ = 1) {
+    static_cast<void>(error::event_of_another_sampler<Event, Other>{});
   }
 
   /// Number of steps entered.

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include <pergrad/detail/error_text.hpp>
+#include <pergrad/privacy/pld/allocation_source.hpp>
 #include <pergrad/privacy/pld/binomial_tail.hpp>
 #include <pergrad/privacy/pld/loss_source.hpp>
 #include <pergrad/privacy/sampling.hpp>
@@ -147,6 +148,31 @@ template <class = void>
   if (cut > 0) parts.push_back({cut, replaces ? pair_kind::both_ways : pair_kind::sampled, {kept, 2 * m, 2, 0}});
   const step_part below = untruncated(1, least_taking_part);
   made.parts.push_back({std::make_unique<mixture_source<>>(std::move(parts), below), 1});
+  return made;
+}
+
+/// Every record takes part in `times` of `steps` steps, chosen for each record by itself, all sets alike; neighbours by
+/// adding or removing one record. An epoch of `steps` steps is one event. A partition of the steps into `times` blocks,
+/// drawn at random, and one step of each block make such a set; whoever knows the partition sees one source a block.
+/// Precondition: 1 <= times <= steps <= 2^24.
+template <class = void>
+[[nodiscard]] step_losses allocation_losses(std::uint64_t steps, std::uint64_t times, double noise) {
+  require_noise(noise, 1.0 / 32);
+  step_losses made;
+  const double m = 1 / noise;
+  if (times == steps) {
+    made.gaussian = std::sqrt(static_cast<double>(times)) * m * (1 + 4 * unit_roundoff);
+    return made;
+  }
+  const std::uint64_t length = steps / times;
+  const std::uint64_t longer = steps % times;  // blocks of one more
+  // From below, whoever does not know the partition may add up all releases; each block has its share of that.
+  const double sum = times == 1 ? 0 : m * std::sqrt(static_cast<double>(times) / static_cast<double>(steps));
+  const auto blocks = [&](std::uint64_t of, std::uint64_t count) {
+    if (count != 0) made.parts.push_back({std::make_unique<allocation_source<>>(of, m, sum), count});
+  };
+  blocks(length, times - longer);
+  blocks(length + 1, longer);
   return made;
 }
 

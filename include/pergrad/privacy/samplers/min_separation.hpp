@@ -78,10 +78,7 @@ class min_separation_sampling {
   }
   void mark_attempts(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
     constexpr std::uint64_t together = detail::sampling_words::together;
-    if (first % together != 0 || bits.size() % (together / 64) != 0) {
-      detail::throw_invalid_argument({"pergrad: records are marked in whole blocks of ", together});
-    }
-    detail::require_blocks("sampling", 16 * (first / together), 16 * (bits.size() / (together / 64)));
+    detail::require_whole_blocks(first, bits.size());
     const detail::sampling_words words = words_of(place, place.taken);
     std::uint64_t some[together];
     for (std::uint64_t at = 0; at < 64 * bits.size(); at += 64) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/privacy/samplers/random_allocation.hpp - every record takes part exactly once in each round of steps, in a
-// step that it draws
+// pergrad/privacy/samplers/random_allocation.hpp - every record takes part in a fixed number of each round's steps,
+// which it draws
 //
-// Each round, every record draws one of the round's steps, all alike, independently of the others: balanced iteration,
-// 1 out of t (Feldman & Shenfeld 2025, arXiv:2502.08202). A record takes part k times in an epoch of k rounds.
+// Each round, an epoch say, every record draws k of the round's t steps, all sets alike, independently of the others:
+// random allocation, balanced iteration (Feldman & Shenfeld 2025, arXiv:2502.08202, and 2026, arXiv:2602.17284).
 #pragma once
 
 #include <algorithm>
@@ -30,10 +30,7 @@ namespace detail {
 inline void mark_allocated(const secret_stream<randomness::sampling>& stream, std::uint64_t bound, std::uint64_t wanted,
                            std::uint64_t first, std::span<std::uint64_t> bits) {
   constexpr std::uint64_t together = sampling_words::together;
-  if (first % together != 0 || bits.size() % (together / 64) != 0) {
-    throw_invalid_argument({"pergrad: records are marked in whole blocks of ", together});
-  }
-  require_blocks("sampling", 16 * (first / together), 16 * (bits.size() / (together / 64)));
+  require_whole_blocks(first, bits.size());
   const sampling_words words{stream, 1};
   std::uint64_t some[together];
   std::fill(bits.begin(), bits.end(), 0);
@@ -49,27 +46,69 @@ inline void mark_allocated(const secret_stream<randomness::sampling>& stream, st
 
 }  // namespace detail
 
-/// Every record takes part in one step of each round, as likely in any.
+/// In how many steps of a round a record takes part.
+struct participations {
+  std::uint32_t count;
+};
+
+/// Every record takes part in so many steps of each round, all sets of them alike.
 class random_allocation {
  public:
   using event_type = allocated_gaussian_event;
   static constexpr std::uint64_t marked_together = detail::sampling_words::together;
+  static constexpr std::uint32_t most_times = 16;
 
-  /// Throws std::invalid_argument for a round of no step.
-  explicit random_allocation(round_steps steps) : steps_{steps.count} {
-    if (steps.count == 0) detail::throw_invalid_argument({"pergrad: random_allocation: a round of 0 steps"});
+  /// Throws std::invalid_argument for no step or more than 2^24, and unless 1 <= times <= steps, times <= 16.
+  explicit random_allocation(round_steps steps, participations times = {1}) : steps_{steps.count}, times_{times.count} {
+    if (steps.count == 0 || steps.count > 1U << 24U) {
+      detail::throw_invalid_argument({"pergrad: random_allocation: a round of ", steps.count, " steps"});
+    }
+    if (times.count == 0 || times.count > steps.count || times.count > most_times) {
+      detail::throw_invalid_argument({"pergrad: random_allocation: records take part in 1 to ", most_times, " of ",
+                                      steps.count, " steps, got ", times.count});
+    }
   }
 
   /// What one round with `noise` costs.
-  [[nodiscard]] event_type event(noise_multiplier noise) const { return {static_cast<double>(steps_), noise.value()}; }
+  [[nodiscard]] event_type event(noise_multiplier noise) const {
+    return {static_cast<double>(steps_), static_cast<double>(times_), noise.value()};
+  }
   /// Steps of a round.
   [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return steps_; }
   void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
-    detail::mark_allocated(place.round, steps_, place.position, first, bits);
+    if (times_ == 1) {
+      detail::mark_allocated(place.round, steps_, place.position, first, bits);
+      return;
+    }
+    detail::require_whole_blocks(first, bits.size());
+    std::fill(bits.begin(), bits.end(), 0);
+    for (std::uint64_t at = 0; at < 64 * bits.size(); at += marked_together) mark_block(place, first, at, bits);
   }
 
  private:
+  /// One step after the other is drawn among those that are left: number x stands for the x-th of them.
+  void mark_block(const draw_place& place, std::uint64_t first, std::uint64_t at, std::span<std::uint64_t> bits) const {
+    constexpr std::uint64_t families = 3;  // of one number
+    std::uint64_t some[marked_together];
+    std::uint32_t taken[marked_together][most_times];  // ascending
+    for (std::uint32_t time = 0; time < times_; ++time) {
+      const std::uint64_t family = 1 + families * time;
+      detail::sampling_words{place.round, family}.block((first + at) / marked_together, some);
+      for (std::uint64_t i = 0; i < marked_together; ++i) {
+        std::uint32_t* const mine = taken[i];
+        auto step = static_cast<std::uint32_t>(
+            detail::number_below(steps_ - time, some[i], first + at + i, place.round, family));
+        std::uint32_t rank = 0;
+        while (rank < time && mine[rank] <= step) ++rank, ++step;
+        std::copy_backward(mine + rank, mine + time, mine + time + 1);
+        mine[rank] = step;
+        if (step == place.position) bits[(at + i) / 64] |= std::uint64_t{1} << ((at + i) % 64);
+      }
+    }
+  }
+
   std::uint32_t steps_;
+  std::uint32_t times_;
 };
 
 }  // namespace pergrad::inline v0_1

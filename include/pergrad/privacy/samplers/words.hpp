@@ -15,6 +15,7 @@
 #include <cstring>
 #include <span>
 
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/noise/chacha20.hpp>
 #include <pergrad/privacy/noise/purpose.hpp>
@@ -66,6 +67,15 @@ class sampling_words {
   const chacha_key* key_;
   chacha_nonce nonce_;
 };
+
+/// Throws std::invalid_argument unless these are whole blocks of records, std::out_of_range beyond 2^35.
+inline void require_whole_blocks(std::uint64_t first, std::size_t words) {
+  constexpr std::uint64_t together = sampling_words::together;
+  if (first % together != 0 || words % (together / 64) != 0) {
+    throw_invalid_argument({"pergrad: records are marked in whole blocks of ", together});
+  }
+  require_blocks("sampling", 16 * (first / together), 16 * (words / (together / 64)));
+}
 
 /// A number below `bound` for this record, by its word `word` of `family` and, seldom, of the two behind it.
 /// Precondition: 0 < bound < 2^32.

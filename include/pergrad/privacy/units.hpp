@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/privacy/samplers/units.hpp - units of privacy that are not a record's one gradient: all records of an owner,
+// pergrad/privacy/units.hpp - units of privacy that are not a record's one gradient: all records of an owner,
 // and a record seen in several views
 //
 // Of a unit, gradients of its rows are added up or averaged first, and clipped once: C bounds what the unit adds. A
@@ -62,16 +62,18 @@ class privacy_units {
       detail::throw_invalid_argument(
           {"pergrad: owners of ", rows_.size(), " records are known, and the data set has ", records});
     }
-    return starts_.size() - 1;
+    return owners();
   }
+  /// How many there are.
+  [[nodiscard]] std::size_t owners() const noexcept { return starts_.empty() ? 0 : starts_.size() - 1; }
   /// Records of an owner, ascending.
   [[nodiscard]] std::span<const std::uint32_t> records_of(std::size_t owner) const noexcept {
     return std::span{rows_}.subspan(starts_[owner], starts_[owner + 1] - starts_[owner]);
   }
 
  private:
-  std::vector<std::uint32_t> rows_;   ///< records, owner by owner
-  std::vector<std::size_t> starts_;   ///< of each owner, and the end
+  std::vector<std::uint32_t> rows_;  ///< records, owner by owner
+  std::vector<std::size_t> starts_;  ///< of each owner, and the end
   std::uint32_t views_ = 0;
   bool is_mean_ = true;
 };
