@@ -223,7 +223,7 @@ class os_keyed_generator {
  private:
   template <class Scalar>
   friend class detail::release_gate;
-  template <class Sampling>
+  template <class Sampling, class Noise>
   friend class detail::private_run;
   friend struct layer_randomness;
   template <class Sampling, random_generator Generator>
