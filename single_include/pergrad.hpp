@@ -489,7 +489,7 @@ template <class Where, class Layer, class Given> struct softmax_is_in_the_loss :
   static constexpr int say() { static_assert(never<Where>, "the loss takes the softmax: leave it out, end the network in pergrad::linear<classes> and train with pergrad::cross_entropy; see docs/layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct activation_not_offered : instead_of_network {
-  static constexpr int say() { static_assert(never<Where>, "this activation is not here: take pergrad::relu, tanh, sigmoid, softplus or gelu, or write a struct with value(x) and derivative(x, y); see docs/custom_layers.md"); return 0; }
+  static constexpr int say() { static_assert(never<Where>, "this activation is not here: take pergrad::relu, leaky_relu, elu, tanh, sigmoid, softplus, gelu or silu, or write a struct with value(x) and derivative(x, y); see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct layer_of_pytorch_not_offered : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "this layer of PyTorch is not here: the table says which are (pergrad::dropout<p>, max_pool2d<kernel>, adaptive_avg_pool2d<height, width>, group_norm<groups>, reshape<shape>, padding<size> of a convolution), and a layer of your own is one struct; see docs/layers.md and docs/custom_layers.md"); return 0; }
@@ -16883,7 +16883,10 @@ class step_by_verbs {
         sensitivity_{sensitivity},
         total_{executor, *options.capacity},
         optimizer_{make_optimizer(options, sensitivity)} {
-    if constexpr (OfUnits) units_ = std::make_unique<units_of_step<Network>>(tape.capacity());
+    if constexpr (OfUnits) {
+      units_ = std::make_unique<units_of_step<Network>>(tape.capacity());
+      static_cast<void>(total_access::integers(total_, false));  // no step takes memory
+    }
   }
 
   void set_learning_rate(learning_rate rate) {
@@ -17143,9 +17146,6 @@ class dp_sgd_base
       require_weight_decay(options.weight_decay);
     }
     if constexpr (executor_trainer::trains_on_a_copy) {
-      if (options.weight_decay != 0 || options.adam.weight_decay != 0) {
-        refuse_training("weight decay is not on devices yet");
-      }
       if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
       if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
       if (options.adaptive_clip || options.schedules.noise || options.schedules.clip) {
@@ -29652,12 +29652,12 @@ struct silu : detail::activation {
 
 namespace detail {
 
-/// A function of one number with a constant that is not negative, so that the sign of y is that of x.
-template <number Constant>
+/// A function of one number with a constant that is not negative, so that the sign of y is that of x. Takes no options.
+template <number Constant, class... Options>
 struct activation_with_constant : activation_from_output {
   [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Constant.value}; }
   [[nodiscard]] static constexpr mistake check(shape /*in*/) noexcept {
-    return Constant.is_size() ? mistake::none : mistake::option_not_offered;
+    return sizeof...(Options) == 0 && Constant.is_size() ? mistake::none : mistake::option_not_offered;
   }
 
  protected:
@@ -29670,8 +29670,8 @@ struct activation_with_constant : activation_from_output {
 }  // namespace detail
 
 /// `leaky_relu<>` or `leaky_relu<0.2>`: the slope below 0, finite and not negative. PyTorch: `nn.LeakyReLU`.
-template <detail::number NegativeSlope = 0.01>
-struct leaky_relu : detail::activation_with_constant<NegativeSlope> {
+template <detail::number NegativeSlope = 0.01, class... Options>
+struct leaky_relu : detail::activation_with_constant<NegativeSlope, Options...> {
   static constexpr const char* name = "leaky_relu";
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
@@ -29684,8 +29684,8 @@ struct leaky_relu : detail::activation_with_constant<NegativeSlope> {
 };
 
 /// `elu<>` or `elu<0.5>`: how far below 0 it goes, finite and not negative. PyTorch: `nn.ELU`.
-template <detail::number Alpha = 1.0>
-struct elu : detail::activation_with_constant<Alpha> {
+template <detail::number Alpha = 1.0, class... Options>
+struct elu : detail::activation_with_constant<Alpha, Options...> {
   static constexpr const char* name = "elu";
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
@@ -31018,8 +31018,8 @@ struct cross_attention<Heads, queries<OfQueries...>, memory<OfMemory...>, Option
 namespace pergrad::inline v0_1 {
 
 /// `dropout<0.1>` on any shape. PyTorch: `nn.Dropout(0.1)`. Random only under `with_randomness` and in `dp_sgd`;
-/// elsewhere, as in evaluation, it changes nothing.
-template <probability Probability>
+/// elsewhere, as in evaluation, it changes nothing. Takes no options.
+template <probability Probability, class... Options>
 struct dropout {
   static constexpr const char* name = "dropout";
   static constexpr bool on_tiles = true;
@@ -31032,6 +31032,7 @@ struct dropout {
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size(); }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
+    if (sizeof...(Options) != 0) return detail::mistake::option_not_offered;
     return Probability.holds() ? detail::mistake::none : detail::mistake::no_probability;
   }
 
@@ -32800,7 +32801,7 @@ struct sliding_windows {
 
 /// Overlapping windows that cut each of `Axes` axes into a fixed number of parts: part i of n along an axis of h sees
 /// floor(i h / n) .. ceil((i + 1) h / n) - 1, as in PyTorch.
-template <std::size_t Axes, extent Parts>
+template <std::size_t Axes, extent Parts, class... Options>
 struct adaptive_windows {
   static constexpr bool channels_first = true;
 
@@ -32823,6 +32824,7 @@ struct adaptive_windows {
     return length(planes(in, d)) * divisor(in, i, j);
   }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (sizeof...(Options) != 0) return mistake::option_not_offered;
     if (in.rank() != Axes + 1) return wrong_rank(Axes);
     return has_zero(Parts) ? mistake::zero_is_no_size : mistake::none;
   }
@@ -32923,20 +32925,21 @@ struct avg_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::mean
 };
 
 /// `adaptive_avg_pool1d<Positions>` on `{channels, positions}`: means over windows that cut any sequence into a fixed
-/// number of (overlapping) parts. PyTorch: `nn.AdaptiveAvgPool1d`.
-template <std::size_t Positions>
-struct adaptive_avg_pool1d : detail::adaptive_windows<1, extent{Positions, 1}>, detail::mean_of_window {
+/// number of (overlapping) parts. Takes no options. PyTorch: `nn.AdaptiveAvgPool1d`.
+template <std::size_t Positions, class... Options>
+struct adaptive_avg_pool1d : detail::adaptive_windows<1, extent{Positions, 1}, Options...>, detail::mean_of_window {
   static constexpr const char* name = "adaptive_avg_pool1d";
 };
 /// `adaptive_avg_pool2d<Height, Width>`: the same on `{channels, height, width}`. PyTorch: `nn.AdaptiveAvgPool2d`.
-template <std::size_t Height, std::size_t Width = Height>
-struct adaptive_avg_pool2d : detail::adaptive_windows<2, extent{Height, Width}>, detail::mean_of_window {
+template <std::size_t Height, std::size_t Width = Height, class... Options>
+struct adaptive_avg_pool2d : detail::adaptive_windows<2, extent{Height, Width}, Options...>, detail::mean_of_window {
   static constexpr const char* name = "adaptive_avg_pool2d";
 };
 /// `adaptive_avg_pool3d<Depth, Height, Width>`: the same on `{channels, depth, height, width}`. PyTorch:
 /// `nn.AdaptiveAvgPool3d`.
-template <std::size_t Depth, std::size_t Height = Depth, std::size_t Width = Height>
-struct adaptive_avg_pool3d : detail::adaptive_windows<3, extent{Depth, Height, Width}>, detail::mean_of_window {
+template <std::size_t Depth, std::size_t Height = Depth, std::size_t Width = Height, class... Options>
+struct adaptive_avg_pool3d : detail::adaptive_windows<3, extent{Depth, Height, Width}, Options...>,
+                             detail::mean_of_window {
   static constexpr const char* name = "adaptive_avg_pool3d";
 };
 
@@ -33587,7 +33590,7 @@ namespace pergrad::inline v0_1 {
 /// `upsample<Factor>` on `{channels, positions}`, `{channels, height, width}` or `{channels, depth, height, width}`.
 /// Factor: one number, or `extent{height, width}` or `extent{depth, height, width}`. PyTorch: `nn.Upsample` with
 /// `scale_factor` and its default `mode='nearest'`.
-template <extent Factor>
+template <extent Factor, class... Options>
 struct upsample : detail::mean_of_window {
   static constexpr const char* name = "upsample";
   static constexpr bool channels_first = true;
@@ -33612,7 +33615,8 @@ struct upsample : detail::mean_of_window {
   }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (in.rank() < 2) return detail::mistake::needs_an_image;
-    if (!detail::fits_axes(Factor, in.rank() - 1)) return detail::mistake::option_not_offered;
+    if (sizeof...(Options) != 0 || !detail::fits_axes(Factor, in.rank() - 1))
+      return detail::mistake::option_not_offered;
     return detail::has_zero(Factor) ? detail::mistake::zero_is_no_size : detail::mistake::none;
   }
 
@@ -34940,6 +34944,53 @@ class random_allocation {
 
   std::uint32_t steps_;
   std::uint32_t times_;
+};
+
+/// Passes over the data set.
+struct epoch_count {
+  std::uint32_t count;
+};
+
+/// Balls in bins (Chua et al. 2024, arXiv:2412.16802): every record draws one of b bins, all alike, and takes part in
+/// that step of each of E epochs of b steps. One event pays all of them: the run is E epochs long.
+///
+/// Given the bin, a record is in E steps, whose releases along its gradients add up to one of E times the distance and
+/// sqrt(E) times the deviation: a round of b steps with noise sigma / sqrt(E). As there, whoever sees these sums and
+/// what is left of the noise can make the releases one by one, also where gradients depend on earlier ones
+/// (ratio_sums.hpp). So the bound is proven, where Monte Carlo has been used.
+class balls_in_bins_sampling {
+ public:
+  using event_type = allocated_gaussian_event;
+  static constexpr std::uint64_t marked_together = detail::sampling_words::together;
+
+  /// Throws std::invalid_argument for no bin or more than 2^24, and for no epoch.
+  balls_in_bins_sampling(round_steps bins, epoch_count epochs) : bins_{bins.count}, epochs_{epochs.count} {
+    if (bins.count == 0 || bins.count > 1U << 24U || epochs.count == 0) {
+      detail::throw_invalid_argument(
+          {"pergrad: balls_in_bins_sampling: ", bins.count, " bins and ", epochs.count, " epochs"});
+    }
+  }
+
+  /// What all epochs with `noise` cost.
+  [[nodiscard]] event_type event(noise_multiplier noise) const {
+    const double of_all = noise.value() / std::sqrt(static_cast<double>(epochs_)) * (1 - 0x1p-50);
+    return {static_cast<double>(bins_), 1, epochs_ == 1 ? noise.value() : of_all};
+  }
+  /// Steps of all epochs.
+  [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return bins_ * epochs_; }
+  /// Steps from one that a record takes part in to the next.
+  [[nodiscard]] std::uint64_t min_separation() const noexcept { return bins_; }
+  /// How often a record takes part in so many steps, at most.
+  [[nodiscard]] std::uint64_t max_participations(std::uint64_t steps) const noexcept {
+    return steps / bins_ + (steps % bins_ != 0 ? 1 : 0);
+  }
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    detail::mark_allocated(place.round, bins_, place.position % bins_, first, bits);
+  }
+
+ private:
+  std::uint64_t bins_;
+  std::uint64_t epochs_;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -36707,6 +36758,7 @@ struct step_state {
   std::uint64_t layer_step = 0;  ///< the same, of the bits inside layers
   double rate = 0;               ///< Adam: rate / (1 - beta1^t); else the learning rate
   double correction = 1;         ///< Adam: 1 / sqrt(1 - beta2^t)
+  double keep = 1;               ///< of a parameter: 1 - learning rate * weight decay
 };
 
 }  // namespace pergrad::inline v0_1::on_device
@@ -39797,8 +39849,8 @@ inline constexpr int momentum = 2;
 inline constexpr int adam = 3;
 }  // namespace update
 
-/// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and the learning
-/// rate and correction that optim/rules.hpp speaks of.
+/// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and what
+/// optim/rules.hpp calls rate, correction and keep.
 template <class Scalar>
 struct release_settings {
   random_stream noise{};  ///< of the purpose gradient_noise and step 0
@@ -39855,18 +39907,19 @@ struct release_work {
     const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
     released[element] = value;
     if (is_held(element)) return;
+    const auto keep = static_cast<Scalar>(state->keep);
     switch (rule) {
       case update::sgd: {
         const auto step = static_cast<Scalar>(multiply(state->rate, settings.scale));
-        return rules::sgd_rule<Scalar>{step}(value, parameters[element]);
+        return rules::sgd_rule<Scalar>{step, keep}(value, parameters[element]);
       }
       case update::momentum:
         return rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
-                                            settings.momentum}(value, parameters[element], first[element]);
+                                            settings.momentum, keep}(value, parameters[element], first[element]);
       case update::adam:
         return rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2,
-                                        settings.stability,
-                                        settings.scale)(value, parameters[element], first[element], second[element]);
+                                        settings.stability, settings.scale,
+                                        state->keep)(value, parameters[element], first[element], second[element]);
       default:
         return;
     }
@@ -40491,7 +40544,7 @@ struct node_worker {
     }
   }
 
-  /// The input's gradients from the output's; what the layer's factors need is left in its saved values.
+  /// The input's gradients from the output's, of a layer whose factors are there before.
   PERGRAD_HD void backward(const op_row& row) const {
     if (row.out_size == 0) return;
     switch (row.kind) {
@@ -40520,11 +40573,25 @@ struct node_worker {
         return;
       }
       default:
-        return Functions::visit(row.function, [&]<class Function>() { function_backward<Function>(row); });
+        return Functions::visit(row.function, [&]<class Function>() {
+          if constexpr (!leaves_factors<Function>) function_backward<Function>(row);
+        });
     }
+  }
+  /// The same of general and tiled layers, which leave in their saved values what their factors read. Not one function
+  /// with the others: called from two places it would not be inlined, and the worker would lie in local memory.
+  PERGRAD_HD void backward_to_factors(const op_row& row) const {
+    if (row.out_size == 0) return;
+    Functions::visit(row.function, [&]<class Function>() {
+      if constexpr (leaves_factors<Function>) function_backward<Function>(row);
+    });
   }
 
  private:
+  template <class Function>
+  static constexpr bool leaves_factors = detail::is_tiled<Function> ||
+                                         (!detail::has_value<Function> && detail::has_general_backward<Function>);
+
   template <class Function>
   PERGRAD_HD void for_each(int count, Function&& f) const {
     on_device::for_each(block, count, f);
@@ -40870,10 +40937,9 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
         if (row.backward == 0) continue;
         nodes.trim(row, row.dy);
         if (is_product(row) || (stages & stage::trim) != 0) continue;
-        // Its backward may write what its factors read.
         const bool leaves_factors = row.kind == node_kind::general || row.kind == node_kind::tiled;
         if (leaves_factors) {
-          nodes.backward(row);
+          nodes.backward_to_factors(row);
           store_rounded(block, values.to(row.saved), row.saved_size);
         }
         if (Layered == 0 && (stages & stage::leaves) != 0) {
@@ -41984,7 +42050,9 @@ class network_trainer {
                      .noise_step = last ? stream_upload::step(*noise) : 0,
                      .layer_step = layer_step_,
                      .rate = options_.learning_rate->value()};
-    if (last && options_.optimizer == optimizer_kind::adam) {
+    const bool is_adam = options_.optimizer == optimizer_kind::adam;
+    state.keep = 1 - state.rate * (is_adam ? options_.adam.weight_decay : options_.weight_decay);
+    if (last && is_adam) {
       const rules::adam_bias bias =
           rules::adam_bias_at(updates_ + 1, options_.learning_rate->value(), options_.adam.beta1, options_.adam.beta2);
       state.rate = bias.rate;

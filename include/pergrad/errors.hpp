@@ -119,7 +119,7 @@ template <class Where, class Layer, class Given> struct softmax_is_in_the_loss :
   static constexpr int say() { static_assert(never<Where>, "the loss takes the softmax: leave it out, end the network in pergrad::linear<classes> and train with pergrad::cross_entropy; see docs/layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct activation_not_offered : instead_of_network {
-  static constexpr int say() { static_assert(never<Where>, "this activation is not here: take pergrad::relu, tanh, sigmoid, softplus or gelu, or write a struct with value(x) and derivative(x, y); see docs/custom_layers.md"); return 0; }
+  static constexpr int say() { static_assert(never<Where>, "this activation is not here: take pergrad::relu, leaky_relu, elu, tanh, sigmoid, softplus, gelu or silu, or write a struct with value(x) and derivative(x, y); see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct layer_of_pytorch_not_offered : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "this layer of PyTorch is not here: the table says which are (pergrad::dropout<p>, max_pool2d<kernel>, adaptive_avg_pool2d<height, width>, group_norm<groups>, reshape<shape>, padding<size> of a convolution), and a layer of your own is one struct; see docs/layers.md and docs/custom_layers.md"); return 0; }

@@ -42,7 +42,6 @@ BOOST_AUTO_TEST_CASE(what_devices_lack_is_refused) {
         (pg::dp_sgd{device, net, pg::cross_entropy{}, changed}), std::invalid_argument,
         [&](const std::exception& error) { return std::string{error.what()}.find(what) != std::string::npos; });
   };
-  refuses([](auto& o) { o.weight_decay = 0.1; }, "weight decay is not on devices yet");
   refuses([](auto& o) { o.clipping = pg::clipping_kind::per_sample_adaptive; },
           "per-sample adaptive clipping is not on devices yet");
   refuses(

@@ -2,10 +2,12 @@
 // tests/train/allocation_test.cpp - a training step takes nothing from the heap, and a file not what it holds.
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <type_traits>
 #include <unistd.h>
+#include <vector>
 
 #include <pergrad/correlated_noise.hpp>
 
@@ -80,6 +82,32 @@ BOOST_AUTO_TEST_CASE(nor_do_those_with_correlated_noise) {
     options.correlation = options.correlation->regenerated();
     BOOST_TEST(count_in_steps(options, threads) == 0U);
   }
+}
+
+BOOST_AUTO_TEST_CASE(nor_do_those_of_other_samplers) {
+  const auto count = [](const auto& sampling) {
+    pg::dp_options<std::decay_t<decltype(sampling)>> options;
+    static_cast<pg::training_choices&>(options) = usual_options();
+    options.sampling = sampling;
+    options.budget = pg::privacy_budget{pg::epsilon{500}, pg::delta{1e-5}};
+    return count_in_steps(options, 3);
+  };
+  const pg::sampling_probability q{0.2};
+  const pg::public_record_count all{300};
+  BOOST_TEST(count(pg::replace_one_poisson_sampling{q}) == 0U);
+  BOOST_TEST(count(pg::truncated_poisson_sampling{q, pg::batch_capacity{50}, all}) == 0U);
+  BOOST_TEST(count(pg::fixed_size_sampling{pg::batch_size{50}, all}) == 0U);
+  BOOST_TEST(count(pg::shuffled_batches{pg::batch_size{70}, all}) == 0U);
+  BOOST_TEST(count(pg::random_allocation{pg::round_steps{4}, pg::participations{2}}) == 0U);
+  BOOST_TEST(count(pg::cyclic_poisson_sampling{q, pg::round_steps{3}}) == 0U);
+  BOOST_TEST(count(pg::min_separation_sampling{q, pg::round_steps{3}}) == 0U);
+  BOOST_TEST(count(pg::with_views{pg::poisson_sampling{q}, pg::view_count{2}}) == 0U);
+  const std::vector<std::uint32_t> owners = [] {
+    std::vector<std::uint32_t> made(300);
+    for (std::size_t i = 0; i < made.size(); ++i) made[i] = static_cast<std::uint32_t>(i % 40);
+    return made;
+  }();
+  BOOST_TEST(count(pg::of_owners{pg::poisson_sampling{q}, owners}) == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(nor_do_predictions_of_one_record) {

@@ -225,6 +225,20 @@ BOOST_AUTO_TEST_CASE(a_step_that_was_given_up_keeps_its_place) {
   BOOST_TEST(!loop.within_budget());
 }
 
+// What is drawn may be owners, or records in several views: their sampler promises it of them.
+BOOST_AUTO_TEST_CASE(owners_and_views) {
+  const clouds data{120};
+  std::vector<std::uint32_t> owners(data.size());
+  for (std::size_t i = 0; i < owners.size(); ++i) owners[i] = static_cast<std::uint32_t>(i % 40);
+  const auto check = [&](const auto& sampling) {
+    const auto wanted = run_of(usual(banded, sampling), data);
+    BOOST_TEST((run_of(usual(banded, sampling), data, 3) == wanted));
+    BOOST_TEST((run_of(usual(banded.regenerated(), sampling), data) == wanted));
+  };
+  check(pg::of_owners{turns, owners});
+  check(pg::with_views{apart, pg::view_count{2}});
+}
+
 // Another executor may release a step, but for regenerated noise not on more threads than the run has memory for.
 BOOST_AUTO_TEST_CASE(a_release_by_another_executor) {
   const clouds data{100};

@@ -133,9 +133,6 @@ class dp_sgd_base
       require_weight_decay(options.weight_decay);
     }
     if constexpr (executor_trainer::trains_on_a_copy) {
-      if (options.weight_decay != 0 || options.adam.weight_decay != 0) {
-        refuse_training("weight decay is not on devices yet");
-      }
       if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
       if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
       if (options.adaptive_clip || options.schedules.noise || options.schedules.clip) {

@@ -97,7 +97,10 @@ class step_by_verbs {
         sensitivity_{sensitivity},
         total_{executor, *options.capacity},
         optimizer_{make_optimizer(options, sensitivity)} {
-    if constexpr (OfUnits) units_ = std::make_unique<units_of_step<Network>>(tape.capacity());
+    if constexpr (OfUnits) {
+      units_ = std::make_unique<units_of_step<Network>>(tape.capacity());
+      static_cast<void>(total_access::integers(total_, false));  // no step takes memory
+    }
   }
 
   void set_learning_rate(learning_rate rate) {

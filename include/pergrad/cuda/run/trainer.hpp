@@ -173,7 +173,9 @@ class network_trainer {
                      .noise_step = last ? stream_upload::step(*noise) : 0,
                      .layer_step = layer_step_,
                      .rate = options_.learning_rate->value()};
-    if (last && options_.optimizer == optimizer_kind::adam) {
+    const bool is_adam = options_.optimizer == optimizer_kind::adam;
+    state.keep = 1 - state.rate * (is_adam ? options_.adam.weight_decay : options_.weight_decay);
+    if (last && is_adam) {
       const rules::adam_bias bias =
           rules::adam_bias_at(updates_ + 1, options_.learning_rate->value(), options_.adam.beta1, options_.adam.beta2);
       state.rate = bias.rate;
