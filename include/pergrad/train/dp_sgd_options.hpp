@@ -24,6 +24,7 @@
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/statistics.hpp>
 #include <pergrad/privacy/types.hpp>
+#include <pergrad/privacy/units.hpp>
 #include <pergrad/tape.hpp>
 #include <pergrad/privacy/schedule.hpp>
 
@@ -161,15 +162,33 @@ struct noise_choice<independent_noise> {
   using noise_type = independent_noise;
 };
 
+namespace detail {
+/// A sampler that promises how often, and how far apart, a record takes part; its event is that of a Gaussian where
+/// every record takes part.
+template <class Sampling>
+concept promises_participation = requires(const Sampling& sampling) {
+  sampling.min_separation();
+  sampling.max_participations(std::uint64_t{});
+  requires std::is_same_v<typename Sampling::event_type, sampled_gaussian_event>;
+};
+/// A class that says what is wrong with this noise under this sampler; else `char`.
+template <class Noise, class Sampling>
+using noise_explanation = std::conditional_t<std::is_same_v<Noise, independent_noise> ||
+                                                 promises_participation<typename inner_sampler<Sampling>::type>,
+                                             char, error::correlated_noise_needs_a_promise<Noise, Sampling>>;
+}  // namespace detail
+
 /// Options of a `private_loop` with this sampler and this noise.
 template <class Sampling, class Noise = independent_noise>
 struct loop_options : private_choices, noise_choice<Noise> {
+  static_assert(sizeof(detail::noise_explanation<Noise, Sampling>) != 0);
   using sampling_type = Sampling;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
 };
 /// Options of a `dp_sgd` with this sampler and this noise.
 template <class Sampling = poisson_sampling, class Noise = independent_noise>
 struct dp_options : training_choices, noise_choice<Noise> {
+  static_assert(sizeof(detail::noise_explanation<Noise, Sampling>) != 0);
   using sampling_type = Sampling;
   using of_a_loop = loop_options<Sampling>;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
