@@ -4,8 +4,10 @@
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <random>
 #include <stdexcept>
 #include <type_traits>
 #include <vector>
@@ -162,6 +164,40 @@ BOOST_AUTO_TEST_CASE(a_secret_step_of_a_round_costs_less_than_a_known_one) {
   BOOST_TEST(std::abs(bracket_of(pg::allocated_gaussian_event{1, 1, 2}, 5, 1e-5).upper /
                           bracket_of(pg::sampled_gaussian_event{1, 2}, 5, 1e-5).upper -
                       1) < 1e-9);
+}
+
+// Monte Carlo, which proves nothing: E_P max(0, 1 - e^(eps - loss)) of a run of E epochs, step by step.
+BOOST_AUTO_TEST_CASE(balls_in_bins_cost_what_a_sample_of_their_losses_says) {
+  constexpr std::size_t bins = 12;
+  constexpr int epochs = 3;
+  constexpr int trials = 200'000;
+  const double s = 2;
+  const double epsilon = 1;
+  std::mt19937_64 random{7};
+  std::normal_distribution<double> normal;
+  double sum = 0;
+  double squares = 0;
+  for (int trial = 0; trial < trials; ++trial) {
+    double ratio = 0;
+    for (std::size_t bin = 0; bin < bins; ++bin) {
+      double exponent = 0;
+      for (int epoch = 0; epoch < epochs; ++epoch) {
+        const double release = (bin == 0 ? 1 : 0) + s * normal(random);
+        exponent += release / (s * s) - 1 / (2 * s * s);
+      }
+      ratio += std::exp(exponent) / static_cast<double>(bins);
+    }
+    const double part = std::max(0.0, 1 - std::exp(epsilon) / ratio);
+    sum += part;
+    squares += part * part;
+  }
+  const double mean = sum / trials;
+  const double error = std::sqrt((squares / trials - mean * mean) / trials);
+  const pg::balls_in_bins_sampling sampling{pg::round_steps{bins}, pg::epoch_count{epochs}};
+  pg::basic_pld_accountant<pg::allocated_gaussian_event> ledger;
+  ledger.record(sampling.event(pg::noise_multiplier{s}));
+  BOOST_TEST(ledger.delta(pg::epsilon{epsilon}) > mean - 5 * error);
+  BOOST_TEST(ledger.delta(pg::epsilon{epsilon}) < mean + 5 * error + 0.01 * mean);
 }
 
 BOOST_AUTO_TEST_CASE(counts_of_all_records_move_by_the_root_of_two_where_one_is_replaced) {

@@ -279,6 +279,19 @@ BOOST_AUTO_TEST_CASE(an_allocation_of_several_steps_is_any_set_of_them) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_ball_stays_in_its_bin) {
+  const pg::balls_in_bins_sampling sampling{pg::round_steps{5}, pg::epoch_count{4}};
+  BOOST_TEST(sampling.steps_of_an_event() == 20U);
+  const std::vector<batch> drawn = batches_of(sampling, records, steps);
+  for (std::size_t t = 0; t < drawn.size(); ++t) {
+    if (t % 20 >= 5) BOOST_REQUIRE((drawn[t] == drawn[t - 5]));
+  }
+  for (std::size_t first = 0; first < 5; ++first) {
+    require_holds(judged({drawn.begin() + static_cast<std::ptrdiff_t>(first), drawn.end()}, records, 20, 0.2, 0.04));
+  }
+  BOOST_CHECK_THROW((pg::balls_in_bins_sampling{pg::round_steps{0}, pg::epoch_count{1}}), std::invalid_argument);
+}
+
 BOOST_AUTO_TEST_CASE(groups_take_turns) {
   const pg::cyclic_poisson_sampling sampling{pg::sampling_probability{0.5}, pg::round_steps{3}};
   const std::vector<batch> drawn = batches_of(sampling, records, steps);

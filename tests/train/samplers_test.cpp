@@ -42,6 +42,7 @@ void for_each_sampler(const Visit& visit) {
   visit(pg::shuffled_batches{pg::batch_size{20}, pg::public_record_count{count}});
   visit(pg::random_allocation{pg::round_steps{4}});
   visit(pg::random_allocation{pg::round_steps{4}, pg::participations{2}});
+  visit(pg::balls_in_bins_sampling{pg::round_steps{3}, pg::epoch_count{2}});
   visit(pg::cyclic_poisson_sampling{pg::sampling_probability{0.5}, pg::round_steps{3}});
   visit(pg::min_separation_sampling{pg::sampling_probability{0.3}, pg::round_steps{3}});
 }

@@ -120,6 +120,7 @@ void for_each_sampler(const Visit& visit) {
       },
       sampler_moves{0, 2});
   visit("random allocation", of(random_allocation{round_steps{3}, participations{2}}), sampler_moves{});
+  visit("balls in bins", of(balls_in_bins_sampling{round_steps{2}, epoch_count{2}}), sampler_moves{});
   visit("cyclic Poisson", of(cyclic_poisson_sampling{sampling_probability{1}, round_steps{2}}), sampler_moves{});
   visit("min-sep", of(min_separation_sampling{half, round_steps{2}}), sampler_moves{});
   visit(

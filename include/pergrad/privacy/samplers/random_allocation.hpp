@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -109,6 +110,53 @@ class random_allocation {
 
   std::uint32_t steps_;
   std::uint32_t times_;
+};
+
+/// Passes over the data set.
+struct epoch_count {
+  std::uint32_t count;
+};
+
+/// Balls in bins (Chua et al. 2024, arXiv:2412.16802): every record draws one of b bins, all alike, and takes part in
+/// that step of each of E epochs of b steps. One event pays all of them: the run is E epochs long.
+///
+/// Given the bin, a record is in E steps, whose releases along its gradients add up to one of E times the distance and
+/// sqrt(E) times the deviation: a round of b steps with noise sigma / sqrt(E). As there, whoever sees these sums and
+/// what is left of the noise can make the releases one by one, also where gradients depend on earlier ones
+/// (ratio_sums.hpp). So the bound is proven, where Monte Carlo has been used.
+class balls_in_bins_sampling {
+ public:
+  using event_type = allocated_gaussian_event;
+  static constexpr std::uint64_t marked_together = detail::sampling_words::together;
+
+  /// Throws std::invalid_argument for no bin or more than 2^24, and for no epoch.
+  balls_in_bins_sampling(round_steps bins, epoch_count epochs) : bins_{bins.count}, epochs_{epochs.count} {
+    if (bins.count == 0 || bins.count > 1U << 24U || epochs.count == 0) {
+      detail::throw_invalid_argument(
+          {"pergrad: balls_in_bins_sampling: ", bins.count, " bins and ", epochs.count, " epochs"});
+    }
+  }
+
+  /// What all epochs with `noise` cost.
+  [[nodiscard]] event_type event(noise_multiplier noise) const {
+    const double of_all = noise.value() / std::sqrt(static_cast<double>(epochs_)) * (1 - 0x1p-50);
+    return {static_cast<double>(bins_), 1, epochs_ == 1 ? noise.value() : of_all};
+  }
+  /// Steps of all epochs.
+  [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return bins_ * epochs_; }
+  /// Steps from one that a record takes part in to the next.
+  [[nodiscard]] std::uint64_t min_separation() const noexcept { return bins_; }
+  /// How often a record takes part in so many steps, at most.
+  [[nodiscard]] std::uint64_t max_participations(std::uint64_t steps) const noexcept {
+    return steps / bins_ + (steps % bins_ != 0 ? 1 : 0);
+  }
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    detail::mark_allocated(place.round, bins_, place.position % bins_, first, bits);
+  }
+
+ private:
+  std::uint64_t bins_;
+  std::uint64_t epochs_;
 };
 
 }  // namespace pergrad::inline v0_1
