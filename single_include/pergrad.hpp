@@ -635,6 +635,12 @@ template <class Layer> struct layer_has_no_device_code {
 template <class Loss> struct loss_has_no_device_code {
   static_assert(never<Loss>, "this loss has no device code: it needs PERGRAD_HD static double evaluate(const S* y, std::size_t count, const target<S>* targets, S* dy) and static constexpr bool on_device = true; see docs/custom_layers.md");
 };
+template <class Noise, class Sampling> struct correlated_noise_needs_a_promise {
+  static_assert(never<Sampling>, "correlated noise needs a sampler that promises how often, and how far apart, a record takes part: pergrad::cyclic_poisson_sampling or pergrad::min_separation_sampling; see docs/privacy.md");
+};
+template <class Executor> struct correlated_noise_on_a_device {
+  static_assert(never<Executor>, "correlated noise is on the host only: make the trainer with a pergrad::host; see docs/privacy.md");
+};
 template <class Function, class First> struct needs_an_executor {
   static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); pergrad::dp_sgd trainer{exec, net, loss, options}; see docs/expressions.md");
 };
@@ -1748,7 +1754,7 @@ struct layer_randomness;
 namespace detail {
 template <class Scalar>
 class release_gate;
-template <class Sampling>
+template <class Sampling, class Noise>
 class private_run;
 class sampling_words;
 }  // namespace detail
@@ -1925,7 +1931,7 @@ class os_keyed_generator {
  private:
   template <class Scalar>
   friend class detail::release_gate;
-  template <class Sampling>
+  template <class Sampling, class Noise>
   friend class detail::private_run;
   friend struct layer_randomness;
   template <class Sampling, random_generator Generator>
@@ -4985,6 +4991,18 @@ template <class Scalar>
   return norm * one <= room * (1 - 4 * roundoff) ? static_cast<Scalar>(one) : detail::safe_quotient<Scalar>(room, norm);
 }
 
+/// An upper bound of the norm of what `clip_factor` makes of a gradient, in the numbers that are added: by the proof
+/// above, with a weight of at most 1 as well as of at most C / N.
+template <class Scalar>
+[[nodiscard]] inline double clipped_norm_bound(norm_bound known, std::size_t count, double bound, int unit) noexcept {
+  const double norm = norm_upper_bound(known, count);
+  if (!is_finite_norm<Scalar>(norm)) return 0;
+  constexpr auto roundoff = static_cast<double>(limits::epsilon<Scalar>);
+  const double lost = bound - std::ldexp(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)), unit);
+  const double most = norm * (1 + 8 * roundoff) + lost * (1 + 0x1p-40) + bound * 0x1p-40;
+  return most < bound ? most : bound;
+}
+
 /// Automatic clipping's factor bound / (‖g‖ + stability) / 2^unit, which never exceeds the clip factor's bound (Bu et
 /// al. 2022, arXiv:2206.07136).
 template <class Scalar>
@@ -5452,14 +5470,27 @@ inline constexpr std::size_t clipping_groups = count_clipping_groups(group_of_la
 
 // Each rule bounds what one record adds; `weigh` gives its weights in units of 2^unit.
 
-/// w = min(1, C / ‖g‖)
+/// Who may let samples through or not, by an upper bound of the norm of what each would add: of that sample alone, and
+/// on any thread.
+struct sample_gate {
+  void* context;
+  bool (*passes)(void* context, std::size_t sample, double most);
+};
+
+/// w = min(1, C / ‖g‖), and 0 of samples that a gate does not let through
 struct flat_clip {
   static constexpr bool per_layer = false;
   double bound;
+  const sample_gate* gate = nullptr;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
   void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
-    weights[0] = clip_factor<Scalar>(facts.norm, Network::parameter_count, bound, unit);
+    constexpr std::size_t count = Network::parameter_count;
+    weights[0] = clip_factor<Scalar>(facts.norm, count, bound, unit);
+    if (gate != nullptr &&
+        !gate->passes(gate->context, facts.sample, clipped_norm_bound<Scalar>(facts.norm, count, bound, unit))) {
+      weights[0] = 0;
+    }
   }
 };
 
@@ -5524,6 +5555,10 @@ struct group_clip {
 
 }  // namespace detail
 
+namespace detail {
+struct gated_clip;
+}
+
 /// Per-sample gradients, each scaled to a norm of at most its rule's bound. A sample whose gradient is not finite
 /// counts as 0. Made by `clip` and its kin only: a rule of somebody else's could claim any bound.
 template <class Leaf, class Rule>
@@ -5552,6 +5587,7 @@ class clipped_gradients final : public detail::expression_tag {
 
  private:
   // The only ways to clipped gradients.
+  friend struct detail::gated_clip;
   template <class Network, class Loss, detail::algorithms Which>
   friend auto clip(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound);
   template <class Network, class Loss, detail::algorithms Which>
@@ -5580,6 +5616,17 @@ template <class Network, class Loss, detail::algorithms Which>
 [[nodiscard]] auto clip(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound) {
   return clipped_gradients{gradients, detail::flat_clip{bound.value()}};
 }
+
+namespace detail {
+/// `clip` of the samples that a gate lets through; of all without one. The gate must live until the evaluation is over.
+struct gated_clip {
+  template <class Network, class Loss, algorithms Which>
+  [[nodiscard]] static auto of(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
+                               const sample_gate* gate) {
+    return clipped_gradients{gradients, flat_clip{bound.value(), gate}};
+  }
+};
+}  // namespace detail
 
 /// Every layer with parameters clipped on its own: `bounds` has one C_l a layer, in order. Sensitivity sqrt(sum C_l²).
 /// Throws std::invalid_argument for another number of bounds.
@@ -7302,6 +7349,9 @@ struct summation {
 
 namespace pergrad::inline v0_1 {
 
+/// Noise of a run whose steps have nothing to do with each other: that of DP-SGD. Others are in privacy/correlated/.
+struct independent_noise {};
+
 namespace detail {
 
 /// A sum that nobody has seen: F in units of the grid's, null for zeros, and I in steps of the grid, null for zeros.
@@ -7329,6 +7379,29 @@ inline void require_sigma(double multiplier, double sigma, bool is_rehearsal_wit
 struct total_release;
 struct statistic_release;
 
+/// What becomes of fresh noise before it meets a sum, where the noise of a run's steps is correlated
+/// (privacy/correlated/). It makes integers of integers, and nothing of a sum.
+class noise_filter {
+ public:
+  /// What one record can do to all that the run's noise hides, given D of one sum: what fresh noise is scaled by.
+  [[nodiscard]] virtual double sensitivity(double of_one_sum, std::size_t elements) const = 0;
+  /// Throws std::invalid_argument for a deviation that its arithmetic cannot carry, std::logic_error for a step beyond
+  /// the last one.
+  virtual void require_room(double sigma) const = 0;
+  /// Begins the next step, whose fresh noise is that of the generator's step `drawn`. Returns the generator's steps of
+  /// those earlier ones whose noise has to go through the filter again first, in their order.
+  virtual std::span<const std::uint64_t> begin(std::uint64_t drawn) noexcept = 0;
+  /// Noise of a block of elements, in place: of step `i` of those that begin() returned, or of the new one behind them.
+  /// `thread` may have memory of its own.
+  virtual void filter(std::size_t i, std::size_t block, std::size_t thread, double (&k)[gaussian_block]) noexcept = 0;
+
+ protected:
+  noise_filter() = default;
+  noise_filter(const noise_filter&) = default;
+  noise_filter& operator=(const noise_filter&) = default;
+  ~noise_filter() = default;
+};
+
 /// One release, divided by a public constant. Construction throws whatever can be wrong; after that nothing can fail.
 template <class Scalar>
 class release_gate {
@@ -7339,15 +7412,15 @@ class release_gate {
   /// Anybody may look at noise from a seed; with a secret key only a total (expressions/noise.hpp) and counts
   /// (statistics.hpp) are.
   release_gate(const release_grid& grid, double sensitivity, noise_multiplier noise, double divisor,
-               seeded_generator& generator)
-      : release_gate{of_any_generator{}, grid, sensitivity, noise, divisor, generator} {}
+               seeded_generator& generator, noise_filter* filter = nullptr)
+      : release_gate{of_any_generator{}, grid, sensitivity, noise, divisor, generator, filter} {}
 
   /// Stretches of the release; each is to be released once, on any thread.
   [[nodiscard]] std::size_t stretches() const noexcept { return (elements_ + stretch - 1) / stretch; }
   /// out = g (Q(S) + k) for stretch `number`, then `update`. `out` may be the sum itself, or null: then nothing is
   /// kept.
-  void release(std::size_t number, const unreleased_sum<Scalar>& sum, Scalar* out,
-               const element_update<Scalar>& update) const noexcept {
+  void release(std::size_t number, const unreleased_sum<Scalar>& sum, Scalar* out, const element_update<Scalar>& update,
+               std::size_t thread = 0) const noexcept {
     const std::size_t end = std::min(elements_, (number + 1) * stretch);
     alignas(64) Scalar zeros[gaussian_block];
     if (sum.floating == nullptr || sum.integers != nullptr) std::fill_n(zeros, gaussian_block, Scalar{0});
@@ -7356,6 +7429,7 @@ class release_gate {
       const Scalar* const floating = sum.floating == nullptr ? zeros : sum.floating + first;
       alignas(64) double k[gaussian_block];
       draw(first, k);
+      if (filter_ != nullptr) correlate(first, thread, k);
       alignas(64) Scalar passing[gaussian_block];
       Scalar* const to = out == nullptr ? passing : out + first;
       {
@@ -7390,29 +7464,45 @@ class release_gate {
   struct of_any_generator {};
   template <random_generator Generator>
   release_gate(of_any_generator /*unused*/, const release_grid& grid, double sensitivity, noise_multiplier noise,
-               double divisor, Generator& generator)
+               double divisor, Generator& generator, noise_filter* filter = nullptr)
       : elements_{grid.elements},
-        sigma_{noise.value() * sensitivity},
+        sigma_{noise.value() * (filter == nullptr ? sensitivity : filter->sensitivity(sensitivity, grid.elements))},
         scale_{std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps) / divisor,
                static_cast<double>(std::numeric_limits<Scalar>::max())},
-        stream_{stream_of_next_step(noise, generator)} {}
+        filter_{filter},
+        stream_{stream_of_next_step(noise, generator)} {
+    if (filter_ != nullptr) before_ = filter_->begin(stream_.step_);
+  }
   /// Once nothing else can be wrong.
   template <random_generator Generator>
   [[nodiscard]] secret_stream<randomness::noise> stream_of_next_step(noise_multiplier noise,
                                                                      Generator& generator) const {
     require_sigma(noise.value(), sigma_, !Generator::is_private && sigma_ == 0);
     require_gaussians(0, elements_);
+    if (filter_ != nullptr) filter_->require_room(sigma_);
     return generator.template stream<randomness::noise>(generator.next_step());
   }
 
   static constexpr std::size_t stretch = 4 * gaussian_block;
 
-  void draw(std::size_t first, double (&k)[gaussian_block]) const noexcept {
+  void draw(std::size_t first, double (&k)[gaussian_block]) const noexcept { draw_of(stream_, first, k); }
+  void draw_of(const secret_stream<randomness::noise>& stream, std::size_t first,
+               double (&k)[gaussian_block]) const noexcept {
     if (sigma_ == 0) {
       std::fill_n(k, gaussian_block, 0.0);
     } else {
-      fill_rounded_gaussians<native_lanes, Scalar>(stream_.key(), stream_.nonce(), first / gaussian_block, sigma_, k);
+      fill_rounded_gaussians<native_lanes, Scalar>(stream.key(), stream.nonce(), first / gaussian_block, sigma_, k);
     }
+  }
+  /// What was drawn becomes noise of the run.
+  [[gnu::noinline]] void correlate(std::size_t first, std::size_t thread, double (&k)[gaussian_block]) const noexcept {
+    alignas(64) double earlier[gaussian_block];
+    for (std::size_t i = 0; i < before_.size(); ++i) {
+      draw_of({*stream_.key_, before_[i]}, first, earlier);
+      filter_->filter(i, first / gaussian_block, thread, earlier);
+    }
+    filter_->filter(before_.size(), first / gaussian_block, thread, k);
+    wipe(earlier, sizeof earlier);
   }
   void store(const double* k, const Scalar* sum, Scalar* out, std::size_t count) const noexcept {
     release_kernels_in_use<Scalar>().release(k, sum, scale_, out, static_cast<int>(count));
@@ -7421,6 +7511,8 @@ class release_gate {
   std::size_t elements_ = 0;
   double sigma_ = 0;  ///< of the noise in steps of the grid
   release_scale scale_;
+  noise_filter* filter_ = nullptr;
+  std::span<const std::uint64_t> before_;  ///< steps of the generator whose noise goes through the filter first
   secret_stream<randomness::noise> stream_;
 };
 
@@ -9113,6 +9205,9 @@ struct record_capacity {
   std::size_t count = 2048;
 };
 
+template <class Network>
+class scaled_adam;
+
 namespace detail {
 
 struct total_access;
@@ -9340,6 +9435,8 @@ struct total_access {
   friend class pergrad::dp_sgd;
   template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::private_loop;
+  template <class Network>
+  friend class pergrad::scaled_adam;
   friend struct total_probe;
 
   template <class Total>  // const or not
@@ -9415,6 +9512,7 @@ template <random_generator Generator>
 struct noise_of {
   noise_multiplier multiplier{0};
   Generator* generator = nullptr;
+  noise_filter* filter = nullptr;  ///< of a run whose steps have correlated noise
 };
 
 /// Released values that nobody uses on the way.
@@ -9482,11 +9580,13 @@ struct total_release {
                          state.sensitivity(),
                          noise.multiplier,
                          divisor,
-                         *noise.generator};
+                         *noise.generator,
+                         noise.filter};
     auto use = begin();
     const element_update<scalar> update = as_update<scalar>(use);
     const unreleased_sum<scalar> sum = total_access::sum_of(total);
-    pool.parallel(gate.stretches(), [&](std::size_t number, std::size_t) { gate.release(number, sum, out, update); });
+    pool.parallel(gate.stretches(),
+                  [&](std::size_t number, std::size_t thread) { gate.release(number, sum, out, update, thread); });
   }
 };
 
@@ -10881,7 +10981,7 @@ template <host_vector Vector>
 namespace pergrad::inline v0_1 {
 
 namespace detail {
-struct checkpoint_access;
+struct run_state_access;
 
 inline void require_average_decay(double decay) {
   if (decay > 0 && decay < 1) return;
@@ -10937,17 +11037,172 @@ class parameter_average {
   [[nodiscard]] double decay() const noexcept { return decay_; }
 
  private:
-  friend struct detail::checkpoint_access;
+  friend struct detail::run_state_access;
   Network average_;
   double decay_;
   std::uint64_t updates_;
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/optim/sgd.hpp - stochastic gradient descent  v <- momentum v + g;  w <- w - rate v      (torch.optim.SGD)
+// pergrad/optim/scale_then_privatise.hpp - Adam whose gradients are scaled before they are clipped and noised
 //
-// Weight decay is decoupled, w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019, arXiv:1711.05101).
-// Without momentum that is torch.optim.SGD's `weight_decay`; with momentum it is SGDW.
+//   s = 1 / (sqrt(v / (1 - b2^t)) + stability),   v and t of Adam behind the steps before
+//   release   sum_i clip(s g_i, C) + noise of sigma C        s g: element by element
+//   step      Adam with (release / s) / divisor
+//
+// Scale-then-privatise (Ganesh, McMahan & Thakurta 2025, arXiv:2507.01129, algorithm 8; preconditioning before noise is
+// that of Li et al. 2023, DP², arXiv:2212.00309, with its delay of one step). Noise has the shape of the gradients
+// then: sigma C / s_j in element j. s is made of what was released before, and dividing by it is post-processing, so a
+// step costs what it costs without. C bounds scaled gradients, whose elements are of the order of 1, so it is of the
+// order of the root of the number of parameters. `stability` is not Adam's: it says below which size elements are not
+// told apart.
+//
+//   pg::scaled_adam<net_type> optimizer{rate, clip, 1e-3, max_batch};
+//   auto step = loop.begin(records);
+//   while (step.next()) optimizer.accumulate(exec, step);
+//   optimizer.step(exec, net, std::move(step));
+//
+// Every gradient is written down as a row; its own numbers are squared, and its share is rounded and added up as
+// integers (expressions/unit_gradients.hpp), so that slow and large it is, two rows a sample.
+
+#include <numeric>
+
+// pergrad/expressions/unit_gradients.hpp - gradients of units of privacy, each the sum of several rows' gradients, and
+// their clipped share of a total
+//
+// What a unit adds is computed from its own rows alone, one after the other: rows of an evaluation do not depend on
+// what else is in the batch, and its place among other units changes no bit. Its numbers are there, so their squares
+// are added up as they are: the norm has no error but that of a double sum (privacy/clip.hpp, `error` 0). Shares are
+// rounded and added up as integers, so D = C / g + sqrt(d) / 2 (privacy/sensitivity.hpp, integers only).
+
+namespace pergrad::inline v0_1::detail {
+
+/// Where the parameters of layers with parameters of their own lie, in the order of `group_of_layer`.
+struct parameter_stretch {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+template <class Structure>
+[[nodiscard]] constexpr auto list_layer_stretches() {
+  std::array<parameter_stretch, count_layer_groups<Structure>()> list{};
+  std::size_t layer = 0;
+  for (std::size_t i = 0; i < Structure::size; ++i) {
+    if (Structure::trained_counts[i] > 0 && Structure::owners[i] == i) {
+      list[layer++] = {Structure::parameter_offsets[i], Structure::trained_counts[i]};
+    }
+  }
+  return list;
+}
+
+/// Gradients of up to `most` units, and room for as many rows.
+template <class Network>
+class unit_gradients {
+ public:
+  using scalar = typename Network::scalar;
+  static constexpr std::size_t width = Network::parameter_count;
+  static constexpr auto stretches = list_layer_stretches<typename Network::structure>();
+
+  explicit unit_gradients(std::size_t most)
+      : units_{most * width, "gradients of units", uninitialised},
+        rows_{most * width, "gradients of their rows", uninitialised},
+        row_counts_(most),
+        norms_(most),
+        weights_(most) {}
+
+  void begin(std::size_t units) noexcept { std::fill_n(row_counts_.begin(), count_ = units, 0U); }
+  /// Where an evaluation writes the gradients of `count` rows.
+  [[nodiscard]] std::span<scalar> rows(std::size_t count) noexcept { return {rows_.data(), count * width}; }
+  /// Row i of those is one of unit units[i].
+  void add_rows(const thread_pool& pool, std::span<const std::uint32_t> units) {
+    pool.parallel((width + stretch - 1) / stretch, [&](std::size_t number, std::size_t) {
+      const std::size_t first = number * stretch;
+      const std::size_t count = std::min(stretch, width - first);
+      for (std::size_t i = 0; i < units.size(); ++i) {
+        const scalar* const from = rows_.data() + i * width + first;
+        scalar* const to = units_.data() + units[i] * width + first;
+        const bool begins = row_counts_[units[i]] == 0 && (i == 0 || units[i - 1] != units[i]);
+        for (std::size_t k = 0; k < count; ++k) to[k] = begins ? from[k] : to[k] + from[k];
+      }
+    });
+    for (const std::uint32_t unit : units) ++row_counts_[unit];
+  }
+  [[nodiscard]] std::uint32_t rows_of(std::size_t unit) const noexcept { return row_counts_[unit]; }
+  /// The norms of the units' gradients before clipping; one without a row has 0.
+  [[nodiscard]] double norm_of(std::size_t unit) const noexcept { return norms_[unit]; }
+
+  /// Averages if wanted, clips each unit by `rule`, and adds what is left, rounded to the grid, to `integers`.
+  template <class Rule>
+  void add_clipped(const thread_pool& pool, const Rule& rule, bool averaged, const release_grid& grid,
+                   std::int64_t* integers) {
+    pool.parallel(count_, [&](std::size_t unit, std::size_t) { weigh(unit, rule, averaged, grid.unit); });
+    const auto steps = static_cast<double>(std::int64_t{1} << grid.steps);
+    pool.parallel((width + stretch - 1) / stretch, [&](std::size_t number, std::size_t) {
+      const std::size_t first = number * stretch;
+      const std::size_t end = std::min(first + stretch, width);
+      for (std::size_t layer = 0; layer < stretches.size(); ++layer) {
+        const std::size_t from = std::max(first, stretches[layer].first);
+        const std::size_t to = std::min(end, stretches[layer].first + stretches[layer].count);
+        for (std::size_t unit = 0; unit < count_ && from < to; ++unit) {
+          const scalar weight = weights_[unit][Rule::per_layer ? layer : 0];
+          if (weight == 0) continue;  // what is not finite must not be multiplied
+          on_host::add_rounded_to(integers + from, static_cast<double>(weight) * steps,
+                                  units_.data() + unit * width + from, static_cast<on_host::index>(to - from));
+        }
+      }
+    });
+  }
+
+ private:
+  static constexpr std::size_t stretch = 4096;
+  using layer_weights = std::array<scalar, stretches.size() == 0 ? 1 : stretches.size()>;
+
+  template <class Rule>
+  void weigh(std::size_t unit, const Rule& rule, bool averaged, int grid_unit) noexcept {
+    scalar* const values = units_.data() + unit * width;
+    weights_[unit].fill(0);
+    norms_[unit] = 0;
+    if (row_counts_[unit] == 0) return;
+    if (averaged) {
+      const auto rows = static_cast<scalar>(row_counts_[unit]);
+      for (std::size_t k = 0; k < width; ++k) values[k] /= rows;
+    }
+    std::array<norm_bound, stretches.size()> layers{};
+    sample_facts<scalar> facts;
+    for (std::size_t layer = 0; layer < stretches.size(); ++layer) {
+      for (std::size_t k = 0; k < stretches[layer].count; ++k) {
+        const auto value = static_cast<double>(values[stretches[layer].first + k]);
+        layers[layer].squared += value * value;
+      }
+      facts.norm += layers[layer];
+    }
+    facts.layers = layers;
+    norms_[unit] = std::sqrt(facts.norm.squared);
+    rule.template weigh<Network>(facts, grid_unit, weights_[unit].data());
+  }
+
+  aligned_buffer<scalar> units_;
+  aligned_buffer<scalar> rows_;
+  std::size_t count_ = 0;
+  std::vector<std::uint32_t> row_counts_;
+  std::vector<double> norms_;
+  std::vector<layer_weights> weights_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/optim/adam.hpp - Adam (Kingma & Ba 2015, arXiv:1412.6980); on a noised gradient it is DP-Adam
+//
+//   m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  w <- w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) +
+//   stability)
+//
+// With weight decay it is AdamW: w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019,
+// arXiv:1711.05101).
+//
+// Noise of variance phi in every element of g adds phi to the expectation of v / (1 - b2^t), and where it is most of
+// that, Adam is SGD of a small rate. DP-AdamBC (Tang, Shpilevskiy & Lecuyer 2024, arXiv:2312.14334) takes it off again:
+//   w <- w - rate (m / (1 - b1^t)) / sqrt(max(v / (1 - b2^t) - noise, floor)),  noise = u / (1 - b2^t)
+//   u <- b2 u + (1 - b2) phi
+// With phi = (sigma C / divisor)² in every step, noise is phi; with schedules of sigma or C it is what is in v. All of
+// it is public.
 
 // pergrad/optim/rules.hpp - what an optimizer does to one parameter, stated once for host and device
 //
@@ -11071,76 +11326,6 @@ template <class Scalar>
 
 namespace pergrad::inline v0_1 {
 
-namespace detail {
-
-inline void require_momentum(double momentum) {
-  if (momentum >= 0 && momentum < 1) return;
-  throw_invalid_argument({"pergrad: sgd: momentum must be in [0, 1), got ", momentum});
-}
-
-}  // namespace detail
-
-/// Plain or heavy-ball SGD; with momentum 0 it keeps no state.
-template <class Network>
-class sgd : public optimizer_steps<sgd<Network>, Network> {
- public:
-  using scalar = typename Network::scalar;
-  /// Throws std::invalid_argument unless 0 <= momentum < 1 and 0 <= weight_decay.
-  explicit sgd(learning_rate rate, double momentum = 0, double weight_decay = 0)
-      : rate_{rate.value()}, momentum_{momentum}, decay_{weight_decay} {
-    detail::require_momentum(momentum);
-    detail::require_weight_decay(weight_decay);
-    if (momentum > 0) velocity_ = {Network::parameter_count, "an optimizer's velocity"};
-  }
-
-  /// Of all steps from now on: for schedules. A rate must not be computed from records.
-  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
-
- private:
-  friend struct optimizer_access;
-  // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
-  // their names, and a count of steps or null.
-  friend struct detail::checkpoint_access;
-  static constexpr std::array<const char*, 1> state_names{"momentum_buffer"};  // PyTorch's
-  [[nodiscard]] const char* kind() const noexcept { return momentum_ > 0 ? "sgd with momentum" : "sgd"; }
-  [[nodiscard]] std::array<std::span<scalar>, 1> state() noexcept { return {velocity_.span()}; }
-  [[nodiscard]] std::uint64_t* count() noexcept { return nullptr; }
-  [[nodiscard]] auto begin(Network& network, double scale) {
-    scalar* const w = network.parameters().data();
-    const auto keep = static_cast<scalar>(1 - rate_ * decay_);
-    const rules::sgd_rule<scalar> plain{static_cast<scalar>(rate_ * scale), keep};
-    const rules::momentum_rule<scalar> heavy{static_cast<scalar>(scale), static_cast<scalar>(rate_),
-                                             static_cast<scalar>(momentum_), keep};
-    return [with = detail::update_by(heavy, w, velocity_.data()), without = detail::update_by(plain, w),
-            is_heavy = momentum_ > 0](std::size_t first, const scalar* gradient, std::size_t size) {
-      is_heavy ? with(first, gradient, size) : without(first, gradient, size);
-    };
-  }
-
-  double rate_;
-  double momentum_;
-  double decay_;
-  detail::aligned_buffer<scalar> velocity_;
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/optim/adam.hpp - Adam (Kingma & Ba 2015, arXiv:1412.6980); on a noised gradient it is DP-Adam
-//
-//   m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  w <- w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) +
-//   stability)
-//
-// With weight decay it is AdamW: w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019,
-// arXiv:1711.05101).
-//
-// Noise of variance phi in every element of g adds phi to the expectation of v / (1 - b2^t), and where it is most of
-// that, Adam is SGD of a small rate. DP-AdamBC (Tang, Shpilevskiy & Lecuyer 2024, arXiv:2312.14334) takes it off again:
-//   w <- w - rate (m / (1 - b1^t)) / sqrt(max(v / (1 - b2^t) - noise, floor)),  noise = u / (1 - b2^t)
-//   u <- b2 u + (1 - b2) phi
-// With phi = (sigma C / divisor)² in every step, noise is phi; with schedules of sigma or C it is what is in v. All of
-// it is public.
-
-namespace pergrad::inline v0_1 {
-
 /// Adam's constants, with PyTorch's defaults.
 struct adam_options {
   double beta1 = 0.9;
@@ -11240,7 +11425,176 @@ class adam : public optimizer_steps<adam<Network>, Network> {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/train/predict.hpp - records that the caller says are public, and a network's outputs for them
+
+namespace pergrad::inline v0_1 {
+
+/// Adam by scale-then-privatise, for a `private_loop` on the host whose option `clip` is this one's.
+template <class Network>
+class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
+ public:
+  using scalar = typename Network::scalar;
+  /// For physical batches of at most `rows` samples. Throws std::invalid_argument for Adam's options as Adam does, for
+  /// a noise floor, and unless the stability is finite and above 0.
+  scaled_adam(learning_rate rate, l2_clip_norm clip, double stability, max_batch rows, adam_options options = {})
+      : adam_{rate, options},
+        beta2_{options.beta2},
+        clip_{clip.value()},
+        stability_{stability},
+        most_{rows.count},
+        gradients_{rows.count},
+        numbers_(rows.count),
+        scales_{Network::parameter_count, "scales of gradients"} {
+    if (!(stability > 0 && stability <= detail::largest_double)) {
+      detail::throw_invalid_argument({"pergrad: scaled_adam: stability must be finite and above 0, got ", stability});
+    }
+    std::iota(numbers_.begin(), numbers_.end(), 0U);
+  }
+
+  /// Of all steps from now on: for schedules. A rate must not be computed from records.
+  void set_learning_rate(learning_rate rate) noexcept { adam_.set_learning_rate(rate); }
+
+  /// Adds the physical batch of a private step to its sum, once. Throws std::logic_error as `accumulate(step, ...)`
+  /// does and for another clip norm than the loop's, std::invalid_argument for a loop of larger physical batches.
+  template <executor Executor, class Step>
+  void accumulate(const Executor& executor, Step& step) {
+    using detail::total_access;
+    const detail::float_environment proven;
+    scale_by_moments();
+    const auto g = step.gradients();
+    if (g.capacity() > most_) {
+      detail::throw_invalid_argument({"pergrad: scaled_adam: made for physical batches of ", most_,
+                                      " samples, and the loop has those of ", g.capacity()});
+    }
+    const auto& samples = g.samples();
+    step.admit(&samples);
+    detail::total_state& state = total_access::state(step.total());
+    const release_grid grid = release_grid::of(clip_, Network::parameter_count);
+    state.expect(grid, 1);
+    const std::span<scalar> rows = gradients_.rows(samples.size());
+    unprotected::evaluate_into(executor, assign(rows, materialise(g)));
+    executor.pool().parallel(samples.size(), [&](std::size_t sample, std::size_t) {
+      scalar* const row = rows.data() + sample * Network::parameter_count;
+      for (std::size_t k = 0; k < Network::parameter_count; ++k) row[k] *= scales_.data()[k];
+    });
+    state.admit(samples.source(), samples.size(), [&](std::size_t i) { return samples.record(i); });
+    const bool begun = state.has_integers();
+    static_cast<void>(state.next_as_integers(std::numeric_limits<std::size_t>::max() / 2, {}));  // as far beyond it
+    gradients_.begin(samples.size());
+    gradients_.add_rows(executor.pool(), std::span{numbers_}.first(samples.size()));
+    gradients_.add_clipped(executor.pool(), detail::flat_clip{clip_}, false, grid,
+                           total_access::integers(step.total(), !begun));
+    step.is_in_the_sum();
+  }
+
+ private:
+  friend struct optimizer_access;
+  friend struct detail::checkpoint_access;
+  static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
+  [[nodiscard]] const char* kind() const noexcept { return "adam, scaled then private"; }
+  [[nodiscard]] auto state() noexcept { return optimizer_access::state(adam_); }
+  [[nodiscard]] std::uint64_t* count() noexcept {
+    is_scaled_ = false;  // whoever reads a file changes what the scales are made of
+    return optimizer_access::count(adam_);
+  }
+  /// The scales of the next step, unless it has them.
+  void scale_by_moments() {
+    if (is_scaled_) return;
+    const auto moments = optimizer_access::state(adam_)[1];
+    const auto steps = static_cast<double>(*optimizer_access::count(adam_));
+    const double weights = steps > 0 ? 1 - std::pow(beta2_, steps) : 1;
+    for (std::size_t k = 0; k < moments.size(); ++k) {
+      const double size = std::sqrt(static_cast<double>(moments[k]) / weights);
+      scales_.data()[k] = static_cast<scalar>(1 / (size + stability_));
+    }
+    is_scaled_ = true;
+  }
+  [[nodiscard]] auto begin(Network& network, double scale) {
+    scale_by_moments();  // of a step without a batch
+    is_scaled_ = false;
+    return [update = optimizer_access::begin(adam_, network, scale), scales = scales_.data()](
+               std::size_t first, const scalar* released, std::size_t size) {
+      scalar gradient[256];
+      for (std::size_t done = 0; done < size; done += std::size(gradient)) {
+        const std::size_t count = std::min(std::size(gradient), size - done);
+        for (std::size_t k = 0; k < count; ++k) gradient[k] = released[done + k] / scales[first + done + k];
+        update(first + done, gradient, count);
+      }
+    };
+  }
+
+  adam<Network> adam_;
+  double beta2_;
+  double clip_;
+  double stability_;
+  std::size_t most_;
+  detail::unit_gradients<Network> gradients_;
+  std::vector<std::uint32_t> numbers_;  ///< 0, 1, ...
+  detail::aligned_buffer<scalar> scales_;
+  bool is_scaled_ = false;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/optim/sgd.hpp - stochastic gradient descent  v <- momentum v + g;  w <- w - rate v      (torch.optim.SGD)
+//
+// Weight decay is decoupled, w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019, arXiv:1711.05101).
+// Without momentum that is torch.optim.SGD's `weight_decay`; with momentum it is SGDW.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+inline void require_momentum(double momentum) {
+  if (momentum >= 0 && momentum < 1) return;
+  throw_invalid_argument({"pergrad: sgd: momentum must be in [0, 1), got ", momentum});
+}
+
+}  // namespace detail
+
+/// Plain or heavy-ball SGD; with momentum 0 it keeps no state.
+template <class Network>
+class sgd : public optimizer_steps<sgd<Network>, Network> {
+ public:
+  using scalar = typename Network::scalar;
+  /// Throws std::invalid_argument unless 0 <= momentum < 1 and 0 <= weight_decay.
+  explicit sgd(learning_rate rate, double momentum = 0, double weight_decay = 0)
+      : rate_{rate.value()}, momentum_{momentum}, decay_{weight_decay} {
+    detail::require_momentum(momentum);
+    detail::require_weight_decay(weight_decay);
+    if (momentum > 0) velocity_ = {Network::parameter_count, "an optimizer's velocity"};
+  }
+
+  /// Of all steps from now on: for schedules. A rate must not be computed from records.
+  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
+
+ private:
+  friend struct optimizer_access;
+  // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
+  // their names, and a count of steps or null.
+  friend struct detail::checkpoint_access;
+  static constexpr std::array<const char*, 1> state_names{"momentum_buffer"};  // PyTorch's
+  [[nodiscard]] const char* kind() const noexcept { return momentum_ > 0 ? "sgd with momentum" : "sgd"; }
+  [[nodiscard]] std::array<std::span<scalar>, 1> state() noexcept { return {velocity_.span()}; }
+  [[nodiscard]] std::uint64_t* count() noexcept { return nullptr; }
+  [[nodiscard]] auto begin(Network& network, double scale) {
+    scalar* const w = network.parameters().data();
+    const auto keep = static_cast<scalar>(1 - rate_ * decay_);
+    const rules::sgd_rule<scalar> plain{static_cast<scalar>(rate_ * scale), keep};
+    const rules::momentum_rule<scalar> heavy{static_cast<scalar>(scale), static_cast<scalar>(rate_),
+                                             static_cast<scalar>(momentum_), keep};
+    return [with = detail::update_by(heavy, w, velocity_.data()), without = detail::update_by(plain, w),
+            is_heavy = momentum_ > 0](std::size_t first, const scalar* gradient, std::size_t size) {
+      is_heavy ? with(first, gradient, size) : without(first, gradient, size);
+    };
+  }
+
+  double rate_;
+  double momentum_;
+  double decay_;
+  detail::aligned_buffer<scalar> velocity_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/evaluation/predict.hpp - records that the caller says are public, and a network's outputs for them
 
 namespace pergrad::inline v0_1 {
 
@@ -11457,13 +11811,13 @@ predictor(const Executor&, const Network&) -> predictor<Network, Executor>;
 //
 // pld.hpp has the grids of single steps, pld_composition.hpp their sums, both with the proofs. What is here chooses a
 // tilt, a window, a spacing and a loss to cut at from estimates; no choice can make a bound wrong, only wide. Estimates
-// are of the cumulants ln E[e^(t loss)] of steps that are not discretised: the tilt is first that of the saddle point
-// for delta, then that whose mean loss is the answer of the attempt before; the window is what Chernoff bounds leave
-// little outside of, and losses are cut where the tilt makes them worth as little. The spacing h starts where T tilt
-// h^2 / 8 is about the wanted width (spreading adds h^2/6 to a step's variance, merging takes about h^2/12) and is
-// refined until the bracket is narrow enough, or a grid as long as memory allows has been tried. All kinds without
-// sampling are one Gaussian of 1/s^2 = sum T/s^2. Every attempt proves its bounds, so the least upper and the largest
-// lower one count.
+// are of the cumulants ln E[e^(t loss)] of steps that are not discretised, cut as the steps will be: where records are
+// drawn seldom, a single step may decide, and what it has far above the answer must not draw the tilt there. The tilt
+// is first that of the saddle point for delta, then that whose mean loss is the answer of the attempt before; the
+// window is what Chernoff bounds leave little outside of. The spacing h starts where T tilt h^2 / 8 is about the wanted
+// width (spreading adds h^2/6 to a step's variance, merging takes about h^2/12) and is refined until the bracket is
+// narrow enough, or a grid as long as memory allows has been tried. All kinds without sampling are one Gaussian of
+// 1/s^2 = sum T/s^2. Every attempt proves its bounds, so the least upper and the largest lower one count.
 
 // pergrad/privacy/accounting/step_losses.hpp - which privacy losses the steps of a sampler have.
 //
@@ -11660,6 +12014,8 @@ struct pld {
   double spacing = 1;      ///< of losses, in nats; at most 8 significant bits
   std::int64_t first = 0;  ///< loss of the first atom, in spacing / parts
   double infinite = 0;     ///< P-mass where there is no Q-mass
+  double beyond_p = 0;     ///< of a lower side: masses that were cut off
+  double beyond_q = 0;
   std::vector<double> masses;
 
   /// Loss of an atom, without rounding.
@@ -11667,11 +12023,11 @@ struct pld {
     return static_cast<double>(first + static_cast<std::int64_t>(i) * parts) * (spacing / static_cast<double>(parts));
   }
 
-  /// Rounds losses above `most` down to it, which makes a lower side no larger.
+  /// Takes masses above `most` out, and keeps their P and Q for what composed_pld.hpp makes of them.
   void cut(double most) requires(Side == pld_side::lower) {
     while (masses.size() > 1 && loss(masses.size() - 1) > most) {
-      masses[masses.size() - 2] += masses.back() * (1 - 0x1p-50);
-      masses[masses.size() - 2] *= 1 - 0x1p-51;
+      beyond_p += masses.back();
+      beyond_q += masses.back() * std::exp(-loss(masses.size() - 1));
       masses.pop_back();
     }
   }
@@ -11696,7 +12052,7 @@ struct pld {
   [[nodiscard]] double delta(double eps) const {
     double sum = 0;
     for (std::size_t i = masses.size(); i-- > 0 && loss(i) > eps;) sum += masses[i] * -std::expm1(eps - loss(i));
-    return sum + infinite;
+    return sum + infinite + std::max(0.0, beyond_p * (1 - 0x1p-36) - std::exp(eps) * beyond_q * (1 + 0x1p-36));
   }
 };
 
@@ -12002,14 +12358,14 @@ class replaced_pair : public gaussian_mixture<> {
 // losses are only in [e_i - xi, e_{i+1} + xi]: clamped to the bucket they change by at most xi, which changes b by at
 // most P xi e^xi / (1 - e^-h), added to b', and all atoms are then moved up by xi, which the fraction
 // f = (1 - e^-xi) / (1 - e^-h) of them going to the next grid point dominates. Mass below e_0 goes to e_0, mass above
-// the last point to infinity.
+// the last point to that and to infinity, P - e^e Q of it, as the next grid point is there.
 //
 // Lower. Every half of a bucket is merged to one atom, at loss c = ln(P/Q), written as a at e_i and b at e_{i+1}. The
 // rounded b is at most b P'/P for the mass P' <= P that is kept, so c is not rounded up either; where rounding hides
 // whether b > 0, the half is left out. Atoms lie off the grid.
-// merged_losses.hpp takes them to grid points. Mass above the last point is rounded down to it, mass below e_0 left
-// out. Where all mass is far closer together than h, most of it has to be at a grid point: `first` is chosen such that
-// least is lost among the lowest losses.
+// merged_losses.hpp takes them to grid points. Mass above the last point is cut off, mass below e_0 left out. Where all
+// mass is far closer together than h, most of it has to be at a grid point: `first` is chosen such that least is lost
+// among the lowest losses.
 
 // pergrad/privacy/pld/merged_losses.hpp - the lower side of a step on a grid: atoms between grid points merged at them.
 //
@@ -12147,12 +12503,13 @@ class step_discretiser {
   /// Losses may be counted from 0, or from where the lower side is best.
   enum class grid_points { best, at_zero };
 
-  /// Precondition: h > 0 has 8 significant bits, the losses' range is at most most_points h, |losses| < 2^20 h.
-  [[nodiscard]] discrete_step on_grid(double h, grid_points where = grid_points::best) const {
+  /// Of losses up to `cap`; what is above is cut off (pld.hpp). Precondition: h > 0 has 8 significant bits, the range
+  /// of losses is at most most_points h, |losses| < 2^20 h.
+  [[nodiscard]] discrete_step on_grid(double h, double cap = infinity, grid_points where = grid_points::best) const {
     const double anchor = where == grid_points::at_zero ? 0 : anchor_of(h);
     const double unit = h / static_cast<double>(pld<upper>::parts);
     const auto before = static_cast<std::int64_t>(std::floor((lowest_loss() - anchor) / h)) - 2;
-    const auto behind = static_cast<std::int64_t>(std::ceil((highest_loss() - anchor) / h)) + 1;
+    const auto behind = static_cast<std::int64_t>(std::ceil((std::clamp(cap, 0.0, highest_loss()) - anchor) / h)) + 1;
     const auto n = static_cast<std::size_t>(behind - before);  // buckets; one more point
     discrete_step made;
     made.remove.spacing = made.remove_below.spacing = made.add.spacing = h;
@@ -12210,10 +12567,20 @@ class step_discretiser {
       }
       here = next;
     }
-    const pair_masses beyond = pair_.between(here.at, infinity, infinity);
-    made.remove.infinite = more(pair_.most_p(beyond)) + least_mass;
-    add[0] += more(pair_.most_q(beyond));
-    made.remove_below.masses = merged_losses<>{halves, h, 2}.masses(pair_.least_p(beyond) * (1 - 8 * u));
+    {  // spread to the last point and infinity; below, cut off
+      const pair_masses beyond = pair_.between(here.at, infinity, infinity);
+      const double mass = more(pair_.most_p(beyond));
+      const double num = pair_.difference(here, beyond) + pair_.difference_error(here, beyond);
+      const double b = std::clamp(more(num) + mass * (2 * here.xi), 0.0, mass);
+      const double shift = std::min(1.0, 1.01 * here.xi / scale);
+      up[n] += more(mass - b) * more(1 - shift);
+      up[n + 1] += more(mass - b) * more(shift);
+      made.remove.infinite = more(b) + least_mass;
+      add[0] += more(pair_.most_q(beyond));
+      made.remove_below.beyond_p = pair_.least_p(beyond) * (1 - 32 * u);
+      made.remove_below.beyond_q = more(pair_.most_q(beyond)) + least_mass;
+    }
+    made.remove_below.masses = merged_losses<>{halves, h, 2}.masses(0);
     // What was added up above came to every place in at most six parts.
     for (double& each : up) each *= 1 + 16 * u;
     for (double& each : add) each *= 1 + 16 * u;
@@ -12317,8 +12684,9 @@ class loss_source {
   [[nodiscard]] virtual bool reach(double tail) = 0;
   [[nodiscard]] virtual double lowest_loss() const = 0;
   [[nodiscard]] virtual double highest_loss() const = 0;
-  /// Precondition: h > 0 has 8 significant bits, the losses' range is at most 2^18 h, |losses| < 2^20 h.
-  [[nodiscard]] virtual discrete_step on_grid(double h) const = 0;
+  /// Of losses up to `cap`; what is above is cut off (pld.hpp). Precondition: h > 0 has 8 significant bits, the range
+  /// of losses is at most 2^18 h, |losses| < 2^20 h.
+  [[nodiscard]] virtual discrete_step on_grid(double h, double cap) const = 0;
   virtual void estimate(loss_points& into) const = 0;
   /// Upper bound.
   [[nodiscard]] virtual double total_variation() const = 0;
@@ -12374,20 +12742,20 @@ class mixture_source final : public loss_source {
     }
     return highest;
   }
-  [[nodiscard]] discrete_step on_grid(double h) const override {
-    if (is_exact_) return with(below_, [&](const auto& one) { return one.on_grid(h); });
+  [[nodiscard]] discrete_step on_grid(double h, double cap) const override {
+    if (is_exact_) return with(below_, [&](const auto& one) { return one.on_grid(h, cap); });
     discrete_step made;
     made.remove.spacing = made.add.spacing = h;
     for (const step_part& part : parts_) {
       with(part, [&](const auto& one) {
-        const discrete_step all = one.on_grid(h, std::decay_t<decltype(one)>::grid_points::at_zero);
+        const discrete_step all = one.on_grid(h, cap, std::decay_t<decltype(one)>::grid_points::at_zero);
         const bool both = part.kind == pair_kind::both_ways;
         const pld<upper> joined = both ? both_ways(all) : pld<upper>{};
         add(made.remove, both ? joined : all.remove, part.weight);
         add(made.add, both ? joined : all.add, part.weight);
       });
     }
-    made.remove_below = with(below_, [&](const auto& one) { return std::move(one.on_grid(h).remove_below); });
+    made.remove_below = with(below_, [&](const auto& one) { return one.on_grid(h, cap).remove_below; });
     return made;
   }
   void estimate(loss_points& into) const override {
@@ -12766,7 +13134,7 @@ class allocation_source final : public loss_source {
   [[nodiscard]] double lowest_loss() const override { return loss(0); }
   [[nodiscard]] double highest_loss() const override { return loss(law_->above.size() - 1); }
 
-  [[nodiscard]] discrete_step on_grid(double h) const override {
+  [[nodiscard]] discrete_step on_grid(double h, double cap) const override {
     const sum_of_ratios& law = *law_;
     const auto before = static_cast<std::int64_t>(std::floor(lowest_loss() / h)) - 2;
     const auto behind = static_cast<std::int64_t>(std::ceil(highest_loss() / h)) + 2;
@@ -12802,8 +13170,10 @@ class allocation_source final : public loss_source {
     made.remove.infinite = law.infinite * (1 + 8 * u) + 1e-300;
     made.add.infinite = law.nil * more + 1e-300;
     made.remove_below = gaussian_below_ > 0
-                            ? step_discretiser<>{{1, gaussian_below_, 8, deviations_}}.on_grid(h).remove_below
+                            ? step_discretiser<>{{1, gaussian_below_, 8, deviations_}}.on_grid(h, cap).remove_below
                             : merged_on_grid(made.remove, n);
+    made.remove.cut(cap);
+    made.remove_below.cut(cap);
     return made;
   }
 
@@ -13118,6 +13488,9 @@ template <class = void>
 //   at most tau_high + tau_low too much. An atom w adds at most peak = max_y e^(-theta y) (1 - e^-y) to the sum, and at
 //   most e^(-theta (top - E_k)) from above the window's top.
 // * Mass at infinity: at most the sum over steps, added to delta.
+// * Masses that were cut off, from below: besides the paths of all other atoms, those with exactly one step beyond the
+//   cut, and all others not. As (x)+ >= x, these paths S add E_P[(1 - e^(eps - L))+; S] >= P(S) - e^eps Q(S), which is
+//   sum_steps p P' - e^eps sum_steps q Q', with p, q of what is beyond, P', Q' the products of the other steps' masses.
 // * The sum over j is a recurrence from the top, all of whose terms are positive: a factor 1 +- N (4 (theta + 1) h +
 // 32) u.
 // * Exponents: |theta E|, |ln M| T and E's own sums times a few u.
@@ -13156,6 +13529,10 @@ class composed_pld {
   double log_scale = 0;     ///< sum T ln M
   double log_scale_error = 0;
   double infinite = 0;
+  double beyond_p = 0;  ///< from below: P and Q of paths with one step beyond a cut; until close(), relative to the
+  double beyond_q = 0;  ///< logarithms of what all other atoms have
+  double log_p = 0;
+  double log_q = 0;
   double outside_below = 0;  ///< bound of tilted mass
   double outside_above = 0;
   double chernoff_below = 0;  ///< t of the bounds outside of the window
@@ -13213,6 +13590,7 @@ class composed_pld {
       } else {
         const double kept = stick * (1 - rounding) - outside;
         if (kept > 0) delta = std::min(scale, 1e304) * kept * (1 - 1e-12);
+        if (beyond_p > 0) delta += std::max(0.0, beyond_p - std::exp(e + off) * beyond_q) * (1 - 1e-12);
         if (!(delta > 0)) delta = 0;  // also what is no number
         delta = std::min(delta, 1.0);
       }
@@ -13386,12 +13764,13 @@ class loss_estimate {
 
   explicit loss_estimate(const loss_source& source) { source.estimate(points_); }
 
-  /// At t, of the loss of `remove`, no more than `cap` of it, or of the negative one of `add`.
+  /// At t, of the loss of `remove`, or of the negative one of `add`. Of what is above `cap`, as an upper side is cut
+  /// there: its Q-mass at the cap.
   [[nodiscard]] cumulants at(double t, bool remove, double cap = infinity) const {
     const std::size_t n = points_.losses.size();
     const auto log_weight = [&](std::size_t i) {
       const double loss = points_.losses[i];
-      return points_.log_masses[i] + (remove ? loss + t * std::min(loss, cap) : -t * loss);
+      return points_.log_masses[i] + (remove ? (1 + t) * std::min(loss, cap) : -t * loss);
     };
     double largest = -largest_double;
     for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, log_weight(i));
@@ -13407,6 +13786,22 @@ class loss_estimate {
     }
     first /= sum;
     return {largest + std::log(sum), remove ? first : -first, std::max(squares / sum - first * first, 1e-300)};
+  }
+
+  /// Of losses above `most`: the P-mass, and the hockey stick.
+  struct tail {
+    double mass = 0;
+    double stick = 0;
+  };
+  [[nodiscard]] tail above(double most) const {
+    tail sum;
+    for (std::size_t i = 0; i < points_.losses.size(); ++i) {
+      if (!(points_.losses[i] > most)) continue;
+      const double mass = std::exp(points_.log_masses[i] + points_.losses[i]);
+      sum.mass += mass;
+      sum.stick += mass * -std::expm1(most - points_.losses[i]);
+    }
+    return sum;
   }
 
  private:
@@ -13511,6 +13906,7 @@ class pld_composer {
     made.lowest = plan.lowest;
     made.chernoff_below = plan.below;
     made.chernoff_above = plan.above;
+    made.beyond_p = made.beyond_q = made.log_p = made.log_q = 0;
     made.origin = made.origin_error = made.log_scale = made.log_scale_error = made.infinite = 0;
     made.outside_below = made.outside_above = 0;  // exponents, until close()
   }
@@ -13550,6 +13946,7 @@ class pld_composer {
     made.origin += count * step.loss(heaviest);
     made.origin_error += 4 * u * (std::abs(count * step.loss(heaviest)) + std::abs(made.origin));
     if (Side == upper && Pays::truncation) made.infinite += count * step.infinite * (1 + 1e-9);
+    if (Side == lower) add_beyond(step, count, made);
     const double log_weight = std::log(weight);
     made.log_scale += count * (shift + log_weight);
     made.log_scale_error +=
@@ -13570,6 +13967,23 @@ class pld_composer {
     made.outside_below += count * log_moment(step, tilted, -plan.below) + 16 * u * std::abs(made.outside_below);
     made.outside_above += count * log_moment(step, tilted, plan.above) + 16 * u * std::abs(made.outside_above);
     return made_of;
+  }
+
+  /// Enters what was cut off from a kind's steps.
+  template <pld_side Side>
+  static void add_beyond(const pld<Side>& step, double count, composed_pld<Side, Pays>& made) {
+    double p = 0;
+    double q = 0;
+    for (std::size_t i = 0; i < step.masses.size(); ++i) {
+      p += step.masses[i];
+      q += step.masses[i] * std::exp(-step.loss(i));
+    }
+    const double errs = u * static_cast<double>(step.masses.size() + 64);
+    made.log_p += count * (std::log(p) - errs);
+    made.log_q += count * (std::log(q) + errs);
+    const double more = 1 + 2 * u * static_cast<double>(step.masses.size() + 64) + 1e-9;  // also cut() adds up
+    made.beyond_p += count * step.beyond_p / (p * more);
+    made.beyond_q += count * step.beyond_q / q * more;
   }
 
   /// Bounds ln sum_i w_i e^(t e_i) from above.
@@ -13676,6 +14090,9 @@ class pld_composer {
     const double error = made.loss_error();
     const double lowest = made.loss(made.first) + error;
     const double highest = made.loss(made.first) + n * made.spacing - error;
+    made.beyond_p *= std::exp(std::min(made.log_p, 0.0)) * (1 - 1e-9);
+    made.beyond_q *= std::exp(made.log_q) * (1 + 1e-9);
+    if (!(made.beyond_q < infinity)) made.beyond_p = 0;
     made.outside_below = bounded(made.outside_below + made.chernoff_below * lowest, made.chernoff_below * lowest);
     made.outside_above = bounded(made.outside_above - made.chernoff_above * highest, made.chernoff_above * highest);
   }
@@ -13730,8 +14147,8 @@ class pld_engine {
       const auto count = static_cast<double>(each.count);
       if (losses.gaussian > 0) {
         steps_ += count;
-        const auto apart = static_cast<long double>(losses.gaussian);
-        squares += static_cast<long double>(each.count) * apart * apart;
+        const auto gaussian = static_cast<long double>(losses.gaussian);
+        squares += static_cast<long double>(each.count) * gaussian * gaussian;
         ++whole;
       }
       for (step_losses::part& part : losses.parts) {
@@ -13764,7 +14181,7 @@ class pld_engine {
     reach(delta);
     const double tilt = saddle_tilt(delta);
     bracket result{0, infinity};
-    refine(tilt, [&](const attempt& made) -> verdict {
+    refine(tilt, delta, [&](const attempt& made) -> verdict {
       result.upper = std::min(result.upper, std::max(made.remove.epsilon(delta), made.add.epsilon(delta)));
       result.lower = std::max(result.lower, made.remove_below.epsilon(delta));
       const double wanted = std::max(relative_width * result.lower, absolute_width);
@@ -13800,7 +14217,7 @@ class pld_engine {
       if (same.epsilon(least).upper <= epsilon) return {0, least};
       return result;
     }
-    refine(tilt, [&](const attempt& made) -> verdict {
+    refine(tilt, delta, [&](const attempt& made) -> verdict {
       result.upper = std::min(result.upper, std::max(made.remove.delta(epsilon), made.add.delta(epsilon)));
       result.lower = std::max(result.lower, made.remove_below.delta(epsilon));
       const double wanted = std::max(relative_width * epsilon, absolute_width) * std::max(1.0, tilt);
@@ -13817,7 +14234,7 @@ class pld_engine {
     double bound = std::min(1.0, alpha + total_variation());
     reach(std::max(least, 1e-3 * alpha));
     double before = 2;
-    refine(saddle_tilt(std::max(alpha, least)), [&](const attempt& made) -> verdict {
+    refine(saddle_tilt(std::max(alpha, least)), std::max(alpha, least), [&](const attempt& made) -> verdict {
       const auto remove = made.remove.test(alpha);
       const auto add = made.add.test(alpha);
       const double record_added = std::min(remove.hits, 1 - add.misses + 1e-16);
@@ -13916,13 +14333,13 @@ class pld_engine {
   }
 
   /// The tilt of the saddle point whose estimate of delta is this: that falls with the tilt.
-  [[nodiscard]] double saddle_tilt(double delta) const {
+  [[nodiscard]] double saddle_tilt(double delta, double cap = infinity) const {
     double low = std::log(1e-9);
     double high = std::log(1e18);
     for (int round = 0; round < 70; ++round) {
       const double middle = (low + high) / 2;
       const double tilt = std::exp(middle);
-      const loss_estimate::cumulants sum = total(tilt, true);
+      const loss_estimate::cumulants sum = total(tilt, true, cap);
       const double tail =
           tilt * sum.first - sum.value + std::log1p(6.3 * sum.second * tilt * tilt * (1 + tilt) * (1 + tilt)) / 2;
       (sum.first < 0 || tail < -std::log(delta) ? low : high) = middle;
@@ -13931,32 +14348,75 @@ class pld_engine {
   }
 
   /// The tilt whose mean loss is `epsilon`: delta is then the largest part of what is tilted.
-  [[nodiscard]] double tilt_for(double epsilon) const {
+  [[nodiscard]] double tilt_for(double epsilon, double cap = infinity) const {
     double low = std::log(1e-9);
     double high = std::log(1e18);
     for (int round = 0; round < 60; ++round) {
       const double middle = (low + high) / 2;
-      (total(std::exp(middle), true).first < epsilon ? low : high) = middle;
+      (total(std::exp(middle), true, cap).first < epsilon ? low : high) = middle;
     }
     return std::exp(high);
   }
 
-  /// Tries finer and finer grids until `judge` says that what is missing is at most 1.
+  /// Where losses of steps may be cut for an answer of about `epsilon` and `delta`. What is cut off decides alone that
+  /// the sum is above epsilon, which is wrong where all other losses take it back: that has to be improbable, by its
+  /// Chernoff bound, or what is cut off has.
+  [[nodiscard]] double cap_for(double epsilon, double delta) const {
+    constexpr std::size_t rates = 24;
+    std::array<std::pair<double, double>, rates> rate;  // t, ln E[e^(-t loss)]
+    const loss_estimate::cumulants here = total(0, true, epsilon);
+    double t = 40 / std::sqrt(here.second);
+    for (auto& each : rate) each = {t, total(-t, true, epsilon).value - here.value}, t /= 1.7;
+    return least_cap([&](double cap) {
+      double exponent = 0;
+      for (const auto& [at, value] : rate) exponent = std::max(exponent, at * (cap - epsilon) - value);
+      return above(cap).mass * std::exp(-exponent) <= 1e-6 * delta;
+    });
+  }
+
+  [[nodiscard]] loss_estimate::tail above(double cap) const {
+    loss_estimate::tail sum;
+    for (std::size_t i = 0; i < kinds_.size(); ++i) {
+      const loss_estimate::tail each = estimates_[i].above(cap);
+      sum.mass += static_cast<double>(kinds_[i].count) * each.mass;
+      sum.stick += static_cast<double>(kinds_[i].count) * each.stick;
+    }
+    return sum;
+  }
+
+  /// The least loss from which on `is_enough`.
+  template <class Enough>
+  [[nodiscard]] double least_cap(const Enough& is_enough) const {
+    double low = 0;
+    double high = 0;
+    for (const kind& each : kinds_) high = std::max(high, each.source->highest_loss());
+    for (int round = 0; round < 40 && high - low > 1e-3 * high; ++round) {
+      const double cap = (low + high) / 2;
+      (is_enough(cap) ? high : low) = cap;
+    }
+    return high;
+  }
+
+  /// Tries finer and finer grids until `judge` says that what is missing is at most 1. `delta`: about.
   template <class Judge>
-  void refine(double tilt, const Judge& judge) {
+  void refine(double tilt, double delta, const Judge& judge) {
     double steps = 0;
     for (const kind& each : kinds_) steps += static_cast<double>(each.count);
     const double width = std::max(relative_width * std::max(0.0, total(tilt, true).first), absolute_width);
     double wish = std::sqrt(spread * width / (tilt * steps));  // of h
     double outside = 14;
-    double answer = std::max(0.0, total(tilt, true).first);  // about
+    // One step alone may have this loss; then the answer is no less.
+    const double alone = least_cap([&](double cap) { return above(cap).stick <= delta; });
+    double cap = cap_for(std::max(alone, total(tilt, true).first), delta);
+    for (int round = 0; round < 3; ++round) {
+      tilt = std::min(8 * tilt, saddle_tilt(delta, cap));
+      cap = cap_for(std::max(alone, total(tilt, true, cap).first), delta);
+    }
     const bool is_tight =
         std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_tight(); });
     double h_before = 0;
     double height_before = 0;
     for (int round = 0; round < 6; ++round) {
-      // What lies so far above the answer does not matter to it: losses are cut there.
-      const double cap = answer + (outside + 6) / tilt;
       const window remove = window_of(tilt, true, outside, infinity, cap);
       const double range = remove.highest - remove.lowest;
       if (!(range > 0 && range < infinity)) {
@@ -13966,7 +14426,7 @@ class pld_engine {
       while (length < longest && range > wish * static_cast<double>(length - 8)) length *= 2;
       double h = range / static_cast<double>(length - 8);
       for (const kind& each : kinds_) {
-        const double losses = each.source->highest_loss() - each.source->lowest_loss();
+        const double losses = std::min(each.source->highest_loss(), cap) - each.source->lowest_loss();
         h = std::max(h, losses / static_cast<double>(most_points - 16));
       }
       h = coarse_spacing(h);
@@ -13986,22 +14446,25 @@ class pld_engine {
       const bool last = length >= longest || h > 1.5 * wish;
       double better = outside;
       if (seen.epsilon < infinity && seen.delta > 0) {
-        const double new_tilt = tilt_for(seen.epsilon);
-        const loss_estimate::cumulants there = total(new_tilt, true);
+        const double new_cap = cap_for(seen.epsilon, seen.delta);
+        const double new_tilt = tilt_for(seen.epsilon, new_cap);
+        const loss_estimate::cumulants there = total(new_tilt, true, new_cap);
         if (new_tilt < 1e17) {
+          cap = new_cap;
           tilt = std::max(new_tilt, 0.1 / std::sqrt(there.second));
-          answer = seen.epsilon;
-          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - total(tilt, true).value;
+          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - total(tilt, true, cap).value;
           better = std::clamp(12 - std::log1p(tilt) - log_part, 12.0, 80.0);
         }
       } else {
         better = outside + 14;
+        cap = 1.3 * cap;
+        tilt = std::min(tilt, saddle_tilt(delta, cap));
       }
       if (last && better < outside + 1) return;
       const bool cut_short = better > outside + 1;
       outside = better;
       const double finer = seen.missing < 1e6 ? std::sqrt(seen.missing * 1.4) : 1e3;
-      wish = h / std::clamp(finer, 1.0, cut_short ? 1.5 : 8.0);
+      wish = h / std::clamp(finer, 1.0, cut_short ? 2.5 : 8.0);
     }
   }
 
@@ -14014,9 +14477,7 @@ class pld_engine {
     const auto grid_of = [&](std::size_t i) -> const discrete_step& {
       if (of != i) grid = discrete_step{};
       if (of != i) {
-        grid = kinds_[i].source->on_grid(h);
-        grid.remove.cut(cap);
-        grid.remove_below.cut(cap);
+        grid = kinds_[i].source->on_grid(h, cap);
       }
       of = i;
       largest = std::max({largest, grid.remove.masses.size(), grid.add.masses.size()});
@@ -15246,7 +15707,7 @@ struct statistic_release {
 
 }  // namespace detail
 }  // namespace pergrad::inline v0_1
-// pergrad/train/schedule.hpp - numbers that change from step to step: of noise, clipping, sampling and learning rate
+// pergrad/privacy/schedule.hpp - numbers that change from step to step: of noise, clipping, sampling and learning rate
 //
 //   options.schedules.steps = 1000;
 //   options.schedules.noise = pg::schedule::exponential(1.4, 0.9, 100);                   // 0.9 as much every 100
@@ -15415,6 +15876,14 @@ struct adaptive_clip {
   static constexpr double range = 0x1p20;
 };
 
+/// Each record pays for what it really adds, and is left out where its own budget, the option `budget`, would be
+/// exceeded (privacy/accounting/individual_filter.hpp): a run may then go on for longer than the ledger's events allow.
+/// Of flat clipping and Poisson sampling; a record that is not drawn pays as if it added C, so that most is won where
+/// all are drawn. All records are added up as integers.
+struct individual_accounting {
+  std::size_t levels = 64;  ///< to which shares of C are rounded up
+};
+
 /// What changes from step to step. A schedule takes the place of the option of the same name.
 struct step_schedules {
   std::uint64_t steps = 0;    ///< of the whole run, which ends then; must be set if there is a schedule
@@ -15437,25 +15906,37 @@ struct training_choices : private_choices {
   adam_options adam{};                           ///< of adam
   option<pergrad::adaptive_clip> adaptive_clip;  ///< of flat clipping; `clip` is the first one
   step_schedules schedules{};
+  option<individual_accounting> individual;  ///< a budget for each record
   double average_decay = 0;      ///< above 0: an exponential moving average of the parameters, see `average`
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
 };
 
-/// Options of a `private_loop` with this sampler.
-template <class Sampling>
-struct loop_options : private_choices {
+/// How the noise of a run's steps is correlated.
+template <class Noise>
+struct noise_choice {
+  using noise_type = Noise;
+  option<Noise> correlation;  ///< a strategy of privacy/correlated/strategies.hpp, for so many steps as the run has
+};
+template <>
+struct noise_choice<independent_noise> {
+  using noise_type = independent_noise;
+};
+
+/// Options of a `private_loop` with this sampler and this noise.
+template <class Sampling, class Noise = independent_noise>
+struct loop_options : private_choices, noise_choice<Noise> {
   using sampling_type = Sampling;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
 };
-/// Options of a `dp_sgd` with this sampler.
-template <class Sampling = poisson_sampling>
-struct dp_options : training_choices {
+/// Options of a `dp_sgd` with this sampler and this noise.
+template <class Sampling = poisson_sampling, class Noise = independent_noise>
+struct dp_options : training_choices, noise_choice<Noise> {
   using sampling_type = Sampling;
   using of_a_loop = loop_options<Sampling>;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
   /// Those that a loop has, too.
-  operator loop_options<Sampling>() const {  // NOLINT(google-explicit-constructor): one is the other, and more
-    return {static_cast<const private_choices&>(*this), sampling};
+  operator loop_options<Sampling, Noise>() const {  // NOLINT(google-explicit-constructor): one is the other, and more
+    return {static_cast<const private_choices&>(*this), static_cast<const noise_choice<Noise>&>(*this), sampling};
   }
 };
 /// With Poisson sampling.
@@ -15531,6 +16012,18 @@ inline void require_training_choices(const training_choices& options, std::size_
     refuse_training("the option adam.noise_floor is for optimizer_kind::adam only");
   }
   require_option(options.learning_rate.has_value(), "learning_rate");
+  if (options.individual) {
+    require_option(options.budget.has_value(), "budget");
+    if (options.clipping != clipping_kind::flat) {
+      refuse_training("the option individual is for clipping_kind::flat only");
+    }
+    if (options.statistic) {
+      refuse_training("the option individual excludes statistic and adaptive_clip: they count who is left out, too");
+    }
+    if (options.plan != run_plan::beforehand) {
+      refuse_training("the option individual is a filter of its own: leave plan as it is");
+    }
+  }
   if (const auto& adapts = options.adaptive_clip) {
     if (options.clipping != clipping_kind::flat) {
       refuse_training("the option adaptive_clip is for clipping_kind::flat only");
@@ -15580,10 +16073,22 @@ template <class Options>
     begins(all.clip, options.clip.has_value(), "clip");
     begins(all.sampling, options.sampling.has_value(), "sampling");
     begins(all.learning_rate, options.learning_rate.has_value(), "learning_rate");
+    if (has_rounds<typename Options::sampling_type> && all.noise) {
+      refuse_training("a schedule of noise is not for samplers whose events pay several steps");
+    }
     if (all.clip && options.clipping == clipping_kind::per_group) {
       refuse_training("a schedule of clip is not for clipping per group");
     }
     apply_schedules(options, 0);
+  }
+  if (options.individual) {
+    if (!std::is_same_v<typename Options::sampling_type, poisson_sampling>) {
+      refuse_training("the option individual is for Poisson sampling only");
+    }
+    if (options.capacity && options.capacity->count != 0) {
+      refuse_training("the option individual adds up integers only: leave capacity, or set it to 0");
+    }
+    options.capacity = record_capacity{0};
   }
   if (options.adaptive_clip) {
     if (options.statistic) refuse_training("the options statistic and adaptive_clip exclude each other");
@@ -15654,8 +16159,6 @@ void require_fit_for_training(const Records& records) {
 // added or removed shifts the numbers of those behind, as a record does.
 // Views: K random changes of a record (`augment`, dropout), whose mean gradient is clipped (De et al. 2022,
 // arXiv:2204.13650). The unit is the record.
-
-#include <numeric>
 
 namespace pergrad::inline v0_1 {
 
@@ -15784,12 +16287,131 @@ struct inner_sampler<Sampling> {
 }  // namespace detail
 
 }  // namespace pergrad::inline v0_1
+// pergrad/train/run_noise.hpp - what a run's noise asks of its sampler, and what it costs: independent noise, or a
+// strategy whose steps are correlated
+//
+// Independent noise costs the sampler's event in each of its rounds. Correlated noise needs a sampler that promises how
+// far apart a record's steps are, and makes the whole run one Gaussian mechanism (privacy/correlated/filter.hpp): one
+// event without sampling, entered with the first step. Banded noise with no more bands than a `cyclic_poisson_sampling`
+// has groups costs what that sampler's turns cost with independent noise, as a turn is a mechanism of its own.
+
+namespace pergrad::inline v0_1::detail {
+
+/// A sampler that promises how often, and how far apart, a record takes part; its event is that of a Gaussian where
+/// every record takes part.
+template <class Sampling>
+concept promises_participation = requires(const Sampling& sampling) {
+  sampling.min_separation();
+  sampling.max_participations(std::uint64_t{});
+  requires std::is_same_v<typename Sampling::event_type, sampled_gaussian_event>;
+};
+template <class Sampling>
+concept takes_turns = requires {
+  requires Sampling::takes_turns;
+};
+
+/// Independent noise.
+template <class Sampling, class Noise>
+class run_noise {
+ public:
+  static constexpr bool is_correlated = false;
+  using event_type = typename Sampling::event_type;
+
+  run_noise(const noise_choice<Noise>& /*chosen*/, const private_choices& /*options*/, const Sampling& /*sampling*/) {}
+  void take(std::size_t /*elements*/, std::size_t /*threads*/) {}
+  [[nodiscard]] static event_type event(const Sampling& sampling, noise_multiplier noise) {
+    return sampling.event(noise);
+  }
+  /// Steps that one event pays.
+  [[nodiscard]] static std::uint64_t steps_of_an_event(const Sampling& sampling) noexcept {
+    if constexpr (has_rounds<Sampling>) return sampling.steps_of_an_event();
+    return 1;
+  }
+  /// Steps of the run: any number.
+  [[nodiscard]] static std::uint64_t steps() noexcept { return ~std::uint64_t{0}; }
+  template <class Generator>
+  static void catch_up(Generator& /*generator*/, std::uint64_t /*taken*/) noexcept {}
+  [[nodiscard]] static noise_filter* filter() noexcept { return nullptr; }
+};
+
+/// Correlated noise.
+template <class Sampling, class Noise>
+requires(!std::is_same_v<Noise, independent_noise>) class run_noise<Sampling, Noise> {
+  static constexpr bool is_promised = promises_participation<Sampling>;
+  static constexpr bool is_amplified = Noise::is_banded && takes_turns<Sampling>;
+
+ public:
+  static constexpr bool is_correlated = true;
+  using event_type = typename Sampling::event_type;
+
+  /// Throws std::invalid_argument for a strategy that is missing, has more bands than the sampler has groups, or does
+  /// not go with another option.
+  run_noise(const noise_choice<Noise>& chosen, const private_choices& options, const Sampling& sampling) {
+    if constexpr (!is_promised) {
+      static_cast<void>(error::correlated_noise_needs_a_promise<Noise, Sampling>{});
+    } else {
+      require_option(chosen.correlation.has_value(), "correlation");
+      if (options.statistic) refuse_training("the option statistic does not go with correlated noise");
+      noise_ = std::make_unique<Noise>(*chosen.correlation);
+      if constexpr (is_amplified) {
+        if (noise_->bands() > sampling.min_separation()) {
+          refuse_training("noise of " + std::to_string(noise_->bands()) +
+                          " bands needs as many groups, and the sampler has " +
+                          std::to_string(sampling.min_separation()));
+        }
+        sensitivity_ = noise_->sensitivity_of_one();
+      } else {
+        sensitivity_ = noise_->sensitivity_under(sampling);
+      }
+    }
+  }
+  void take(std::size_t elements, std::size_t threads) {
+    if constexpr (is_promised) filter_ = noise_->make_filter(sensitivity_, elements, threads);
+  }
+  [[nodiscard]] static event_type event(const Sampling& sampling, noise_multiplier noise) {
+    if constexpr (is_promised && !is_amplified) {
+      return {1, noise.value()};
+    } else {
+      return sampling.event(noise);
+    }
+  }
+  [[nodiscard]] std::uint64_t steps_of_an_event(const Sampling& sampling) const noexcept {
+    if constexpr (is_promised && is_amplified) {
+      return sampling.steps_of_an_event();
+    } else {
+      return noise_->steps();
+    }
+  }
+  /// Steps of the run.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return noise_ == nullptr ? 0 : noise_->steps(); }
+  /// Noise of steps that failed or were given up.
+  template <class Generator>
+  void catch_up(Generator& generator, std::uint64_t taken) {
+    if constexpr (is_promised) {
+      while (filter_->begun() < taken) filter_->skip(generator.next_step());
+    }
+  }
+  [[nodiscard]] noise_filter* filter() const noexcept { return filter_.get(); }
+
+  /// For files: how many steps are before those that are listed, and the generator's steps of these. Only of a seed.
+  [[nodiscard]] std::uint64_t before() const noexcept { return filter_->begun() - filter_->drawn().size(); }
+  [[nodiscard]] std::span<const std::uint64_t> drawn() const noexcept { return filter_->drawn(); }
+  void restart(std::uint64_t before, std::span<const std::uint64_t> drawn) { filter_->restart(before, drawn); }
+
+ private:
+  std::unique_ptr<Noise> noise_;
+  std::unique_ptr<typename Noise::filter> filter_;
+  typename Noise::sensitivity_type sensitivity_{};
+};
+
+}  // namespace pergrad::inline v0_1::detail
 
 namespace pergrad::inline v0_1 {
 
 namespace detail {
 
 struct checkpoint_access;
+struct run_state_access;
 
 /// The records of one step, in the order of the data set.
 template <class Sampling>
@@ -15931,18 +16553,21 @@ template <class Scalar, class Options>
 
 /// The ledger of a run and the records of a step: all of a private run that does not know its network. The ledger holds
 /// the events of this sampler, and no others.
-template <class Sampling>
+template <class Sampling, class Noise>
 class private_run {
  public:
   using event_type = typename Sampling::event_type;
+  /// Whether noise of a step depends on that of steps before.
+  static constexpr bool is_correlated = run_noise<Sampling, Noise>::is_correlated;
   /// Whether what is drawn depends on the steps before.
-  static constexpr bool keeps_its_place = has_rounds<Sampling> || requires(const Sampling& sampling) {
+  static constexpr bool keeps_its_place = is_correlated || has_rounds<Sampling> || requires(const Sampling& sampling) {
     sampling.min_separation();
   };
   /// For which neighbours epsilon counts.
   static constexpr neighbouring relation = event_type::relation;
 
-  /// Would one more step keep to the budget? Always true without one. Costs nothing: how many there are was found when
+  /// Would one more step keep to the budget? Always true without one, but for correlated noise, which ends with its
+  /// strategy. Costs nothing: how many there are was found when
   /// the run was made, or read from a file.
   template <class = void>
   [[nodiscard]] bool within_budget() const {
@@ -15976,27 +16601,34 @@ class private_run {
   template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::private_loop;
   friend struct checkpoint_access;
+  friend struct run_state_access;
   friend struct statistics_access;
 
-  /// `options` are settled.
-  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling)
+  /// `options` are settled; `budget`: of the ledger.
+  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling,
+                                const noise_choice<Noise>& chosen, const std::optional<privacy_budget>& budget)
       : sampling_{sampling},
-        accountant_{options.budget, options.plan},
-        event_{sampling_.event(options.noise_of_event())},
+        noise_{chosen, options, sampling_},
+        accountant_{budget, options.plan},
+        event_{noise_.event(sampling_, options.noise_of_event())},
         gradient_noise_{*options.noise},
         drawn_{sampling_, options.max_batch.count} {
     if (options.statistic) statistic_.emplace(*options.statistic);
   }
-  /// The last part of construction: `sensitivity` is known from the options' clipping. Throws std::invalid_argument for
-  /// noise that the largest number of the network's type cannot hold, and for a budget that allows no step.
+  /// The last part of construction: `sensitivity` of sums of so many elements is known from the options' clipping.
+  /// Throws std::invalid_argument for noise that the largest number of the network's type cannot hold, and for a budget
+  /// that allows no step.
   template <class = void>
-  [[gnu::noinline]] void take(double sensitivity, double largest) {
+  [[gnu::noinline]] void take(double sensitivity, double largest, std::size_t elements, std::size_t threads) {
+    noise_.take(elements, threads);
     sensitivity_ = sensitivity;
     const double deviation = gradient_noise_.value() * sensitivity_;
     if (!(deviation <= largest)) {
       refuse_training("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
     }
-    if (most_ != without_end) return;  // schedules have a proof of their own
+    const bool has_schedules = most_ != without_end;
+    most_ = std::min(most_, noise_.steps());
+    if (has_schedules) return;  // they have a proof of their own
     accountant_.prepare(event_);
     require_room_for_a_step(accountant_, event_);
   }
@@ -16004,7 +16636,11 @@ class private_run {
   void plan(const private_choices& options, const Sampling& sampling) {
     sampling_ = sampling;
     gradient_noise_ = *options.noise;
-    event_ = sampling_.event(options.noise_of_event());
+    event_ = event_of(options, sampling_);
+  }
+  /// What an event of these options costs.
+  [[nodiscard]] event_type event_of(const private_choices& options, const Sampling& sampling) const {
+    return noise_.event(sampling, options.noise_of_event());
   }
   /// Proves that these steps, all that are left of a run by schedules, keep to the budget. Throws std::invalid_argument
   /// if they do not.
@@ -16026,23 +16662,28 @@ class private_run {
 
   /// Whether a later step of the run enters an event.
   [[nodiscard]] bool pays(std::uint64_t step) const noexcept {
-    if constexpr (has_rounds<Sampling>) {
-      return (place_.position + (step - place_.taken)) % sampling_.steps_of_an_event() == 0;
-    }
-    return true;
+    return (place_.position + (step - place_.taken)) % noise_.steps_of_an_event(sampling_) == 0;
   }
   /// Other records than those of the step before: where a record stands in a round has changed, so a new one begins.
-  void begin_a_round() noexcept { place_.position = 0; }
+  /// What a sampler promises correlated noise is of one set of records: throws std::logic_error for others.
+  void begin_a_round() {
+    if (!has_drawn_) return;  // the first ones, also behind a file
+    if constexpr (is_correlated) {
+      throw_logic_error({"pergrad: private training: correlated noise needs the same records in all steps"});
+    } else {
+      place_.position = 0;
+    }
+  }
   /// Enters a step in the ledger, or refuses it; then its draws may begin. An event that pays a round is entered with
   /// its first step.
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
     if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
     if (place_.taken >= most_) {
-      throw budget_exhausted("pergrad: private training: the schedules have no step behind number " +
-                             std::to_string(most_));
+      throw budget_exhausted("pergrad: private training: the run has no step behind number " + std::to_string(most_));
     }
     if (place_.position == 0) accountant_.spend(event_);
+    noise_.catch_up(generator, place_.taken);
     if (statistic_) {
       statistic_->counted.clear();
       statistic_->is_released = false;  // nobody may take an earlier one for this step's
@@ -16057,8 +16698,9 @@ class private_run {
     drawn_.begin(sampling_,
                  {stream(step), stream(place_.round), stream(step_of_the_run), place_.position, place_.taken},
                  record_count);
+    has_drawn_ = true;
     ++place_.taken;
-    if constexpr (has_rounds<Sampling>) place_.position = (place_.position + 1) % sampling_.steps_of_an_event();
+    place_.position = (place_.position + 1) % noise_.steps_of_an_event(sampling_);
     return step;
   }
   /// The step's randomness inside layers.
@@ -16089,14 +16731,16 @@ class private_run {
   };
 
   Sampling sampling_;
+  [[no_unique_address]] run_noise<Sampling, Noise> noise_;
   basic_privacy_accountant<event_type> accountant_;
   event_type event_;                 ///< of the next step: its gradient and its statistic together
   noise_multiplier gradient_noise_;  ///< of the gradient alone
   std::optional<statistic_of_steps> statistic_;
   double sensitivity_ = 0;  ///< of the next step's sum
   run_place place_;
+  bool has_drawn_ = false;  ///< a step, of records that it was given
   static constexpr std::uint64_t without_end = ~std::uint64_t{0};
-  std::uint64_t most_ = without_end;  ///< steps that its schedules have
+  std::uint64_t most_ = without_end;  ///< steps that its schedules, or its noise's strategy, have
   drawn_records<Sampling> drawn_;
 };
 
@@ -16154,6 +16798,8 @@ class private_step {
   friend class detail::chunk_of_step;
   template <class, class>
   friend class optimizer_steps;
+  template <class>
+  friend class scaled_adam;
   template <executor Executor, class Network, class AnyLoop>
   friend void evaluate_into(const Executor& executor, released_gradient<Network, AnyLoop::is_private>& update,
                             private_step<AnyLoop>&& step);
@@ -16186,7 +16832,7 @@ class private_step {
     }
     from.release_its_statistic();
     end();
-    return {&from.total_, {*from.options_.noise, &from.generator_}};
+    return {&from.total_, {*from.options_.noise, &from.generator_, from.its_filter()}};
   }
 
   Loop* loop_ = nullptr;
@@ -16207,8 +16853,8 @@ struct first_or<Usual, First> {
 /// as `loop_options` says.
 template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host,
           class Options = private_options>
-class private_loop : private detail::private_run<typename Options::sampling_type> {
-  using base = detail::private_run<typename Options::sampling_type>;
+class private_loop : private detail::private_run<typename Options::sampling_type, typename Options::noise_type> {
+  using base = detail::private_run<typename Options::sampling_type, typename Options::noise_type>;
   using sampling_type = typename Options::sampling_type;
   static_assert(
       sizeof(std::conditional_t<detail::draws_units<sampling_type>, error::loop_draws_records<sampling_type>, char>) !=
@@ -16251,7 +16897,7 @@ class private_loop : private detail::private_run<typename Options::sampling_type
       throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
     }
     if (!records_ || !records_->same_view(records)) {
-      if (records_) this->begin_a_round();
+      this->begin_a_round();
       records_.reset();
       detail::require_fit_for_training<Network, Loss>(records);
       records_ = records;
@@ -16273,7 +16919,7 @@ class private_loop : private detail::private_run<typename Options::sampling_type
   enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
 
   private_loop(const Options& options, const Executor& executor, const Network& network, Loss loss, Generator generator)
-      : base{options, *options.sampling},
+      : base{options, *options.sampling, options, options.budget},
         options_{options},
         executor_{&executor},
         network_{&network},
@@ -16282,9 +16928,11 @@ class private_loop : private detail::private_run<typename Options::sampling_type
         total_{executor, *options.capacity},
         generator_{std::move(generator)} {
     detail::require_option(options.clip.has_value(), "clip");
-    this->take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
+    this->take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
+               executor.pool().thread_count());
   }
 
+  [[nodiscard]] detail::noise_filter* its_filter() const noexcept { return this->noise_.filter(); }
   void release_its_statistic() { this->release_statistic(generator_); }
   [[nodiscard]] bool next_batch() {
     if (state_ == batch_state::waiting) {
@@ -16405,125 +17053,208 @@ void evaluate_into(const Executor& /*executor*/, released_gradient<Network, IsPr
 // pergrad/train/step_by_verbs.hpp - a trainer's step made of the verbs that a program has too: for executors that need
 // nothing of their own
 
-// pergrad/expressions/unit_gradients.hpp - gradients of units of privacy, each the sum of several rows' gradients, and
-// their clipped share of a total
+// pergrad/train/individual_accounting.hpp - a trainer's records pay for what they add, each from a budget of its own
 //
-// What a unit adds is computed from its own rows alone, one after the other: rows of an evaluation do not depend on
-// what else is in the batch, and its place among other units changes no bit. Its numbers are there, so their squares
-// are added up as they are: the norm has no error but that of a double sum (privacy/clip.hpp, `error` 0). Shares are
-// rounded and added up as integers, so D = C / g + sqrt(d) / 2 (privacy/sensitivity.hpp, integers only).
+// The sum has to be one of integers: then a record moves it by what it adds, rounded by itself, and by nothing else,
+// and one that is left out by nothing at all. With C / g + sqrt(d) / 2 steps of the grid as the sum's sensitivity, a
+// record that adds a norm of at most c has the share (c / g + sqrt(d) / 2) / (C / g + sqrt(d) / 2) of it, or none where
+// c < g / 2, as each of its elements is rounded to 0 then (privacy/sensitivity.hpp).
 
-namespace pergrad::inline v0_1::detail {
+// pergrad/privacy/accounting/individual_filter.hpp - a budget for each record, spent by what it really adds
+//
+// Feldman & Zrnic 2021 (arXiv:2008.11193): at one order a that is fixed beforehand, a record is charged in each step a
+// bound of the step's Renyi divergence between data with and without this record, and is left out of a step whose
+// charge would exceed what is left of B. Then the whole run is (a, B)-RDP for each record, so (epsilon, delta) private
+// (rdp.hpp), however many steps there are and whatever they depend on that was released.
+//
+// A record that is drawn with probability q and adds at most the share f of the sensitivity costs the sampled Gaussian
+// with noise sigma / f, drawn or not. Shares are rounded up to levels k / K, of which the highest is 1. A record that
+// is not drawn has no known share: it is charged the highest level, or all that is left if that is less. That charges
+// hang on whether a record was drawn, which nobody sees, is no gap: see docs/internals/accounting.md for the proof.
+//
+// Divergences are whole numbers of 2^-61 B or so, costs rounded up and B rounded down, so that nothing rounds in a sum.
 
-/// Where the parameters of layers with parameters of their own lie, in the order of `group_of_layer`.
-struct parameter_stretch {
-  std::size_t first = 0;
-  std::size_t count = 0;
-};
-template <class Structure>
-[[nodiscard]] constexpr auto list_layer_stretches() {
-  std::array<parameter_stretch, count_layer_groups<Structure>()> list{};
-  std::size_t layer = 0;
-  for (std::size_t i = 0; i < Structure::size; ++i) {
-    if (Structure::trained_counts[i] > 0 && Structure::owners[i] == i) {
-      list[layer++] = {Structure::parameter_offsets[i], Structure::trained_counts[i]};
-    }
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+struct run_state_access;
+
+/// The largest B with which (order, B)-RDP proves the budget; throws std::invalid_argument where there is none.
+[[nodiscard]] inline double rdp_budget_of(const privacy_budget& budget, double order) {
+  const double d = budget.delta.value();
+  double found = budget.max_epsilon.value() - std::log1p(-1 / order) + std::log(d * order) / (order - 1);
+  while (found > 0 && epsilon_from_rdp(order, found, budget.delta) > budget.max_epsilon.value()) found *= 1 - 0x1p-50;
+  if (!(found > 0 && found < infinity)) {
+    throw_invalid_argument({"pergrad: individual_filter: no Renyi divergence at order ", order,
+                            " proves the budget epsilon ", budget.max_epsilon.value(), " at delta ", d});
   }
-  return list;
+  return found;
 }
 
-/// Gradients of up to `most` units, and room for as many rows.
-template <class Network>
-class unit_gradients {
+}  // namespace detail
+
+/// The budget of each record of one data set, by number. What is spent is a private value of its record.
+class individual_filter {
  public:
-  using scalar = typename Network::scalar;
-  static constexpr std::size_t width = Network::parameter_count;
-  static constexpr auto stretches = list_layer_stretches<typename Network::structure>();
-
-  explicit unit_gradients(std::size_t most)
-      : units_{most * width, "gradients of units", uninitialised},
-        rows_{most * width, "gradients of their rows", uninitialised},
-        row_counts_(most),
-        norms_(most),
-        weights_(most) {}
-
-  void begin(std::size_t units) noexcept { std::fill_n(row_counts_.begin(), count_ = units, 0U); }
-  /// Where an evaluation writes the gradients of `count` rows.
-  [[nodiscard]] std::span<scalar> rows(std::size_t count) noexcept { return {rows_.data(), count * width}; }
-  /// Row i of those is one of unit units[i].
-  void add_rows(const thread_pool& pool, std::span<const std::uint32_t> units) {
-    pool.parallel((width + stretch - 1) / stretch, [&](std::size_t number, std::size_t) {
-      const std::size_t first = number * stretch;
-      const std::size_t count = std::min(stretch, width - first);
-      for (std::size_t i = 0; i < units.size(); ++i) {
-        const scalar* const from = rows_.data() + i * width + first;
-        scalar* const to = units_.data() + units[i] * width + first;
-        const bool begins = row_counts_[units[i]] == 0 && (i == 0 || units[i - 1] != units[i]);
-        for (std::size_t k = 0; k < count; ++k) to[k] = begins ? from[k] : to[k] + from[k];
-      }
-    });
-    for (const std::uint32_t unit : units) ++row_counts_[unit];
+  /// The order is the one that allows the most steps of `first` with a share of 1. Throws std::invalid_argument for a
+  /// budget that no order proves, for an event that is none, and unless there are 1 to 65535 levels.
+  individual_filter(const privacy_budget& budget, const sampled_gaussian_event& first, std::size_t levels = 64)
+      : individual_filter{budget, first, levels,
+                          basic_rdp_accountant<sampled_gaussian_event>::order_for(budget, first)} {}
+  /// With this order, above 1.
+  individual_filter(const privacy_budget& budget, const sampled_gaussian_event& first, std::size_t levels, double order)
+      : order_{order}, rdp_budget_{detail::rdp_budget_of(budget, order)}, costs_(levels + 1) {
+    if (levels == 0 || levels > 65535) {
+      detail::throw_invalid_argument({"pergrad: individual_filter: levels must be in [1, 65535], got ", levels});
+    }
+    shift_ = 61 - std::ilogb(rdp_budget_);
+    budget_ = static_cast<std::uint64_t>(std::floor(std::ldexp(rdp_budget_, shift_)));
+    set_event(first);
   }
-  [[nodiscard]] std::uint32_t rows_of(std::size_t unit) const noexcept { return row_counts_[unit]; }
-  /// The norms of the units' gradients before clipping; one without a row has 0.
-  [[nodiscard]] double norm_of(std::size_t unit) const noexcept { return norms_[unit]; }
 
-  /// Averages if wanted, clips each unit by `rule`, and adds what is left, rounded to the grid, to `integers`.
-  template <class Rule>
-  void add_clipped(const thread_pool& pool, const Rule& rule, bool averaged, const release_grid& grid,
-                   std::int64_t* integers) {
-    pool.parallel(count_, [&](std::size_t unit, std::size_t) { weigh(unit, rule, averaged, grid.unit); });
-    const auto steps = static_cast<double>(std::int64_t{1} << grid.steps);
-    pool.parallel((width + stretch - 1) / stretch, [&](std::size_t number, std::size_t) {
-      const std::size_t first = number * stretch;
-      const std::size_t end = std::min(first + stretch, width);
-      for (std::size_t layer = 0; layer < stretches.size(); ++layer) {
-        const std::size_t from = std::max(first, stretches[layer].first);
-        const std::size_t to = std::min(end, stretches[layer].first + stretches[layer].count);
-        for (std::size_t unit = 0; unit < count_ && from < to; ++unit) {
-          const scalar weight = weights_[unit][Rule::per_layer ? layer : 0];
-          if (weight == 0) continue;  // what is not finite must not be multiplied
-          on_host::add_rounded_to(integers + from, static_cast<double>(weight) * steps,
-                                  units_.data() + unit * width + from, static_cast<on_host::index>(to - from));
-        }
+  /// Of the next steps: what a record with a share of 1 costs. Allocates nothing.
+  void set_event(const sampled_gaussian_event& event) {
+    if (event == event_) return;
+    const detail::float_environment proven;
+    const auto levels = static_cast<double>(costs_.size() - 1);
+    for (std::size_t level = 1; level < costs_.size(); ++level) {
+      const double share = static_cast<double>(level) / levels;
+      // The quotient rounds, by far less than the margin of a cost.
+      const double noise = event.noise_multiplier / share;
+      costs_[level] =
+          units_of(renyi_divergence(sampled_gaussian_event{event.sampling_probability, noise}, order_) * (1 + 1e-10));
+    }
+    for (std::size_t level = 2; level < costs_.size(); ++level) {  // a larger share costs no less, rounding or not
+      costs_[level] = std::max(costs_[level], costs_[level - 1]);
+    }
+    event_ = event;
+  }
+
+  /// How many records there are: the first time and, as a data set's records keep their numbers, no other one later.
+  /// Throws std::logic_error for another number.
+  void set_records(std::size_t count) {
+    if (spent_.empty() && count > 0) {
+      spent_.resize(count);
+      is_drawn_.resize((count + 63) / 64);
+    }
+    if (count != spent_.size()) {
+      detail::throw_logic_error({"pergrad: individual accounting follows the records of one data set: it had ",
+                                 spent_.size(), " records, and this one has ", count});
+    }
+  }
+
+  /// The level of a share of the sensitivity: the lowest that is not below. 0 is for records that add nothing at all.
+  [[nodiscard]] std::size_t level_of(double share) const noexcept {
+    const std::size_t levels = costs_.size() - 1;
+    const double level = std::ceil(share * static_cast<double>(levels));
+    if (level <= 0) return 0;
+    return level < static_cast<double>(levels) ? static_cast<std::size_t>(level) : levels;  // a NaN is the highest
+  }
+  /// Whether a record may be used at this level. From any thread while nothing is charged.
+  [[nodiscard]] bool admits(std::size_t record, std::size_t level) const noexcept {
+    return costs_[level] <= budget_ - spent_[record];
+  }
+  /// Charges a record that was drawn, and used at this level unless it was not admitted. Once a step.
+  void charge_drawn(std::size_t record, std::size_t level) noexcept {
+    is_drawn_[record / 64] |= std::uint64_t{1} << (record % 64);
+    if (admits(record, level)) spent_[record] += costs_[level];
+  }
+  /// Charges all others, and ends the step.
+  void charge_others() noexcept {
+    const std::uint64_t most = costs_.back();
+    for (std::size_t first = 0; first < spent_.size(); first += 64) {
+      const std::uint64_t drawn = is_drawn_[first / 64];
+      const std::size_t count = std::min<std::size_t>(64, spent_.size() - first);
+      for (std::size_t i = 0; i < count; ++i) {
+        if ((drawn >> i & 1U) == 0) spent_[first + i] += std::min(most, budget_ - spent_[first + i]);
       }
-    });
+    }
+    std::fill(is_drawn_.begin(), is_drawn_.end(), std::uint64_t{0});
+  }
+
+  [[nodiscard]] double order() const noexcept { return order_; }
+  [[nodiscard]] std::size_t records() const noexcept { return spent_.size(); }
+  /// B.
+  [[nodiscard]] double rdp_budget() const noexcept { return rdp_budget_; }
+  /// What every record keeps to, at any delta.
+  [[nodiscard]] double epsilon(pergrad::delta at) const { return epsilon_from_rdp(order_, rdp_budget_, at); }
+  /// Renyi divergence that a record has spent: a private value. Precondition: there is such a record.
+  [[nodiscard]] double spent(std::size_t record) const noexcept {
+    return std::ldexp(static_cast<double>(spent_[record]), -shift_) * (1 + 0x1p-50);
   }
 
  private:
-  static constexpr std::size_t stretch = 4096;
-  using layer_weights = std::array<scalar, stretches.size() == 0 ? 1 : stretches.size()>;
-
-  template <class Rule>
-  void weigh(std::size_t unit, const Rule& rule, bool averaged, int grid_unit) noexcept {
-    scalar* const values = units_.data() + unit * width;
-    weights_[unit].fill(0);
-    norms_[unit] = 0;
-    if (row_counts_[unit] == 0) return;
-    if (averaged) {
-      const auto rows = static_cast<scalar>(row_counts_[unit]);
-      for (std::size_t k = 0; k < width; ++k) values[k] /= rows;
-    }
-    std::array<norm_bound, stretches.size()> layers{};
-    sample_facts<scalar> facts;
-    for (std::size_t layer = 0; layer < stretches.size(); ++layer) {
-      for (std::size_t k = 0; k < stretches[layer].count; ++k) {
-        const auto value = static_cast<double>(values[stretches[layer].first + k]);
-        layers[layer].squared += value * value;
-      }
-      facts.norm += layers[layer];
-    }
-    facts.layers = layers;
-    norms_[unit] = std::sqrt(facts.norm.squared);
-    rule.template weigh<Network>(facts, grid_unit, weights_[unit].data());
+  friend struct detail::run_state_access;
+  [[nodiscard]] std::uint64_t units_of(double divergence) const noexcept {
+    const double units = std::ceil(std::ldexp(divergence, shift_));
+    return units < 0x1p62 ? static_cast<std::uint64_t>(units) : std::uint64_t{1} << 62U;
   }
 
-  aligned_buffer<scalar> units_;
-  aligned_buffer<scalar> rows_;
-  std::size_t count_ = 0;
-  std::vector<std::uint32_t> row_counts_;
-  std::vector<double> norms_;
-  std::vector<layer_weights> weights_;
+  double order_;
+  double rdp_budget_;
+  int shift_ = 0;             ///< a divergence of 1 is 2^shift units
+  std::uint64_t budget_ = 0;  ///< in units, below 2^62
+  sampled_gaussian_event event_{-1, 0};
+  std::vector<std::uint64_t> costs_;     ///< of a step at each level
+  std::vector<std::uint64_t> spent_;     ///< by each record
+  std::vector<std::uint64_t> is_drawn_;  ///< in the step under way, a bit a record
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1::detail {
+
+/// A filter, and the records of a step that it charges.
+class individual_charges {
+ public:
+  individual_charges(const privacy_budget& budget, const sampled_gaussian_event& event, std::size_t levels,
+                     std::size_t max_batch)
+      : filter_{budget, event, levels}, levels_(max_batch), gate_{this, passes} {}
+  individual_charges(const individual_charges&) = delete;
+  individual_charges& operator=(const individual_charges&) = delete;
+  ~individual_charges() = default;
+
+  /// The next step's numbers.
+  void plan(const sampled_gaussian_event& event, const release_grid& grid) {
+    filter_.set_event(event);
+    step_ = std::ldexp(1.0, grid.unit - grid.steps);
+    rounding_ = std::sqrt(static_cast<double>(grid.elements)) / 2 * step_;
+    bound_ = grid.bound;
+  }
+  /// A physical batch. Its gate is for this batch.
+  [[nodiscard]] const sample_gate* begin(std::span<const std::uint32_t> drawn) noexcept {
+    drawn_ = drawn.data();
+    return &gate_;
+  }
+  void charge(std::span<const std::uint32_t> drawn) noexcept {
+    for (std::size_t i = 0; i < drawn.size(); ++i) filter_.charge_drawn(drawn[i], levels_[i]);
+  }
+  void end_of_step() noexcept { filter_.charge_others(); }
+
+  [[nodiscard]] individual_filter& filter() noexcept { return filter_; }
+  [[nodiscard]] const individual_filter& filter() const noexcept { return filter_; }
+
+ private:
+  static bool passes(void* self, std::size_t sample, double most) {
+    auto& it = *static_cast<individual_charges*>(self);
+    const std::size_t level = it.level_of(most);
+    it.levels_[sample] = static_cast<std::uint16_t>(level);
+    return it.filter_.admits(it.drawn_[sample], level);
+  }
+  [[nodiscard]] std::size_t level_of(double most) const noexcept {
+    if (most < step_ / 2 * (1 - 0x1p-40)) return 0;
+    const double share = (most + rounding_) / (bound_ + rounding_);
+    return filter_.level_of(most >= bound_ ? 1 : share * (1 + 0x1p-40));
+  }
+
+  individual_filter filter_;
+  double step_ = 0;      ///< g
+  double rounding_ = 0;  ///< what a record's own rounding adds to its norm
+  double bound_ = 0;     ///< C
+  const std::uint32_t* drawn_ = nullptr;
+  std::vector<std::uint16_t> levels_;  ///< of the samples of a batch
+  sample_gate gate_;
 };
 
 }  // namespace pergrad::inline v0_1::detail
@@ -16607,14 +17338,15 @@ struct step_records {
   const privacy_units* units = nullptr;                                  ///< null: records
   layer_randomness randomness;
   step_notes<scalar>* notes = nullptr;
+  individual_charges* charges = nullptr;  ///< of individual accounting
 
   [[nodiscard]] std::span<const std::uint32_t> next() const { return next_batch(source); }
 };
 
-/// f(the sum of these gradients, clipped as the options say).
+/// f(the sum of these gradients, clipped as the options say). `gate`: of flat clipping.
 template <class Network, class Loss, class Function>
 auto with_clipped(const training_choices& options, const per_sample_gradient_leaf<Network, Loss>& gradients,
-                  Function&& f) {
+                  Function&& f, const sample_gate* gate = nullptr) {
   switch (options.clipping) {
     case clipping_kind::per_layer:
       return f(sum(clip_per_layer(gradients, *options.clip)));
@@ -16629,7 +17361,7 @@ auto with_clipped(const training_choices& options, const per_sample_gradient_lea
         return f(sum(clip(gradients, options.group_bounds.front())));  // one group is the whole
       }
     default:
-      return f(sum(clip(gradients, *options.clip)));
+      return f(sum(gated_clip::of(gradients, *options.clip, gate)));
   }
 }
 
@@ -16725,22 +17457,29 @@ class step_by_verbs {
   }
 
   [[gnu::noinline]] void add_chunks(const step_records<Network, Loss>& records) {
+    individual_charges* const charges = records.charges;
     for (auto drawn = records.next(); !drawn.empty(); drawn = records.next()) {
       const batch<Network, Loss> chunk{*records.records, drawn};
       const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness);
-      with_clipped(*options_, gradients_of_chunk, [&](const auto& sum) {
-        step_notes<scalar>& notes = *records.notes;
-        if (!notes.wanted()) {
-          evaluate_into(*executor_, accumulate(total_, sum));
-          return;
-        }
-        const auto gradients = sum.leaf();
-        unprotected::evaluate_into(*executor_, accumulate(total_, sum),
-                                   assign(notes.losses(chunk.size()), pergrad::losses(gradients)),
-                                   assign(notes.norms(chunk.size()), l2_norms(gradients)));
-        notes.note(chunk.size());
-      });
+      const sample_gate* const gate = charges != nullptr ? charges->begin(drawn) : nullptr;
+      with_clipped(
+          *options_, gradients_of_chunk,
+          [&](const auto& sum) {
+            step_notes<scalar>& notes = *records.notes;
+            if (!notes.wanted()) {
+              evaluate_into(*executor_, accumulate(total_, sum));
+              return;
+            }
+            const auto gradients = sum.leaf();
+            unprotected::evaluate_into(*executor_, accumulate(total_, sum),
+                                       assign(notes.losses(chunk.size()), pergrad::losses(gradients)),
+                                       assign(notes.norms(chunk.size()), l2_norms(gradients)));
+            notes.note(chunk.size());
+          },
+          gate);
+      if (charges != nullptr) charges->charge(drawn);
     }
+    if (charges != nullptr) charges->end_of_step();
   }
 
   /// Rows go through the network a tape full at a time, whichever unit they are of.
@@ -16843,9 +17582,10 @@ struct trainer_for<Executor, Network, Loss, true> {
 };
 
 template <class Network, class Loss, executor Executor, class Options>
-class dp_sgd_base : public private_run<typename inner_sampler<typename Options::sampling_type>::type> {
+class dp_sgd_base
+    : public private_run<typename inner_sampler<typename Options::sampling_type>::type, typename Options::noise_type> {
   using inner = inner_sampler<typename Options::sampling_type>;
-  using run = private_run<typename inner::type>;
+  using run = private_run<typename inner::type, typename Options::noise_type>;
 
  public:
   using scalar = typename Network::scalar;
@@ -16871,6 +17611,13 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
     options_.learning_rate = rate;
     trainer_->set_learning_rate(rate);
   }
+  /// As that of the ledger. With individual accounting also what each record's budget proves, if that is less; the
+  /// ledger itself says what one would have spent that is always drawn from, adds C, and is never left out.
+  template <class = void>
+  [[nodiscard]] double epsilon(pergrad::delta at) const {
+    const double of_ledger = run::epsilon(at);
+    return charges_ ? std::min(of_ledger, charges_->filter().epsilon(at)) : of_ledger;
+  }
   /// The network with the exponential moving average of the parameters behind each step: of released values. Throws
   /// std::logic_error if the options have no `average_decay`.
   [[nodiscard]] const Network& average() const {
@@ -16889,9 +17636,20 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
   template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor, class OfOptions>
   friend class pergrad::dp_sgd;
   friend struct checkpoint_access;
+  friend struct run_state_access;
   friend struct statistics_access;
 
   [[nodiscard]] static Options checked(const Options& options, bool is_private) {
+    if constexpr (run::is_correlated) {
+      const step_schedules& all = options.schedules;
+      if (options.adaptive_clip || all.noise || all.clip || all.sampling) {
+        refuse_training("noise, clip norms and sampling that change do not go with correlated noise");
+      }
+      if (options.individual) refuse_training("individual accounting does not go with correlated noise");
+      if (options.adam.noise_floor != 0) {
+        refuse_training("adam's noise_floor takes off independent noise, and this one is correlated");
+      }
+    }
     const Options first = with_first_step(options);
     require_training_choices(first, clipping_groups<Network>);
     return settled<scalar>(first, is_private);
@@ -16899,7 +17657,8 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
   struct of_checked_options {};
   [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
                                 bool is_private, of_checked_options /*unused*/)
-      : run{options, inner::of(*options.sampling)},
+      : run{options, inner::of(*options.sampling), options,
+            options.individual ? std::nullopt : std::optional<privacy_budget>{options.budget}},
         options_{options},
         first_clip_{options.clip ? options.clip->value() : 0},
         is_private_{is_private},
@@ -16910,7 +17669,8 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
     const float_environment proven;
     if (options.schedules.any()) this->most_ = options.schedules.steps;
     this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
-               static_cast<double>(std::numeric_limits<scalar>::max()));
+               static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
+               executor.pool().thread_count());
     if (options.optimizer == optimizer_kind::adam) {
       require_adam_options(options.adam);
     } else {
@@ -16918,6 +17678,7 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
       require_weight_decay(options.weight_decay);
     }
     if constexpr (executor_trainer::trains_on_a_copy) {
+      if constexpr (run::is_correlated) static_cast<void>(error::correlated_noise_on_a_device<Executor>{});
       if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
       if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
       if (options.adaptive_clip || options.schedules.noise || options.schedules.clip) {
@@ -16925,6 +17686,16 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
       }
     }
     if (options.schedules.any()) declare_schedules();
+    if (options.individual) {
+      if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event> &&
+                    !executor_trainer::trains_on_a_copy) {
+        charges_ = std::make_unique<individual_charges>(*options.budget, this->event_, options.individual->levels,
+                                                        options.max_batch.count);
+        charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
+      } else {
+        refuse_training("individual accounting is not on devices yet");
+      }
+    }
     if (options.average_decay != 0) average_.emplace(network, options.average_decay);
     notes_ = {options.private_metrics, options.max_batch.count,
               options.clip ? options.clip->value() : this->sensitivity_,
@@ -16968,20 +17739,25 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
     Options each = options_;
     for (std::uint64_t step = this->place_.taken; step < this->most_; ++step) {
       apply_schedules(each, step);
-      const event costs = each.sampling->event(each.noise_of_event());
+      const event costs = this->event_of(each, inner::of(*each.sampling));
       if (steps.empty() || !(steps.back().event == costs)) steps.push_back({costs, 0});
       if (this->pays(step)) ++steps.back().count;
     }
     this->declare(std::span<const ledger_entry<event>>{steps});
   }
-  /// Makes the numbers of step `taken` those of the next step, if there is one.
+  /// Makes the schedules' numbers those of the next step, or of the last one.
   void plan_next_step() {
-    if (!options_.schedules.any() || this->place_.taken >= this->most_ || planned_ == this->place_.taken) return;
-    apply_schedules(options_, this->place_.taken);
+    if (!options_.schedules.any()) return;
+    const std::uint64_t step = std::min(this->place_.taken, this->most_ - 1);
+    if (planned_ == step) return;
+    apply_schedules(options_, step);
     this->plan(options_, inner::of(*options_.sampling));
     if (options_.schedules.clip) clip_to(*options_.clip);
     if (options_.schedules.learning_rate) trainer_->set_learning_rate(*options_.learning_rate);
-    planned_ = this->place_.taken;
+    if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event>) {
+      if (charges_) charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
+    }
+    planned_ = step;
   }
   /// From the next step on.
   void clip_to(l2_clip_norm bound) {
@@ -17014,7 +17790,7 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
     if (checked_ && checked_->same_view(records)) return;
-    if (checked_) this->begin_a_round();
+    this->begin_a_round();
     checked_.reset();
     static_cast<void>(unit_count(records.size()));
     require_fit_for_training<Network, Loss>(records);
@@ -17023,8 +17799,9 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
   /// The records of a step that is drawn. Refers to the trainer and to `records`.
   [[nodiscard]] step_records<Network, Loss> records_of_step(const dataset<input_value, target>& records,
                                                             const layer_randomness& randomness) {
-    return {&records, this,       [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); },
-            units(),  randomness, &notes_};
+    return {&records,      this,       [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); },
+            units(),       randomness, &notes_,
+            charges_.get()};
   }
   /// Null where records are drawn.
   [[nodiscard]] const privacy_units* units() const noexcept {
@@ -17053,6 +17830,7 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
   std::uint64_t planned_ = 0;  ///< the step of which they are
   bool is_private_ = true;
   std::optional<parameter_average<Network>> average_;
+  std::unique_ptr<individual_charges> charges_;
   step_notes<scalar> notes_{false, 0, 0};
   const Executor* executor_;
   Network* network_;
@@ -17069,11 +17847,15 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 struct checkpoint_access;
+struct run_state_access;
 struct statistics_access;
 }
 namespace unprotected {
 template <class Network, class Loss, class Generator, class Executor, class Options>
 [[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer);
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] std::vector<double> individual_epsilons(
+    const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, delta at);
 }  // namespace unprotected
 
 /// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
@@ -17122,13 +17904,14 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   void step(const dataset<input_value, target>& records) {
     const detail::float_environment proven;
     this->look_at(records);
+    if (this->charges_) this->charges_->filter().set_records(records.size());
     this->plan_next_step();
     this->notes_.begin();
     const std::uint64_t step = this->spend_and_draw(generator_, this->unit_count(records.size()));
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),
-        detail::noise_of<Generator>{*this->options_.noise, &generator_}, [&] { return base::next_noise(generator_); },
-        detail::total_access::values(update_));
+        detail::noise_of<Generator>{*this->options_.noise, &generator_, this->noise_.filter()},
+        [&] { return base::next_noise(generator_); }, detail::total_access::values(update_));
     if (this->average_) this->average_->update(*this->executor_, *this->network_);
     this->notes_.end();
     this->release_statistic(generator_);
@@ -17155,8 +17938,12 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
  private:
   friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor, Options>(const dp_sgd& trainer);
   friend struct detail::checkpoint_access;
+  friend struct detail::run_state_access;
   friend struct detail::statistics_access;
+  friend std::vector<double> unprotected::individual_epsilons<Network, Loss, Generator, Executor, Options>(
+      const dp_sgd& trainer, delta at);
   [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
+  [[nodiscard]] const detail::individual_charges* charged() const noexcept { return this->charges_.get(); }
 
   mutable released_gradient<Network, is_private> update_;  ///< of a device: fetched when somebody asks
   Generator generator_;
@@ -17220,6 +18007,22 @@ namespace unprotected {
 template <class Network, class Loss, class Generator, class Executor, class Options>
 [[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer) {
   return trainer.noted();
+}
+
+/// What each record of a trainer with individual accounting has spent, by its number: private values, as is how many of
+/// them are still used. Throws std::logic_error without individual accounting.
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] std::vector<double> individual_epsilons(
+    const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, delta at) {
+  const auto* const charged = trainer.charged();
+  if (charged == nullptr) {
+    pergrad::detail::throw_logic_error({"pergrad: individual_epsilons: the option individual is not set"});
+  }
+  std::vector<double> spent(charged->filter().records());
+  for (std::size_t record = 0; record < spent.size(); ++record) {
+    spent[record] = epsilon_from_rdp(charged->filter().order(), charged->filter().spent(record), at);
+  }
+  return spent;
 }
 
 }  // namespace unprotected
@@ -17747,6 +18550,345 @@ enum class sequence_end { front, back };
 }
 
 }  // namespace pergrad::inline v0_1
+// pergrad/evaluation/classifier.hpp - accuracy and loss of a classifier on public data
+
+// pergrad/losses/cross_entropy.hpp - softmax cross entropy of logits  L = log sum_j e^{y_j} - y_t;  dL/dy = softmax(y)
+// - onehot(t)
+//
+// With label smoothing e (Szegedy et al. 2016, arXiv:1512.00567) the target is (1 - e) onehot(t) + e / K over K
+// classes: L_e = L - (e / K) sum_j (y_j - y_t);  dL_e/dy = dL/dy + e onehot(t) - e / K.
+
+// pergrad/detail/number.hpp - a number as an option of a layer or a loss: `leaky_relu<0.2>`
+//
+// clang takes no double as a template argument before version 18, but an object that holds one.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Two are the same argument if their bits are the same. The member is public because a template argument's has to be.
+struct number {
+  double value;
+
+  // NOLINTNEXTLINE(google-explicit-constructor): a double is what is written there
+  consteval number(double given) noexcept : value{given} {}
+  /// Finite and not negative.
+  [[nodiscard]] constexpr bool is_size() const noexcept {
+    return value >= 0 && value <= std::numeric_limits<double>::max();
+  }
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// Classification on `{classes}` logits; a target is one class index. PyTorch: `nn.CrossEntropyLoss(reduction="none")`.
+/// Stable for any logits: the largest is subtracted first.
+struct cross_entropy {
+  static constexpr bool on_device = true;
+
+  template <class Scalar>
+  using target = std::int32_t;
+
+  [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
+  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.rank() == 1; }
+  /// Every target is a class: 0 <= target < classes.
+  [[nodiscard]] static constexpr bool valid(shape output, std::span<const std::int32_t> targets) noexcept {
+    for (const std::int32_t target : targets) {
+      if (target < 0 || static_cast<std::size_t>(target) >= output.size()) return false;
+    }
+    return true;
+  }
+  /// The least and the largest target, for messages.
+  [[nodiscard]] static constexpr std::array<std::int32_t, 2> target_limits(shape output) noexcept {
+    return {0, static_cast<std::int32_t>(output.size()) - 1};
+  }
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
+                                       std::span<Scalar> dy) noexcept {
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  /// The same for `count` logits, on host and device.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
+                                                  Scalar* dy) noexcept {
+    const auto target = static_cast<std::size_t>(targets[0]);
+    Scalar largest = y[0];
+    for (std::size_t i = 0; i < count; ++i) largest = y[i] > largest ? y[i] : largest;
+    Scalar sum = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      dy[i] = std::exp(y[i] - largest);
+      sum += dy[i];
+    }
+    for (std::size_t i = 0; i < count; ++i) dy[i] /= sum;
+    dy[target] -= 1;
+    return static_cast<double>(std::log(sum)) - static_cast<double>(y[target] - largest);
+  }
+};
+
+/// `cross_entropy` whose target is spread over all classes by a share in [0, 1]: `nn.CrossEntropyLoss(label_smoothing=
+/// 0.1, reduction="none")`.
+template <detail::number Smoothing>
+struct cross_entropy_with_label_smoothing : cross_entropy {
+  static_assert(Smoothing.is_size() && Smoothing.value <= 1, "the share of label smoothing must be in [0, 1]");
+
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
+                                       std::span<Scalar> dy) noexcept {
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  /// The same for `count` logits, on host and device.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
+                                                  Scalar* dy) noexcept {
+    constexpr double smoothing = Smoothing.value;
+    const double loss = cross_entropy::evaluate(y, count, targets, dy);
+    const auto target = static_cast<std::size_t>(targets[0]);
+    const double share = smoothing / static_cast<double>(count);
+    double above = 0;  // what all logits together are above the target's
+    for (std::size_t i = 0; i < count; ++i) {
+      above += static_cast<double>(y[i]) - static_cast<double>(y[target]);
+      dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) + ((i == target ? smoothing : 0.0) - share));
+    }
+    return loss - share * above;
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Result of `evaluate_classifier`.
+struct classifier_result {
+  double accuracy = 0;   ///< fraction of records whose largest logit is their class
+  double mean_loss = 0;  ///< mean cross entropy
+};
+
+namespace unprotected {
+
+/// The same for records of any kind: on training records both numbers are private values.
+template <executor Executor, class Network>
+requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& executor, const Network& network,
+                        const dataset<typename Network::input_value, std::int32_t>& records) {
+  using scalar = typename Network::scalar;
+  const pergrad::detail::float_environment proven;
+  constexpr std::size_t classes = Network::output_shape.size();
+  std::vector<scalar> logits;
+  std::vector<double> chunk_losses;
+  std::size_t right = 0;
+  double loss = 0;
+  pergrad::detail::in_chunks<cross_entropy>(
+      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
+        logits.resize(count * classes);
+        chunk_losses.resize(count);
+        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)),
+                                   assign(chunk_losses, losses(gradients)));
+        for (std::size_t i = 0; i < count; ++i) {
+          const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
+          const auto largest = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin;
+          right += largest == records.targets(first + i)[0] ? 1U : 0U;
+          loss += chunk_losses[i];
+        }
+      });
+  const double total = static_cast<double>(std::max<std::size_t>(1, records.size()));
+  return {static_cast<double>(right) / total, loss / total};
+}
+
+}  // namespace unprotected
+
+/// Accuracy and mean loss of a classifier over a whole data set that is public. Throws std::invalid_argument if the
+/// records do not fit the network. An empty data set gives zeros.
+template <executor Executor, class Network, class Value>
+requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& executor, const Network& network,
+                        const public_records<dataset<Value, std::int32_t>>& records) {
+  return unprotected::evaluate_classifier(executor, network, records.view());
+}
+/// Of records that nobody says are public, and of a network that is explained to be wrong.
+template <executor Executor, class Network, class Records>
+[[nodiscard]] classifier_result evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
+                                                    const Records& /*records*/) {
+  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
+  return {};
+}
+/// Of other targets than classes, and without an executor.
+template <executor Executor, class Network, class Value, class Target>
+requires(!detail::is_explained<Network> && !std::is_same_v<Target, std::int32_t>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
+                        const public_records<dataset<Value, Target>>& /*records*/) {
+  static_cast<void>(error::records_of_another_type<dataset<Value, std::int32_t>, dataset<Value, Target>>{});
+  return {};
+}
+template <class First, class... Rest>
+requires(!executor<First>) [[nodiscard]] classifier_result
+    evaluate_classifier(const First& /*first*/, const Rest&... /*rest*/) {
+  static_cast<void>(error::needs_an_executor<error::function::evaluate_classifier, First>{});
+  return {};
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/evaluation/metrics.hpp - what is said of predictions beside accuracy and loss: confusion matrix, area under
+// the ROC curve, R²
+//
+//   AUC = P(score of a one > score of a zero) + P(both are equal) / 2        (Hanley & McNeil 1982, Radiology 143(1))
+//   R²  = 1 - sum (t - y)² / sum (t - mean t)²
+
+namespace pergrad::inline v0_1 {
+
+/// Which classes a classifier takes for which.
+class confusion_matrix {
+ public:
+  explicit confusion_matrix(std::size_t classes) : classes_{classes}, counts_(classes * classes) {}
+
+  [[nodiscard]] std::size_t classes() const noexcept { return classes_; }
+  /// Counts one record. Throws std::out_of_range if there is no such class; so does each function here.
+  void add(std::size_t is, std::size_t told) { ++counts_[place(is, told)]; }
+  /// Records of class `is` that were told to be of class `told`.
+  [[nodiscard]] std::size_t count(std::size_t is, std::size_t told) const { return counts_[place(is, told)]; }
+  /// Records of a class.
+  [[nodiscard]] std::size_t total(std::size_t is) const {
+    std::size_t sum = 0;
+    for (std::size_t told = 0; told < classes_; ++told) sum += count(is, told);
+    return sum;
+  }
+  /// Records that were told to be of a class.
+  [[nodiscard]] std::size_t total_told(std::size_t told) const {
+    std::size_t sum = 0;
+    for (std::size_t is = 0; is < classes_; ++is) sum += count(is, told);
+    return sum;
+  }
+  /// The share of the records of class `is` that was told to be of class `told`; 0 if there is no such record.
+  [[nodiscard]] double share(std::size_t is, std::size_t told) const { return ratio(count(is, told), total(is)); }
+  /// The share of a class's records that was found.
+  [[nodiscard]] double recall(std::size_t of) const { return share(of, of); }
+  /// The share of what was told to be of a class that is; 0 if nothing was.
+  [[nodiscard]] double precision(std::size_t of) const { return ratio(count(of, of), total_told(of)); }
+  /// The share of all records that was told right; 0 of none.
+  [[nodiscard]] double accuracy() const {
+    std::size_t right = 0;
+    for (std::size_t i = 0; i < classes_; ++i) right += count(i, i);
+    return ratio(right, std::accumulate(counts_.begin(), counts_.end(), std::size_t{0}));
+  }
+
+ private:
+  [[nodiscard]] std::size_t place(std::size_t is, std::size_t told) const {
+    if (is >= classes_ || told >= classes_) {
+      detail::throw_out_of_range({"pergrad: confusion_matrix: class ", std::max(is, told), " of ", classes_});
+    }
+    return is * classes_ + told;
+  }
+  [[nodiscard]] static double ratio(std::size_t part, std::size_t whole) noexcept {
+    return static_cast<double>(part) / static_cast<double>(std::max<std::size_t>(1, whole));
+  }
+
+  std::size_t classes_;
+  std::vector<std::size_t> counts_;
+};
+
+namespace unprotected {
+
+/// The same for records of any kind: on training records all counts are private values.
+template <executor Executor, class Network>
+requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] confusion_matrix
+    confuse(const Executor& executor, const Network& network,
+            const dataset<typename Network::input_value, std::int32_t>& records,
+            std::size_t classes = Network::output_shape.size()) {
+  const pergrad::detail::float_environment proven;
+  constexpr std::size_t outputs_of_one = Network::output_shape.size();
+  if (classes == 0 || classes > outputs_of_one) {
+    pergrad::detail::throw_invalid_argument(
+        {"pergrad: confuse: ", classes, " classes of a network with ", outputs_of_one, " outputs"});
+  }
+  confusion_matrix found{classes};
+  std::vector<typename Network::scalar> logits;
+  pergrad::detail::in_chunks<cross_entropy>(
+      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
+        logits.resize(count * outputs_of_one);
+        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)));
+        for (std::size_t i = 0; i < count; ++i) {
+          const auto one = std::span{logits}.subspan(i * outputs_of_one, classes);
+          found.add(static_cast<std::size_t>(records.targets(first + i)[0]),
+                    static_cast<std::size_t>(std::ranges::max_element(one) - one.begin()));
+        }
+      });
+  return found;
+}
+
+}  // namespace unprotected
+
+/// Asks a classifier for the class of every record of a public data set, that of the largest logit among the first
+/// `classes`. Throws std::invalid_argument if the records do not fit the network, and for more classes than it has
+/// outputs.
+template <executor Executor, class Network, class Value>
+requires(!detail::is_explained<Network>) [[nodiscard]] confusion_matrix
+    confuse(const Executor& executor, const Network& network,
+            const public_records<dataset<Value, std::int32_t>>& records,
+            std::size_t classes = Network::output_shape.size()) {
+  return unprotected::confuse(executor, network, records.view(), classes);
+}
+/// Of records that nobody says are public, and of a network that is explained to be wrong.
+template <executor Executor, class Network, class Records>
+[[nodiscard]] confusion_matrix confuse(const Executor& /*executor*/, const Network& /*network*/,
+                                       const Records& /*records*/) {
+  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
+  return confusion_matrix{0};
+}
+
+/// Area under the ROC curve of scores, larger for ones, and labels 0 or 1. NaN if all labels are alike or a score is no
+/// number. Throws std::invalid_argument for other labels and for counts that differ.
+template <detail::array Scores, detail::array Labels>
+[[nodiscard]] double area_under_roc(const Scores& scores, const Labels& labels) {
+  const std::size_t count = std::size(scores);
+  if (std::size(labels) != count) {
+    detail::throw_invalid_argument({"pergrad: area_under_roc: ", count, " scores for ", std::size(labels), " labels"});
+  }
+  std::vector<std::size_t> order(count);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::size_t ones = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!(labels[i] == 0 || labels[i] == 1)) {
+      detail::throw_invalid_argument(
+          {"pergrad: area_under_roc: label ", i, " must be 0 or 1, is ", static_cast<double>(labels[i])});
+    }
+    if (std::isnan(static_cast<double>(scores[i]))) return std::numeric_limits<double>::quiet_NaN();
+    ones += labels[i] == 1 ? 1U : 0U;
+  }
+  if (ones == 0 || ones == count) return std::numeric_limits<double>::quiet_NaN();
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return scores[a] < scores[b]; });
+  double won = 0;  // pairs of a one and a zero
+  std::size_t zeros_below = 0;
+  for (std::size_t first = 0, end = 0; first < count; first = end) {
+    std::size_t equal_ones = 0;
+    for (end = first; end < count && !(scores[order[first]] < scores[order[end]]); ++end) {
+      equal_ones += labels[order[end]] == 1 ? 1U : 0U;
+    }
+    const std::size_t equal_zeros = end - first - equal_ones;
+    won += static_cast<double>(equal_ones) * (static_cast<double>(zeros_below) + static_cast<double>(equal_zeros) / 2);
+    zeros_below += equal_zeros;
+  }
+  return won / (static_cast<double>(ones) * static_cast<double>(count - ones));
+}
+
+/// The share of the targets' variance that predictions explain: 1 if they are right, 0 for the mean, negative below.
+/// NaN if all targets are alike. Throws std::invalid_argument for counts that differ.
+template <detail::array Predicted, detail::array Targets>
+[[nodiscard]] double r_squared(const Predicted& predicted, const Targets& targets) {
+  const std::size_t count = std::size(targets);
+  if (std::size(predicted) != count) {
+    detail::throw_invalid_argument(
+        {"pergrad: r_squared: ", std::size(predicted), " predictions for ", count, " targets"});
+  }
+  double mean = 0;
+  for (const auto target : targets) mean += static_cast<double>(target) / static_cast<double>(count);
+  double missed = 0;
+  double spread = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    missed += std::pow(static_cast<double>(targets[i]) - static_cast<double>(predicted[i]), 2);
+    spread += std::pow(static_cast<double>(targets[i]) - mean, 2);
+  }
+  return spread > 0 ? 1 - missed / spread : std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace pergrad::inline v0_1
 // pergrad/files/older_files.hpp - what is read from files before anything is changed, and NumPy's .npy files, which
 // version 0.1 wrote
 //
@@ -18166,7 +19308,9 @@ struct run_numbers {
   std::uint64_t optimizer_steps = 0;
   std::uint64_t generator_steps = 0;
   std::optional<run_place> place{};  ///< of a sampler for which it matters
-  std::string unit = "record";       ///< whose neighbours the ledger is for
+  /// Of correlated noise: steps before it began, then the generator's steps of its noise since then, if from a seed.
+  std::optional<std::vector<std::uint64_t>> noise{};
+  std::string unit = "record";  ///< whose neighbours the ledger is for
 };
 template <class Text>
 void require_entries(const Text& path, std::uint64_t entries) {
@@ -18744,17 +19888,21 @@ void load_parameters(Network& network, const std::string& path, parameter_order 
 // of its last part. Keys are not written, so the next part draws a new one and no noise is ever used twice. Everything
 // in the file follows from released values and public numbers.
 //
+// run_file.hpp says what is in the file, run_state.hpp what options add to it.
+
+// pergrad/files/run_file.hpp - the file of a run: its tensors and metadata, written and read
+//
 // The file is a safetensors file. Tensors: `ledger.events`, the numbers of every kind of step (a sampling probability
 // and a noise multiplier of Poisson sampling); `ledger.steps`, how many there were; `ledger.order`, that of a Renyi
 // filter, or 0; `optimizer.steps`; `generator.steps`, those given out; `sampling.place`, where in a round of its
-// sampler the run is, if that matters; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
-// parameters. Metadata: the optimizer, the run's plan, which events the ledger holds, whose data a unit of
-// privacy is, and a hash of the network's
-// structure.
+// sampler the run is, if that matters; `noise.steps`, of correlated noise: how many steps it had behind it when it
+// began, and, of a seed, the generator's steps since then. Noise itself is a secret and in no file: one of a new key
+// begins anew (privacy/correlated/filter.hpp), one of a seed is drawn again. Then `optimizer.ARRAY.NAME`, with
+// PyTorch's names of an optimizer's arrays; `optimizer.noise`, what DP-AdamBC takes off; and the parameters. Metadata:
+// the optimizer, the run's plan, which events the ledger holds, whose data a unit of privacy is, and a hash of the
+// network's structure.
 
-namespace pergrad::inline v0_1 {
-
-namespace detail {
+namespace pergrad::inline v0_1::detail {
 
 /// What a run's file must fit: the tensors that it has but for its ledger, in arrays 0, 1, ... of memory.
 struct run_layout {
@@ -18773,13 +19921,15 @@ template <class Accountant>
 concept has_a_plan = std::is_same_v<Accountant, basic_privacy_accountant<typename Accountant::event_type>>;
 /// The tensors of these numbers, ledger first; `run_values` has their bytes.
 template <class = void>
-[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries, std::size_t numbers, bool has_place) {
+[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries, std::size_t numbers, bool has_place,
+                                                           std::optional<std::size_t> noise) {
   std::vector<safetensors::tensor> tensors{{"ledger.events", "F64", {entries, numbers}, 0, 8 * numbers * entries},
                                            {"ledger.steps", "U64", {entries}, 0, 8 * entries},
                                            {"ledger.order", "F64", {}, 0, 8},
                                            {"optimizer.steps", "U64", {}, 0, 8},
                                            {"generator.steps", "U64", {}, 0, 8}};
   if (has_place) tensors.push_back({"sampling.place", "U64", {4}, 0, sizeof(run_place)});
+  if (noise) tensors.push_back({"noise.steps", "U64", {*noise}, 0, 8 * *noise});
   return tensors;
 }
 
@@ -18794,7 +19944,8 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
     events.push_back(entry.event);
     steps.push_back(entry.count);
   }
-  std::vector<safetensors::tensor> tensors = run_tensors(steps.size(), numbers_of<Event>, run.place.has_value());
+  std::vector<safetensors::tensor> tensors = run_tensors(steps.size(), numbers_of<Event>, run.place.has_value(),
+                                                         run.noise ? std::optional{run.noise->size()} : std::nullopt);
   std::vector<const std::byte*> values;
   for (const void* each : {static_cast<const void*>(events.data()), static_cast<const void*>(steps.data()),
                            static_cast<const void*>(&run.order), static_cast<const void*>(&run.optimizer_steps),
@@ -18802,6 +19953,7 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
     values.push_back(static_cast<const std::byte*>(each));
   }
   if (run.place) values.push_back(reinterpret_cast<const std::byte*>(&*run.place));
+  if (run.noise) values.push_back(reinterpret_cast<const std::byte*>(run.noise->data()));
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     tensors.push_back(layout.tensors[i]);
     values.push_back(arrays[layout.arrays[i]] + layout.tensors[i].begin);
@@ -18840,7 +19992,8 @@ void require_ledger(const Text& path, const run_numbers<Event>& run) {
 /// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
 template <class Event, class Text>
 [[nodiscard]] std::pair<loaded_bytes, run_numbers<Event>> read_run(const Text& path, const run_layout& layout,
-                                                                   run_plan plan, bool has_place, const Text& unit) {
+                                                                   run_plan plan, bool has_place, bool has_noise,
+                                                                   const Text& unit) {
   if (is_npy(path)) {
     fail_with_file(path,
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
@@ -18865,7 +20018,14 @@ template <class Event, class Text>
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
   require_entries(path, entries);
-  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries, numbers_of<Event>, has_place);
+  std::optional<std::size_t> noise;
+  if (has_noise) {
+    const safetensors::tensor* const found = safetensors::find(opened.tensors(), "noise.steps");
+    noise =
+        found == nullptr || found->shape.size() != 1 || found->shape[0] > std::uint64_t{1} << 25U ? 1 : found->shape[0];
+  }
+  std::vector<typename basic_safetensors<Text>::tensor> wanted =
+      run_tensors(entries, numbers_of<Event>, has_place, noise);
   wanted.insert(wanted.end(), layout.tensors.begin(), layout.tensors.end());
   const Text differences = safetensors::differences(opened.tensors(), "the file", wanted, "this run", true);
   if (!differences.empty()) opened.fail("does not fit the network and its optimizer: " + differences);
@@ -18895,6 +20055,10 @@ template <class Event, class Text>
   value(run.optimizer_steps, "optimizer.steps", 0);
   value(run.generator_steps, "generator.steps", 0);
   if (has_place) value(run.place.emplace(), "sampling.place", 0);
+  if (has_noise) {
+    run.noise.emplace(*noise);
+    for (std::size_t i = 0; i < *noise; ++i) value((*run.noise)[i], "noise.steps", i);
+  }
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     const safetensors::tensor& each = layout.tensors[i];
     loaded.moves.push_back({layout.arrays[i], begin_of(each.name), each.begin, each.size});
@@ -18902,12 +20066,145 @@ template <class Event, class Text>
   return made;
 }
 
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/files/run_state.hpp - what a trainer's options make it remember between steps, for its file
+//
+// Tensors, of runs that have them: `clip.norm`, the next step's with adaptive clipping; `average.NAME` and
+// `average.updates`, of the average of parameters; `individual.spent`, what each record has spent, and
+// `individual.filter`, order and budget in whose units it is. The last two are private; all others are released or
+// public.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Tensors of a run, and where each lies. Numbers lie in this, and are looked at before anything of a run is changed.
+struct run_state {
+  std::vector<safetensors::tensor> tensors;
+  std::vector<std::byte*> places;
+  std::vector<bool> is_number;
+  double clip = 0;
+  std::uint64_t updates = 0;
+  double filter[2] = {0, 0};
+  std::vector<std::uint64_t> spent;
+
+  void add(safetensors::tensor tensor, void* place, bool number) {
+    tensors.push_back(std::move(tensor));
+    places.push_back(static_cast<std::byte*>(place));
+    is_number.push_back(number);
+  }
+  /// Brings the numbers here; `first`: the number of the first of these arrays.
+  void take_numbers(const loaded_bytes& loaded, std::size_t first) {
+    for (const loaded_bytes::move& each : loaded.moves) {
+      if (each.array < first || !is_number[each.array - first]) continue;
+      std::memcpy(places[each.array - first] + each.to, loaded.bytes.data() + each.from, each.size);
+    }
+  }
+};
+
+struct run_state_access {
+  /// What this trainer remembers, of so many records. Refers to itself and to the trainer.
+  template <class Trainer>
+  static void list(run_state& to, Trainer& trainer, std::size_t records) {
+    if (trainer.options_.adaptive_clip) {
+      to.clip = trainer.options_.clip->value();
+      to.add({"clip.norm", "F64", {}, 0, 8}, &to.clip, true);
+    }
+    if (trainer.average_) {
+      using network = std::remove_cvref_t<decltype(trainer.average_->network())>;
+      to.updates = trainer.average_->updates_;
+      to.add({"average.updates", "U64", {}, 0, 8}, &to.updates, true);
+      // Those that are not trained are the network's own.
+      constexpr std::size_t trained = network::parameter_count * sizeof(typename network::scalar);
+      for (safetensors::tensor& each : parameter_tensors<network>()) {
+        if (each.begin >= trained) continue;
+        each.name.insert(0, "average.");
+        const auto* const values = std::as_const(trainer.average_->average_).parameters().data();
+        to.add(std::move(each), const_cast<void*>(static_cast<const void*>(values)), false);
+      }
+    }
+    if (trainer.charges_) {
+      const auto& filter = trainer.charges_->filter();
+      to.filter[0] = filter.order();
+      to.filter[1] = filter.rdp_budget();
+      to.add({"individual.filter", "F64", {2}, 0, 16}, to.filter, true);
+      to.spent.assign(filter.spent_.begin(), filter.spent_.end());
+      to.spent.resize(records);
+      to.add({"individual.spent", "U64", {records}, 0, 8 * records}, to.spent.data(), true);
+    }
+  }
+  /// How many records have spent something, of a trainer, and of a file; 0 without individual accounting.
+  template <class Trainer>
+  [[nodiscard]] static std::size_t records_of(const Trainer& trainer) {
+    return trainer.charges_ ? trainer.charges_->filter().records() : 0;
+  }
+  template <class Trainer>
+  [[nodiscard]] static std::size_t records_in(const Trainer& trainer, const std::string& path) {
+    if (!trainer.charges_ || is_npy(path)) return 0;
+    const safetensors::reader opened{path};
+    const safetensors::tensor* const spent = safetensors::find(opened.tensors(), "individual.spent");
+    return spent == nullptr || spent->shape.size() != 1 ? 0 : spent->shape[0];
+  }
+
+  /// Throws std::runtime_error for numbers from a file that this trainer cannot have.
+  template <class Trainer>
+  static void check(const run_state& read, const Trainer& trainer, const std::string& path) {
+    if (trainer.options_.adaptive_clip && !l2_clip_norm::holds(read.clip))
+      fail_with_file(path, "its clip.norm is none");
+    if (!trainer.charges_) return;
+    const auto& filter = trainer.charges_->filter();
+    if (read.filter[0] != filter.order() || read.filter[1] != filter.rdp_budget()) {
+      fail_with_file(path,
+                     "its records have spent from another budget, or by another order: individual accounting goes on "
+                     "with the budget, noise and sampling of its first step");
+    }
+    for (const std::uint64_t spent : read.spent) {
+      if (spent > filter.budget_) fail_with_file(path, "a record in it has spent more than its budget");
+    }
+  }
+  /// Behind a file's arrays: these numbers go on, and the next step is planned. `read` may lack what `list` did not
+  /// add.
+  template <class Trainer>
+  static void go_on(run_state& read, Trainer& trainer) {
+    if (trainer.options_.adaptive_clip) {
+      trainer.clip_to(l2_clip_norm{read.clip});
+      trainer.statistic_->counted.set_edge(read.clip);
+    }
+    if (trainer.average_) trainer.average_->updates_ = read.updates;
+    if (trainer.charges_ && !read.spent.empty()) {
+      trainer.charges_->filter().set_records(read.spent.size());
+      trainer.charges_->filter().spent_ = std::move(read.spent);
+    }
+  }
+  /// Once it is known which step comes next. What is left of the schedules is proven again; where the steps before have
+  /// spent too much for that, each step has to ask.
+  template <class Trainer>
+  static void plan(Trainer& trainer) {
+    if (!trainer.options_.schedules.any()) return trainer.accountant_.prepare(trainer.event_);
+    trainer.plan_next_step();
+    try {
+      trainer.declare_schedules();
+    } catch (const std::invalid_argument&) {
+      return;
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
 struct checkpoint_access {
   /// The network's memory, then the optimizer's arrays; `Byte` is std::byte, or const.
   template <class Byte, class Network, class Optimizer>
   [[nodiscard]] static std::vector<Byte*> arrays(Network& network, Optimizer& optimizer) {
     std::vector<Byte*> all{reinterpret_cast<Byte*>(network.all_parameters().data())};
     for (const auto part : optimizer.state()) all.push_back(reinterpret_cast<Byte*>(part.data()));
+    if constexpr (requires { optimizer.noise_share(); })
+      all.push_back(reinterpret_cast<Byte*>(optimizer.noise_share()));
+    if constexpr (requires { optimizer.more; }) {
+      all.insert(all.end(), optimizer.more->places.begin(), optimizer.more->places.end());
+    }
     return all;
   }
   template <class Network, class Optimizer>
@@ -18928,13 +20225,43 @@ struct checkpoint_access {
         made.arrays.push_back(array);
       }
     }
+    if constexpr (requires { optimizer.noise_share(); }) {
+      ++array;
+      if (optimizer.noise_share() != nullptr) {
+        made.tensors.push_back({"optimizer.noise", "F64", {}, 0, 8});
+        made.arrays.push_back(array);
+      }
+    }
+    if constexpr (requires { optimizer.more; }) {
+      for (const safetensors::tensor& each : optimizer.more->tensors) {
+        made.tensors.push_back(each);
+        made.arrays.push_back(++array);
+      }
+    }
     return made;
   }
+  /// A trainer's optimizer, and what else the trainer remembers.
+  template <class Optimizer, class Check>
+  struct with_state {
+    Optimizer& of;
+    run_state* more;
+    Check check;  ///< throws for numbers of a file that cannot be
+    with_state(Optimizer& optimizer, run_state* state, Check of_numbers)
+        : of{optimizer}, more{state}, check{std::move(of_numbers)} {}
+    static constexpr auto state_names = Optimizer::state_names;
+    [[nodiscard]] auto kind() const noexcept { return of.kind(); }
+    [[nodiscard]] auto state() noexcept { return of.state(); }
+    [[nodiscard]] std::uint64_t* count() noexcept { return of.count(); }
+    [[nodiscard]] double* noise_share() noexcept {
+      if constexpr (requires { of.noise_share(); }) return of.noise_share();
+      return nullptr;
+    }
+  };
 
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
-                   std::uint64_t generator_steps, const std::optional<run_place>& place, const char* unit,
-                   const std::string& path) {
+                   std::uint64_t generator_steps, const std::string& path, const std::optional<run_place>& place = {},
+                   const std::optional<std::vector<std::uint64_t>>& noise = {}, const char* unit = "record") {
     const std::uint64_t* const steps = optimizer.count();
     run_numbers<typename Accountant::event_type> run;
     if constexpr (has_a_plan<Accountant>) {
@@ -18947,6 +20274,7 @@ struct checkpoint_access {
     run.optimizer_steps = steps != nullptr ? *steps : 0;
     run.generator_steps = generator_steps;
     run.place = place;
+    run.noise = noise;
     run.unit = unit;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
@@ -18954,11 +20282,13 @@ struct checkpoint_access {
   struct gone_on {
     std::uint64_t given_out = 0;  ///< steps of the generator
     run_place place{};
+    std::vector<std::uint64_t> noise{};
   };
   /// Reads first and changes then: nothing is changed if anything is wrong.
   template <class Network, class Optimizer, class Accountant>
   static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                         bool older, bool has_place, const char* unit) {
+                         bool older, bool has_place, bool has_noise, const auto& require_place,
+                         const char* unit = "record") {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
@@ -18971,7 +20301,7 @@ struct checkpoint_access {
     using event = typename Accountant::event_type;
     std::pair<loaded_bytes, run_numbers<event>> read;
     if (!older) {
-      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, std::string{unit});
+      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, has_noise, std::string{unit});
     } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
       read = read_older<Network>(optimizer, path);
     } else {
@@ -18979,16 +20309,21 @@ struct checkpoint_access {
     }
     const auto& [loaded, run] = read;
     require_ledger(path, run);
+    require_place(run);
     Accountant goes_on = accountant;
     for (const ledger_entry<event>& entry : run.ledger) goes_on.record(entry.event, entry.count);
     if constexpr (has_a_plan<Accountant>) {
       if (run.order != 0) goes_on.fix_order(run.order);
     }
     const auto places = arrays<std::byte>(network, optimizer);
+    if constexpr (requires { optimizer.more; }) {
+      optimizer.more->take_numbers(loaded, places.size() - optimizer.more->places.size());
+      optimizer.check();
+    }
     accountant = std::move(goes_on);
     loaded.put(places);
     if (std::uint64_t* const count = optimizer.count()) *count = run.optimizer_steps;
-    return {run.generator_steps, run.place.value_or(run_place{})};
+    return {run.generator_steps, run.place.value_or(run_place{}), run.noise.value_or(std::vector<std::uint64_t>{})};
   }
   template <class Network, class Optimizer>
   [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
@@ -19008,41 +20343,101 @@ struct checkpoint_access {
   static void go_on(Run& run, const gone_on& from) {
     run.place_ = from.place;
     if constexpr (Run::is_private) {
-      run.begin_a_round();
+      run.place_.position = 0;
     } else {
       run.generator_ = seeded_generator{run.generator_.seed(), std::max(run.generator_.step(), from.given_out)};
     }
-    run.accountant_.prepare(run.event_);  // how many steps are left
+    if constexpr (requires { run.options_.schedules; }) {
+      run_state_access::plan(run);
+    } else {
+      run.accountant_.prepare(run.event_);  // how many steps are left
+    }
+    if constexpr (Run::is_correlated) go_on_with_noise(run, from);
+  }
+  /// A new key's noise begins with nothing behind it; that of a seed is drawn again when the next step needs it.
+  template <class Run>
+  static void go_on_with_noise(Run& run, const gone_on& from) {
+    if constexpr (Run::is_private) {
+      run.noise_.restart(from.place.taken, {});
+    } else {
+      run.noise_.restart(from.noise.front(), std::span{from.noise}.subspan(1));
+    }
+  }
+  template <class Run>
+  [[nodiscard]] static std::optional<std::vector<std::uint64_t>> noise_of(const Run& run) {
+    if constexpr (Run::is_correlated) {
+      // Of a secret key nothing can be drawn again.
+      std::vector<std::uint64_t> steps{Run::is_private ? run.place_.taken : run.noise_.before()};
+      if (!Run::is_private) steps.insert(steps.end(), run.noise_.drawn().begin(), run.noise_.drawn().end());
+      return steps;
+    } else {
+      return std::nullopt;
+    }
+  }
+  /// What throws unless a file's place and noise can be this run's.
+  template <class Run>
+  [[nodiscard]] static auto place_requirement(const Run& run, const std::string& path) {
+    return [&run, &path](const auto& numbers) {
+      static_cast<void>(run), static_cast<void>(path), static_cast<void>(numbers);
+      if constexpr (Run::is_correlated) {
+        const std::uint64_t taken = numbers.place->taken;
+        const auto& noise = *numbers.noise;
+        if (taken > run.noise_.steps() || noise.empty() || noise.front() > taken ||
+            noise.size() - 1 > taken - noise.front()) {
+          fail_with_file(path, "has taken " + std::to_string(taken) +
+                                   " steps, and its noise or this run's strategy is for " +
+                                   std::to_string(run.noise_.steps()));
+        }
+      }
+    };
   }
   template <class Run>
   [[nodiscard]] static std::optional<run_place> place_of(const Run& run) {
-    return Run::keeps_its_place ? std::optional{run.place_} : std::nullopt;
+    return keeps_place(run) ? std::optional{run.place_} : std::nullopt;
+  }
+  template <class Run>
+  [[nodiscard]] static bool keeps_place(const Run& run) {
+    return Run::keeps_its_place || run.most_ != Run::without_end;
   }
 
   template <class Trainer>
-  static void save(const Trainer& trainer, const std::string& path) {
+  static void save(const Trainer& trainer, const std::string& path, bool private_ones = false) {
+    if (trainer.charges_ && !private_ones) {
+      throw std::logic_error(
+          "pergrad: save_checkpoint: what the records of individual accounting have spent is private: "
+          "unprotected::save_checkpoint writes it, into a file that is not for release");
+    }
+    run_state more;
+    run_state_access::list(more, trainer, run_state_access::records_of(trainer));
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), place_of(trainer),
-           unit_of<Trainer>(), path);
+      with_state all{optimizer, &more, [] {}};
+      save(*trainer.network_, all, trainer.accountant_, trainer.generator_.step(), path, place_of(trainer),
+           noise_of(trainer), unit_of<Trainer>());
       return true;
     });
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
-    go_on(trainer, trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older, Trainer::keeps_its_place,
-                     unit_of<Trainer>());
-    }));
+    run_state more;
+    run_state_access::list(more, trainer, run_state_access::records_in(trainer, path));
+    const gone_on from = trainer.trainer_->with_optimizer([&](auto& optimizer) {
+      with_state all{optimizer, &more, [&] { run_state_access::check(more, trainer, path); }};
+      return restore(*trainer.network_, all, trainer.accountant_, path, older, keeps_place(trainer),
+                     Trainer::is_correlated, place_requirement(trainer, path), unit_of<Trainer>());
+    });
+    run_state_access::go_on(more, trainer);
+    go_on(trainer, from);
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    save(network, optimizer, loop.accountant_, loop.generator_.step(), place_of(loop), "record", path);
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), path, place_of(loop), noise_of(loop));
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, Loop::keeps_its_place, "record"));
+    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, keeps_place(loop), Loop::is_correlated,
+                        place_requirement(loop, path)));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -19104,15 +20499,22 @@ template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void save_checkpoint(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                      const std::string& path) {
-  detail::checkpoint_access::save(network, optimizer, accountant, 0, std::nullopt, "record", path);
+  detail::checkpoint_access::save(network, optimizer, accountant, 0, path);
 }
 template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, "record"));
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, false,
+                                                       [](const auto&) {}));
 }
 
 namespace unprotected {
+
+/// The same as `save_checkpoint`, also for individual accounting: with what each record has spent, which is private.
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
+  pergrad::detail::checkpoint_access::save(trainer, path, true);
+}
 
 /// Reads a checkpoint of version 0.1, five .npy arrays, into a trainer as `load_checkpoint` does; `save_checkpoint`
 /// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
@@ -28890,25 +30292,6 @@ class host {
 //     leaky     x or a x           1 where y > 0, else a (a at 0, as PyTorch)  (Maas, Hannun & Ng 2013)
 //     elu       x or a (e^x - 1)   1 where y > 0, else y + a = a e^x           (Clevert et al. 2016, arXiv:1511.07289)
 
-// pergrad/detail/number.hpp - a number as an option of a layer or a loss: `leaky_relu<0.2>`
-//
-// clang takes no double as a template argument before version 18, but an object that holds one.
-
-namespace pergrad::inline v0_1::detail {
-
-/// Two are the same argument if their bits are the same. The member is public because a template argument's has to be.
-struct number {
-  double value;
-
-  // NOLINTNEXTLINE(google-explicit-constructor): a double is what is written there
-  consteval number(double given) noexcept : value{given} {}
-  /// Finite and not negative.
-  [[nodiscard]] constexpr bool is_size() const noexcept {
-    return value >= 0 && value <= std::numeric_limits<double>::max();
-  }
-};
-
-}  // namespace pergrad::inline v0_1::detail
 // pergrad/simd/math.hpp - elementary functions of a scalar or a whole vector register, stated once, without branches.
 //
 // What a value is, and why a lane gets a scalar's bits: pergrad/simd/lanes.hpp. Rounding to nearest is assumed.
@@ -33507,87 +34890,6 @@ struct binary_cross_entropy_with_logits {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/losses/cross_entropy.hpp - softmax cross entropy of logits  L = log sum_j e^{y_j} - y_t;  dL/dy = softmax(y)
-// - onehot(t)
-//
-// With label smoothing e (Szegedy et al. 2016, arXiv:1512.00567) the target is (1 - e) onehot(t) + e / K over K
-// classes: L_e = L - (e / K) sum_j (y_j - y_t);  dL_e/dy = dL/dy + e onehot(t) - e / K.
-
-namespace pergrad::inline v0_1 {
-
-/// Classification on `{classes}` logits; a target is one class index. PyTorch: `nn.CrossEntropyLoss(reduction="none")`.
-/// Stable for any logits: the largest is subtracted first.
-struct cross_entropy {
-  static constexpr bool on_device = true;
-
-  template <class Scalar>
-  using target = std::int32_t;
-
-  [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
-  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.rank() == 1; }
-  /// Every target is a class: 0 <= target < classes.
-  [[nodiscard]] static constexpr bool valid(shape output, std::span<const std::int32_t> targets) noexcept {
-    for (const std::int32_t target : targets) {
-      if (target < 0 || static_cast<std::size_t>(target) >= output.size()) return false;
-    }
-    return true;
-  }
-  /// The least and the largest target, for messages.
-  [[nodiscard]] static constexpr std::array<std::int32_t, 2> target_limits(shape output) noexcept {
-    return {0, static_cast<std::int32_t>(output.size()) - 1};
-  }
-  template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
-                                       std::span<Scalar> dy) noexcept {
-    return evaluate(y.data(), y.size(), targets.data(), dy.data());
-  }
-  /// The same for `count` logits, on host and device.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
-                                                  Scalar* dy) noexcept {
-    const auto target = static_cast<std::size_t>(targets[0]);
-    Scalar largest = y[0];
-    for (std::size_t i = 0; i < count; ++i) largest = y[i] > largest ? y[i] : largest;
-    Scalar sum = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      dy[i] = std::exp(y[i] - largest);
-      sum += dy[i];
-    }
-    for (std::size_t i = 0; i < count; ++i) dy[i] /= sum;
-    dy[target] -= 1;
-    return static_cast<double>(std::log(sum)) - static_cast<double>(y[target] - largest);
-  }
-};
-
-/// `cross_entropy` whose target is spread over all classes by a share in [0, 1]: `nn.CrossEntropyLoss(label_smoothing=
-/// 0.1, reduction="none")`.
-template <detail::number Smoothing>
-struct cross_entropy_with_label_smoothing : cross_entropy {
-  static_assert(Smoothing.is_size() && Smoothing.value <= 1, "the share of label smoothing must be in [0, 1]");
-
-  template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
-                                       std::span<Scalar> dy) noexcept {
-    return evaluate(y.data(), y.size(), targets.data(), dy.data());
-  }
-  /// The same for `count` logits, on host and device.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
-                                                  Scalar* dy) noexcept {
-    constexpr double smoothing = Smoothing.value;
-    const double loss = cross_entropy::evaluate(y, count, targets, dy);
-    const auto target = static_cast<std::size_t>(targets[0]);
-    const double share = smoothing / static_cast<double>(count);
-    double above = 0;  // what all logits together are above the target's
-    for (std::size_t i = 0; i < count; ++i) {
-      above += static_cast<double>(y[i]) - static_cast<double>(y[target]);
-      dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) + ((i == target ? smoothing : 0.0) - share));
-    }
-    return loss - share * above;
-  }
-};
-
-}  // namespace pergrad::inline v0_1
 // pergrad/losses/focal.hpp - the focal loss (Lin et al. 2017, arXiv:1708.02002): cross entropy E, times the gamma-th
 // power of what was missing of the right answer
 //
@@ -34711,6 +36013,9 @@ namespace pergrad::inline v0_1 {
 class cyclic_poisson_sampling {
  public:
   using event_type = sampled_gaussian_event;
+  /// In each turn a record takes part with the same probability, independently of all others and of other turns, in the
+  /// step of its group: what amplifies banded noise.
+  static constexpr bool takes_turns = true;
   static constexpr std::uint64_t marked_together = poisson_sampling::marked_together;
 
   /// Throws std::invalid_argument for no group.
@@ -35262,243 +36567,6 @@ template <class Value, class Target>
 }
 
 }  // namespace pergrad::inline v0_1::unprotected
-// pergrad/train/classifier.hpp - accuracy and loss of a classifier on public data
-
-namespace pergrad::inline v0_1 {
-
-/// Result of `evaluate_classifier`.
-struct classifier_result {
-  double accuracy = 0;   ///< fraction of records whose largest logit is their class
-  double mean_loss = 0;  ///< mean cross entropy
-};
-
-namespace unprotected {
-
-/// The same for records of any kind: on training records both numbers are private values.
-template <executor Executor, class Network>
-requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& executor, const Network& network,
-                        const dataset<typename Network::input_value, std::int32_t>& records) {
-  using scalar = typename Network::scalar;
-  const pergrad::detail::float_environment proven;
-  constexpr std::size_t classes = Network::output_shape.size();
-  std::vector<scalar> logits;
-  std::vector<double> chunk_losses;
-  std::size_t right = 0;
-  double loss = 0;
-  pergrad::detail::in_chunks<cross_entropy>(
-      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
-        logits.resize(count * classes);
-        chunk_losses.resize(count);
-        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)),
-                                   assign(chunk_losses, losses(gradients)));
-        for (std::size_t i = 0; i < count; ++i) {
-          const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
-          const auto largest = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin;
-          right += largest == records.targets(first + i)[0] ? 1U : 0U;
-          loss += chunk_losses[i];
-        }
-      });
-  const double total = static_cast<double>(std::max<std::size_t>(1, records.size()));
-  return {static_cast<double>(right) / total, loss / total};
-}
-
-}  // namespace unprotected
-
-/// Accuracy and mean loss of a classifier over a whole data set that is public. Throws std::invalid_argument if the
-/// records do not fit the network. An empty data set gives zeros.
-template <executor Executor, class Network, class Value>
-requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& executor, const Network& network,
-                        const public_records<dataset<Value, std::int32_t>>& records) {
-  return unprotected::evaluate_classifier(executor, network, records.view());
-}
-/// Of records that nobody says are public, and of a network that is explained to be wrong.
-template <executor Executor, class Network, class Records>
-[[nodiscard]] classifier_result evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
-                                                    const Records& /*records*/) {
-  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
-  return {};
-}
-/// Of other targets than classes, and without an executor.
-template <executor Executor, class Network, class Value, class Target>
-requires(!detail::is_explained<Network> && !std::is_same_v<Target, std::int32_t>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
-                        const public_records<dataset<Value, Target>>& /*records*/) {
-  static_cast<void>(error::records_of_another_type<dataset<Value, std::int32_t>, dataset<Value, Target>>{});
-  return {};
-}
-template <class First, class... Rest>
-requires(!executor<First>) [[nodiscard]] classifier_result
-    evaluate_classifier(const First& /*first*/, const Rest&... /*rest*/) {
-  static_cast<void>(error::needs_an_executor<error::function::evaluate_classifier, First>{});
-  return {};
-}
-
-}  // namespace pergrad::inline v0_1
-// pergrad/train/metrics.hpp - what is said of predictions beside accuracy and loss: confusion matrix, area under the
-// ROC curve, R²
-//
-//   AUC = P(score of a one > score of a zero) + P(both are equal) / 2        (Hanley & McNeil 1982, Radiology 143(1))
-//   R²  = 1 - sum (t - y)² / sum (t - mean t)²
-
-namespace pergrad::inline v0_1 {
-
-/// Which classes a classifier takes for which.
-class confusion_matrix {
- public:
-  explicit confusion_matrix(std::size_t classes) : classes_{classes}, counts_(classes * classes) {}
-
-  [[nodiscard]] std::size_t classes() const noexcept { return classes_; }
-  /// Counts one record. Throws std::out_of_range if there is no such class; so does each function here.
-  void add(std::size_t is, std::size_t told) { ++counts_[place(is, told)]; }
-  /// Records of class `is` that were told to be of class `told`.
-  [[nodiscard]] std::size_t count(std::size_t is, std::size_t told) const { return counts_[place(is, told)]; }
-  /// Records of a class.
-  [[nodiscard]] std::size_t total(std::size_t is) const {
-    std::size_t sum = 0;
-    for (std::size_t told = 0; told < classes_; ++told) sum += count(is, told);
-    return sum;
-  }
-  /// Records that were told to be of a class.
-  [[nodiscard]] std::size_t total_told(std::size_t told) const {
-    std::size_t sum = 0;
-    for (std::size_t is = 0; is < classes_; ++is) sum += count(is, told);
-    return sum;
-  }
-  /// The share of the records of class `is` that was told to be of class `told`; 0 if there is no such record.
-  [[nodiscard]] double share(std::size_t is, std::size_t told) const { return ratio(count(is, told), total(is)); }
-  /// The share of a class's records that was found.
-  [[nodiscard]] double recall(std::size_t of) const { return share(of, of); }
-  /// The share of what was told to be of a class that is; 0 if nothing was.
-  [[nodiscard]] double precision(std::size_t of) const { return ratio(count(of, of), total_told(of)); }
-  /// The share of all records that was told right; 0 of none.
-  [[nodiscard]] double accuracy() const {
-    std::size_t right = 0;
-    for (std::size_t i = 0; i < classes_; ++i) right += count(i, i);
-    return ratio(right, std::accumulate(counts_.begin(), counts_.end(), std::size_t{0}));
-  }
-
- private:
-  [[nodiscard]] std::size_t place(std::size_t is, std::size_t told) const {
-    if (is >= classes_ || told >= classes_) {
-      detail::throw_out_of_range({"pergrad: confusion_matrix: class ", std::max(is, told), " of ", classes_});
-    }
-    return is * classes_ + told;
-  }
-  [[nodiscard]] static double ratio(std::size_t part, std::size_t whole) noexcept {
-    return static_cast<double>(part) / static_cast<double>(std::max<std::size_t>(1, whole));
-  }
-
-  std::size_t classes_;
-  std::vector<std::size_t> counts_;
-};
-
-namespace unprotected {
-
-/// The same for records of any kind: on training records all counts are private values.
-template <executor Executor, class Network>
-requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] confusion_matrix
-    confuse(const Executor& executor, const Network& network,
-            const dataset<typename Network::input_value, std::int32_t>& records,
-            std::size_t classes = Network::output_shape.size()) {
-  const pergrad::detail::float_environment proven;
-  constexpr std::size_t outputs_of_one = Network::output_shape.size();
-  if (classes == 0 || classes > outputs_of_one) {
-    pergrad::detail::throw_invalid_argument(
-        {"pergrad: confuse: ", classes, " classes of a network with ", outputs_of_one, " outputs"});
-  }
-  confusion_matrix found{classes};
-  std::vector<typename Network::scalar> logits;
-  pergrad::detail::in_chunks<cross_entropy>(
-      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
-        logits.resize(count * outputs_of_one);
-        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)));
-        for (std::size_t i = 0; i < count; ++i) {
-          const auto one = std::span{logits}.subspan(i * outputs_of_one, classes);
-          found.add(static_cast<std::size_t>(records.targets(first + i)[0]),
-                    static_cast<std::size_t>(std::ranges::max_element(one) - one.begin()));
-        }
-      });
-  return found;
-}
-
-}  // namespace unprotected
-
-/// Asks a classifier for the class of every record of a public data set, that of the largest logit among the first
-/// `classes`. Throws std::invalid_argument if the records do not fit the network, and for more classes than it has
-/// outputs.
-template <executor Executor, class Network, class Value>
-requires(!detail::is_explained<Network>) [[nodiscard]] confusion_matrix
-    confuse(const Executor& executor, const Network& network,
-            const public_records<dataset<Value, std::int32_t>>& records,
-            std::size_t classes = Network::output_shape.size()) {
-  return unprotected::confuse(executor, network, records.view(), classes);
-}
-/// Of records that nobody says are public, and of a network that is explained to be wrong.
-template <executor Executor, class Network, class Records>
-[[nodiscard]] confusion_matrix confuse(const Executor& /*executor*/, const Network& /*network*/,
-                                       const Records& /*records*/) {
-  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
-  return confusion_matrix{0};
-}
-
-/// Area under the ROC curve of scores, larger for ones, and labels 0 or 1. NaN if all labels are alike or a score is no
-/// number. Throws std::invalid_argument for other labels and for counts that differ.
-template <detail::array Scores, detail::array Labels>
-[[nodiscard]] double area_under_roc(const Scores& scores, const Labels& labels) {
-  const std::size_t count = std::size(scores);
-  if (std::size(labels) != count) {
-    detail::throw_invalid_argument({"pergrad: area_under_roc: ", count, " scores for ", std::size(labels), " labels"});
-  }
-  std::vector<std::size_t> order(count);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::size_t ones = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (!(labels[i] == 0 || labels[i] == 1)) {
-      detail::throw_invalid_argument(
-          {"pergrad: area_under_roc: label ", i, " must be 0 or 1, is ", static_cast<double>(labels[i])});
-    }
-    if (std::isnan(static_cast<double>(scores[i]))) return std::numeric_limits<double>::quiet_NaN();
-    ones += labels[i] == 1 ? 1U : 0U;
-  }
-  if (ones == 0 || ones == count) return std::numeric_limits<double>::quiet_NaN();
-  std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return scores[a] < scores[b]; });
-  double won = 0;  // pairs of a one and a zero
-  std::size_t zeros_below = 0;
-  for (std::size_t first = 0, end = 0; first < count; first = end) {
-    std::size_t equal_ones = 0;
-    for (end = first; end < count && !(scores[order[first]] < scores[order[end]]); ++end) {
-      equal_ones += labels[order[end]] == 1 ? 1U : 0U;
-    }
-    const std::size_t equal_zeros = end - first - equal_ones;
-    won += static_cast<double>(equal_ones) * (static_cast<double>(zeros_below) + static_cast<double>(equal_zeros) / 2);
-    zeros_below += equal_zeros;
-  }
-  return won / (static_cast<double>(ones) * static_cast<double>(count - ones));
-}
-
-/// The share of the targets' variance that predictions explain: 1 if they are right, 0 for the mean, negative below.
-/// NaN if all targets are alike. Throws std::invalid_argument for counts that differ.
-template <detail::array Predicted, detail::array Targets>
-[[nodiscard]] double r_squared(const Predicted& predicted, const Targets& targets) {
-  const std::size_t count = std::size(targets);
-  if (std::size(predicted) != count) {
-    detail::throw_invalid_argument(
-        {"pergrad: r_squared: ", std::size(predicted), " predictions for ", count, " targets"});
-  }
-  double mean = 0;
-  for (const auto target : targets) mean += static_cast<double>(target) / static_cast<double>(count);
-  double missed = 0;
-  double spread = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    missed += std::pow(static_cast<double>(targets[i]) - static_cast<double>(predicted[i]), 2);
-    spread += std::pow(static_cast<double>(targets[i]) - mean, 2);
-  }
-  return spread > 0 ? 1 - missed / spread : std::numeric_limits<double>::quiet_NaN();
-}
-
-}  // namespace pergrad::inline v0_1
 // pergrad/train/statistics.hpp - counts and quantiles of records, released through the gate and entered in a ledger
 //
 //   const double half = pg::release_quantile(trainer, pg::noise_multiplier{20}, lengths, 0.5, edges);

@@ -9,6 +9,8 @@
 #include <unistd.h>
 #include <vector>
 
+#include <pergrad/correlated_noise.hpp>
+
 #include "counted_allocations.hpp"
 #include "fixture.hpp"
 
@@ -19,8 +21,8 @@ namespace {
 using namespace fixture;
 
 /// Allocations of ten steps, the first included.
-template <class Sampling>
-std::size_t count_in_steps(const pg::dp_options<Sampling>& options, std::size_t threads) {
+template <class Options>
+std::size_t count_in_steps(const Options& options, std::size_t threads) {
   const clouds data{300};
   const pg::host exec{pg::threads{threads}};
   classifier net{exec, pg::kaiming_uniform{8}};
@@ -68,6 +70,17 @@ BOOST_AUTO_TEST_CASE(steps_allocate_nothing) {
       options.schedules.clip = pg::schedule::exponential(0.5, 0.8, 3);
       BOOST_TEST(count_in_steps(options, threads) == 0U);
     }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(nor_do_those_with_correlated_noise) {
+  for (const std::size_t threads : {1U, 3U}) {
+    pg::dp_options<pg::cyclic_poisson_sampling, pg::banded_noise> options{usual_options(), {}, {}};
+    options.sampling = pg::cyclic_poisson_sampling{pg::sampling_probability{0.2}, pg::round_steps{3}};
+    options.correlation = pg::banded_noise{10, {0.5, 0.4}};
+    BOOST_TEST(count_in_steps(options, threads) == 0U);
+    options.correlation = options.correlation->regenerated();
+    BOOST_TEST(count_in_steps(options, threads) == 0U);
   }
 }
 

@@ -33,6 +33,7 @@ template <random_generator Generator>
 struct noise_of {
   noise_multiplier multiplier{0};
   Generator* generator = nullptr;
+  noise_filter* filter = nullptr;  ///< of a run whose steps have correlated noise
 };
 
 /// Released values that nobody uses on the way.
@@ -100,11 +101,13 @@ struct total_release {
                          state.sensitivity(),
                          noise.multiplier,
                          divisor,
-                         *noise.generator};
+                         *noise.generator,
+                         noise.filter};
     auto use = begin();
     const element_update<scalar> update = as_update<scalar>(use);
     const unreleased_sum<scalar> sum = total_access::sum_of(total);
-    pool.parallel(gate.stretches(), [&](std::size_t number, std::size_t) { gate.release(number, sum, out, update); });
+    pool.parallel(gate.stretches(),
+                  [&](std::size_t number, std::size_t thread) { gate.release(number, sum, out, update, thread); });
   }
 };
 

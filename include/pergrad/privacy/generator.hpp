@@ -46,7 +46,7 @@ struct layer_randomness;
 namespace detail {
 template <class Scalar>
 class release_gate;
-template <class Sampling>
+template <class Sampling, class Noise>
 class private_run;
 class sampling_words;
 }  // namespace detail
@@ -223,7 +223,7 @@ class os_keyed_generator {
  private:
   template <class Scalar>
   friend class detail::release_gate;
-  template <class Sampling>
+  template <class Sampling, class Noise>
   friend class detail::private_run;
   friend struct layer_randomness;
   template <class Sampling, random_generator Generator>

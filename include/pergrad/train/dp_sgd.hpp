@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/float_environment.hpp>
@@ -24,11 +25,15 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 struct checkpoint_access;
+struct run_state_access;
 struct statistics_access;
 }
 namespace unprotected {
 template <class Network, class Loss, class Generator, class Executor, class Options>
 [[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer);
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] std::vector<double> individual_epsilons(
+    const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, delta at);
 }  // namespace unprotected
 
 /// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
@@ -77,13 +82,14 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   void step(const dataset<input_value, target>& records) {
     const detail::float_environment proven;
     this->look_at(records);
+    if (this->charges_) this->charges_->filter().set_records(records.size());
     this->plan_next_step();
     this->notes_.begin();
     const std::uint64_t step = this->spend_and_draw(generator_, this->unit_count(records.size()));
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),
-        detail::noise_of<Generator>{*this->options_.noise, &generator_}, [&] { return base::next_noise(generator_); },
-        detail::total_access::values(update_));
+        detail::noise_of<Generator>{*this->options_.noise, &generator_, this->noise_.filter()},
+        [&] { return base::next_noise(generator_); }, detail::total_access::values(update_));
     if (this->average_) this->average_->update(*this->executor_, *this->network_);
     this->notes_.end();
     this->release_statistic(generator_);
@@ -110,8 +116,12 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
  private:
   friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor, Options>(const dp_sgd& trainer);
   friend struct detail::checkpoint_access;
+  friend struct detail::run_state_access;
   friend struct detail::statistics_access;
+  friend std::vector<double> unprotected::individual_epsilons<Network, Loss, Generator, Executor, Options>(
+      const dp_sgd& trainer, delta at);
   [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
+  [[nodiscard]] const detail::individual_charges* charged() const noexcept { return this->charges_.get(); }
 
   mutable released_gradient<Network, is_private> update_;  ///< of a device: fetched when somebody asks
   Generator generator_;
@@ -175,6 +185,22 @@ namespace unprotected {
 template <class Network, class Loss, class Generator, class Executor, class Options>
 [[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer) {
   return trainer.noted();
+}
+
+/// What each record of a trainer with individual accounting has spent, by its number: private values, as is how many of
+/// them are still used. Throws std::logic_error without individual accounting.
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] std::vector<double> individual_epsilons(
+    const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, delta at) {
+  const auto* const charged = trainer.charged();
+  if (charged == nullptr) {
+    pergrad::detail::throw_logic_error({"pergrad: individual_epsilons: the option individual is not set"});
+  }
+  std::vector<double> spent(charged->filter().records());
+  for (std::size_t record = 0; record < spent.size(); ++record) {
+    spent[record] = epsilon_from_rdp(charged->filter().order(), charged->filter().spent(record), at);
+  }
+  return spent;
 }
 
 }  // namespace unprotected

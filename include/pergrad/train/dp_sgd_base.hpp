@@ -5,6 +5,8 @@
 // compiled once for both.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -45,9 +47,10 @@ struct trainer_for<Executor, Network, Loss, true> {
 };
 
 template <class Network, class Loss, executor Executor, class Options>
-class dp_sgd_base : public private_run<typename inner_sampler<typename Options::sampling_type>::type> {
+class dp_sgd_base
+    : public private_run<typename inner_sampler<typename Options::sampling_type>::type, typename Options::noise_type> {
   using inner = inner_sampler<typename Options::sampling_type>;
-  using run = private_run<typename inner::type>;
+  using run = private_run<typename inner::type, typename Options::noise_type>;
 
  public:
   using scalar = typename Network::scalar;
@@ -73,6 +76,13 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
     options_.learning_rate = rate;
     trainer_->set_learning_rate(rate);
   }
+  /// As that of the ledger. With individual accounting also what each record's budget proves, if that is less; the
+  /// ledger itself says what one would have spent that is always drawn from, adds C, and is never left out.
+  template <class = void>
+  [[nodiscard]] double epsilon(pergrad::delta at) const {
+    const double of_ledger = run::epsilon(at);
+    return charges_ ? std::min(of_ledger, charges_->filter().epsilon(at)) : of_ledger;
+  }
   /// The network with the exponential moving average of the parameters behind each step: of released values. Throws
   /// std::logic_error if the options have no `average_decay`.
   [[nodiscard]] const Network& average() const {
@@ -91,9 +101,20 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
   template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor, class OfOptions>
   friend class pergrad::dp_sgd;
   friend struct checkpoint_access;
+  friend struct run_state_access;
   friend struct statistics_access;
 
   [[nodiscard]] static Options checked(const Options& options, bool is_private) {
+    if constexpr (run::is_correlated) {
+      const step_schedules& all = options.schedules;
+      if (options.adaptive_clip || all.noise || all.clip || all.sampling) {
+        refuse_training("noise, clip norms and sampling that change do not go with correlated noise");
+      }
+      if (options.individual) refuse_training("individual accounting does not go with correlated noise");
+      if (options.adam.noise_floor != 0) {
+        refuse_training("adam's noise_floor takes off independent noise, and this one is correlated");
+      }
+    }
     const Options first = with_first_step(options);
     require_training_choices(first, clipping_groups<Network>);
     return settled<scalar>(first, is_private);
@@ -101,7 +122,8 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
   struct of_checked_options {};
   [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
                                 bool is_private, of_checked_options /*unused*/)
-      : run{options, inner::of(*options.sampling)},
+      : run{options, inner::of(*options.sampling), options,
+            options.individual ? std::nullopt : std::optional<privacy_budget>{options.budget}},
         options_{options},
         first_clip_{options.clip ? options.clip->value() : 0},
         is_private_{is_private},
@@ -112,7 +134,8 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
     const float_environment proven;
     if (options.schedules.any()) this->most_ = options.schedules.steps;
     this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
-               static_cast<double>(std::numeric_limits<scalar>::max()));
+               static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
+               executor.pool().thread_count());
     if (options.optimizer == optimizer_kind::adam) {
       require_adam_options(options.adam);
     } else {
@@ -120,6 +143,7 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
       require_weight_decay(options.weight_decay);
     }
     if constexpr (executor_trainer::trains_on_a_copy) {
+      if constexpr (run::is_correlated) static_cast<void>(error::correlated_noise_on_a_device<Executor>{});
       if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
       if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
       if (options.adaptive_clip || options.schedules.noise || options.schedules.clip) {
@@ -127,6 +151,16 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
       }
     }
     if (options.schedules.any()) declare_schedules();
+    if (options.individual) {
+      if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event> &&
+                    !executor_trainer::trains_on_a_copy) {
+        charges_ = std::make_unique<individual_charges>(*options.budget, this->event_, options.individual->levels,
+                                                        options.max_batch.count);
+        charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
+      } else {
+        refuse_training("individual accounting is not on devices yet");
+      }
+    }
     if (options.average_decay != 0) average_.emplace(network, options.average_decay);
     notes_ = {options.private_metrics, options.max_batch.count,
               options.clip ? options.clip->value() : this->sensitivity_,
@@ -170,20 +204,25 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
     Options each = options_;
     for (std::uint64_t step = this->place_.taken; step < this->most_; ++step) {
       apply_schedules(each, step);
-      const event costs = each.sampling->event(each.noise_of_event());
+      const event costs = this->event_of(each, inner::of(*each.sampling));
       if (steps.empty() || !(steps.back().event == costs)) steps.push_back({costs, 0});
       if (this->pays(step)) ++steps.back().count;
     }
     this->declare(std::span<const ledger_entry<event>>{steps});
   }
-  /// Makes the numbers of step `taken` those of the next step, if there is one.
+  /// Makes the schedules' numbers those of the next step, or of the last one.
   void plan_next_step() {
-    if (!options_.schedules.any() || this->place_.taken >= this->most_ || planned_ == this->place_.taken) return;
-    apply_schedules(options_, this->place_.taken);
+    if (!options_.schedules.any()) return;
+    const std::uint64_t step = std::min(this->place_.taken, this->most_ - 1);
+    if (planned_ == step) return;
+    apply_schedules(options_, step);
     this->plan(options_, inner::of(*options_.sampling));
     if (options_.schedules.clip) clip_to(*options_.clip);
     if (options_.schedules.learning_rate) trainer_->set_learning_rate(*options_.learning_rate);
-    planned_ = this->place_.taken;
+    if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event>) {
+      if (charges_) charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
+    }
+    planned_ = step;
   }
   /// From the next step on.
   void clip_to(l2_clip_norm bound) {
@@ -216,7 +255,7 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
     if (checked_ && checked_->same_view(records)) return;
-    if (checked_) this->begin_a_round();
+    this->begin_a_round();
     checked_.reset();
     static_cast<void>(unit_count(records.size()));
     require_fit_for_training<Network, Loss>(records);
@@ -225,8 +264,9 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
   /// The records of a step that is drawn. Refers to the trainer and to `records`.
   [[nodiscard]] step_records<Network, Loss> records_of_step(const dataset<input_value, target>& records,
                                                             const layer_randomness& randomness) {
-    return {&records, this,       [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); },
-            units(),  randomness, &notes_};
+    return {&records,      this,       [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); },
+            units(),       randomness, &notes_,
+            charges_.get()};
   }
   /// Null where records are drawn.
   [[nodiscard]] const privacy_units* units() const noexcept {
@@ -255,6 +295,7 @@ class dp_sgd_base : public private_run<typename inner_sampler<typename Options::
   std::uint64_t planned_ = 0;  ///< the step of which they are
   bool is_private_ = true;
   std::optional<parameter_average<Network>> average_;
+  std::unique_ptr<individual_charges> charges_;
   step_notes<scalar> notes_{false, 0, 0};
   const Executor* executor_;
   Network* network_;

@@ -29,12 +29,14 @@
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/privacy/units.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
+#include <pergrad/train/run_noise.hpp>
 
 namespace pergrad::inline v0_1 {
 
 namespace detail {
 
 struct checkpoint_access;
+struct run_state_access;
 
 /// The records of one step, in the order of the data set.
 template <class Sampling>
@@ -176,18 +178,21 @@ template <class Scalar, class Options>
 
 /// The ledger of a run and the records of a step: all of a private run that does not know its network. The ledger holds
 /// the events of this sampler, and no others.
-template <class Sampling>
+template <class Sampling, class Noise>
 class private_run {
  public:
   using event_type = typename Sampling::event_type;
+  /// Whether noise of a step depends on that of steps before.
+  static constexpr bool is_correlated = run_noise<Sampling, Noise>::is_correlated;
   /// Whether what is drawn depends on the steps before.
-  static constexpr bool keeps_its_place = has_rounds<Sampling> || requires(const Sampling& sampling) {
+  static constexpr bool keeps_its_place = is_correlated || has_rounds<Sampling> || requires(const Sampling& sampling) {
     sampling.min_separation();
   };
   /// For which neighbours epsilon counts.
   static constexpr neighbouring relation = event_type::relation;
 
-  /// Would one more step keep to the budget? Always true without one. Costs nothing: how many there are was found when
+  /// Would one more step keep to the budget? Always true without one, but for correlated noise, which ends with its
+  /// strategy. Costs nothing: how many there are was found when
   /// the run was made, or read from a file.
   template <class = void>
   [[nodiscard]] bool within_budget() const {
@@ -221,27 +226,34 @@ class private_run {
   template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::private_loop;
   friend struct checkpoint_access;
+  friend struct run_state_access;
   friend struct statistics_access;
 
-  /// `options` are settled.
-  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling)
+  /// `options` are settled; `budget`: of the ledger.
+  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling,
+                                const noise_choice<Noise>& chosen, const std::optional<privacy_budget>& budget)
       : sampling_{sampling},
-        accountant_{options.budget, options.plan},
-        event_{sampling_.event(options.noise_of_event())},
+        noise_{chosen, options, sampling_},
+        accountant_{budget, options.plan},
+        event_{noise_.event(sampling_, options.noise_of_event())},
         gradient_noise_{*options.noise},
         drawn_{sampling_, options.max_batch.count} {
     if (options.statistic) statistic_.emplace(*options.statistic);
   }
-  /// The last part of construction: `sensitivity` is known from the options' clipping. Throws std::invalid_argument for
-  /// noise that the largest number of the network's type cannot hold, and for a budget that allows no step.
+  /// The last part of construction: `sensitivity` of sums of so many elements is known from the options' clipping.
+  /// Throws std::invalid_argument for noise that the largest number of the network's type cannot hold, and for a budget
+  /// that allows no step.
   template <class = void>
-  [[gnu::noinline]] void take(double sensitivity, double largest) {
+  [[gnu::noinline]] void take(double sensitivity, double largest, std::size_t elements, std::size_t threads) {
+    noise_.take(elements, threads);
     sensitivity_ = sensitivity;
     const double deviation = gradient_noise_.value() * sensitivity_;
     if (!(deviation <= largest)) {
       refuse_training("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
     }
-    if (most_ != without_end) return;  // schedules have a proof of their own
+    const bool has_schedules = most_ != without_end;
+    most_ = std::min(most_, noise_.steps());
+    if (has_schedules) return;  // they have a proof of their own
     accountant_.prepare(event_);
     require_room_for_a_step(accountant_, event_);
   }
@@ -249,7 +261,11 @@ class private_run {
   void plan(const private_choices& options, const Sampling& sampling) {
     sampling_ = sampling;
     gradient_noise_ = *options.noise;
-    event_ = sampling_.event(options.noise_of_event());
+    event_ = event_of(options, sampling_);
+  }
+  /// What an event of these options costs.
+  [[nodiscard]] event_type event_of(const private_choices& options, const Sampling& sampling) const {
+    return noise_.event(sampling, options.noise_of_event());
   }
   /// Proves that these steps, all that are left of a run by schedules, keep to the budget. Throws std::invalid_argument
   /// if they do not.
@@ -271,23 +287,28 @@ class private_run {
 
   /// Whether a later step of the run enters an event.
   [[nodiscard]] bool pays(std::uint64_t step) const noexcept {
-    if constexpr (has_rounds<Sampling>) {
-      return (place_.position + (step - place_.taken)) % sampling_.steps_of_an_event() == 0;
-    }
-    return true;
+    return (place_.position + (step - place_.taken)) % noise_.steps_of_an_event(sampling_) == 0;
   }
   /// Other records than those of the step before: where a record stands in a round has changed, so a new one begins.
-  void begin_a_round() noexcept { place_.position = 0; }
+  /// What a sampler promises correlated noise is of one set of records: throws std::logic_error for others.
+  void begin_a_round() {
+    if (!has_drawn_) return;  // the first ones, also behind a file
+    if constexpr (is_correlated) {
+      throw_logic_error({"pergrad: private training: correlated noise needs the same records in all steps"});
+    } else {
+      place_.position = 0;
+    }
+  }
   /// Enters a step in the ledger, or refuses it; then its draws may begin. An event that pays a round is entered with
   /// its first step.
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
     if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
     if (place_.taken >= most_) {
-      throw budget_exhausted("pergrad: private training: the schedules have no step behind number " +
-                             std::to_string(most_));
+      throw budget_exhausted("pergrad: private training: the run has no step behind number " + std::to_string(most_));
     }
     if (place_.position == 0) accountant_.spend(event_);
+    noise_.catch_up(generator, place_.taken);
     if (statistic_) {
       statistic_->counted.clear();
       statistic_->is_released = false;  // nobody may take an earlier one for this step's
@@ -302,8 +323,9 @@ class private_run {
     drawn_.begin(sampling_,
                  {stream(step), stream(place_.round), stream(step_of_the_run), place_.position, place_.taken},
                  record_count);
+    has_drawn_ = true;
     ++place_.taken;
-    if constexpr (has_rounds<Sampling>) place_.position = (place_.position + 1) % sampling_.steps_of_an_event();
+    place_.position = (place_.position + 1) % noise_.steps_of_an_event(sampling_);
     return step;
   }
   /// The step's randomness inside layers.
@@ -334,14 +356,16 @@ class private_run {
   };
 
   Sampling sampling_;
+  [[no_unique_address]] run_noise<Sampling, Noise> noise_;
   basic_privacy_accountant<event_type> accountant_;
   event_type event_;                 ///< of the next step: its gradient and its statistic together
   noise_multiplier gradient_noise_;  ///< of the gradient alone
   std::optional<statistic_of_steps> statistic_;
   double sensitivity_ = 0;  ///< of the next step's sum
   run_place place_;
+  bool has_drawn_ = false;  ///< a step, of records that it was given
   static constexpr std::uint64_t without_end = ~std::uint64_t{0};
-  std::uint64_t most_ = without_end;  ///< steps that its schedules have
+  std::uint64_t most_ = without_end;  ///< steps that its schedules, or its noise's strategy, have
   drawn_records<Sampling> drawn_;
 };
 

@@ -27,6 +27,9 @@ namespace pergrad::inline v0_1 {
 class cyclic_poisson_sampling {
  public:
   using event_type = sampled_gaussian_event;
+  /// In each turn a record takes part with the same probability, independently of all others and of other turns, in the
+  /// step of its group: what amplifies banded noise.
+  static constexpr bool takes_turns = true;
   static constexpr std::uint64_t marked_together = poisson_sampling::marked_together;
 
   /// Throws std::invalid_argument for no group.
