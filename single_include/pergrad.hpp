@@ -17606,8 +17606,6 @@ struct trainer_for {
 };
 template <class Executor, class Network, class Loss>
 struct trainer_for<Executor, Network, Loss, true> {
-  static constexpr bool has_a_copy = Executor::template trainer<Network, Loss>::trains_on_a_copy;
-  static_assert(sizeof(std::conditional_t<has_a_copy, error::on_the_host_only<Executor>, char>) != 0);
   using type = step_by_verbs<Network, Loss, Executor, true>;
 };
 
@@ -17894,6 +17892,9 @@ template <class Network, class Loss, random_generator Generator = os_keyed_gener
           class Options = dp_sgd_options>
 class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   using base = detail::dp_sgd_base<Network, Loss, Executor, Options>;
+  static constexpr bool lacks_units = detail::draws_units<typename Options::sampling_type> &&
+                                      Executor::template trainer<Network, Loss>::trains_on_a_copy;
+  static_assert(sizeof(std::conditional_t<lacks_units, error::on_the_host_only<Executor>, char>) != 0);
 
  public:
   using typename base::input_value;
