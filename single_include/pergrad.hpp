@@ -4991,6 +4991,18 @@ template <class Scalar>
   return norm * one <= room * (1 - 4 * roundoff) ? static_cast<Scalar>(one) : detail::safe_quotient<Scalar>(room, norm);
 }
 
+/// An upper bound of the norm of what `clip_factor` makes of a gradient, in the numbers that are added: by the proof
+/// above, with a weight of at most 1 as well as of at most C / N.
+template <class Scalar>
+[[nodiscard]] inline double clipped_norm_bound(norm_bound known, std::size_t count, double bound, int unit) noexcept {
+  const double norm = norm_upper_bound(known, count);
+  if (!is_finite_norm<Scalar>(norm)) return 0;
+  constexpr auto roundoff = static_cast<double>(limits::epsilon<Scalar>);
+  const double lost = bound - std::ldexp(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)), unit);
+  const double most = norm * (1 + 8 * roundoff) + lost * (1 + 0x1p-40) + bound * 0x1p-40;
+  return most < bound ? most : bound;
+}
+
 /// Automatic clipping's factor bound / (‖g‖ + stability) / 2^unit, which never exceeds the clip factor's bound (Bu et
 /// al. 2022, arXiv:2206.07136).
 template <class Scalar>
@@ -5458,14 +5470,27 @@ inline constexpr std::size_t clipping_groups = count_clipping_groups(group_of_la
 
 // Each rule bounds what one record adds; `weigh` gives its weights in units of 2^unit.
 
-/// w = min(1, C / ‖g‖)
+/// Who may let samples through or not, by an upper bound of the norm of what each would add: of that sample alone, and
+/// on any thread.
+struct sample_gate {
+  void* context;
+  bool (*passes)(void* context, std::size_t sample, double most);
+};
+
+/// w = min(1, C / ‖g‖), and 0 of samples that a gate does not let through
 struct flat_clip {
   static constexpr bool per_layer = false;
   double bound;
+  const sample_gate* gate = nullptr;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
   void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
-    weights[0] = clip_factor<Scalar>(facts.norm, Network::parameter_count, bound, unit);
+    constexpr std::size_t count = Network::parameter_count;
+    weights[0] = clip_factor<Scalar>(facts.norm, count, bound, unit);
+    if (gate != nullptr &&
+        !gate->passes(gate->context, facts.sample, clipped_norm_bound<Scalar>(facts.norm, count, bound, unit))) {
+      weights[0] = 0;
+    }
   }
 };
 
@@ -5530,6 +5555,10 @@ struct group_clip {
 
 }  // namespace detail
 
+namespace detail {
+struct gated_clip;
+}
+
 /// Per-sample gradients, each scaled to a norm of at most its rule's bound. A sample whose gradient is not finite
 /// counts as 0. Made by `clip` and its kin only: a rule of somebody else's could claim any bound.
 template <class Leaf, class Rule>
@@ -5558,6 +5587,7 @@ class clipped_gradients final : public detail::expression_tag {
 
  private:
   // The only ways to clipped gradients.
+  friend struct detail::gated_clip;
   template <class Network, class Loss, detail::algorithms Which>
   friend auto clip(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound);
   template <class Network, class Loss, detail::algorithms Which>
@@ -5586,6 +5616,17 @@ template <class Network, class Loss, detail::algorithms Which>
 [[nodiscard]] auto clip(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound) {
   return clipped_gradients{gradients, detail::flat_clip{bound.value()}};
 }
+
+namespace detail {
+/// `clip` of the samples that a gate lets through; of all without one. The gate must live until the evaluation is over.
+struct gated_clip {
+  template <class Network, class Loss, algorithms Which>
+  [[nodiscard]] static auto of(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
+                               const sample_gate* gate) {
+    return clipped_gradients{gradients, flat_clip{bound.value(), gate}};
+  }
+};
+}  // namespace detail
 
 /// Every layer with parameters clipped on its own: `bounds` has one C_l a layer, in order. Sensitivity sqrt(sum C_l²).
 /// Throws std::invalid_argument for another number of bounds.
@@ -10938,7 +10979,7 @@ template <host_vector Vector>
 namespace pergrad::inline v0_1 {
 
 namespace detail {
-struct checkpoint_access;
+struct run_state_access;
 
 inline void require_average_decay(double decay) {
   if (decay > 0 && decay < 1) return;
@@ -10994,7 +11035,7 @@ class parameter_average {
   [[nodiscard]] double decay() const noexcept { return decay_; }
 
  private:
-  friend struct detail::checkpoint_access;
+  friend struct detail::run_state_access;
   Network average_;
   double decay_;
   std::uint64_t updates_;
@@ -11297,7 +11338,7 @@ class adam : public optimizer_steps<adam<Network>, Network> {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/train/predict.hpp - records that the caller says are public, and a network's outputs for them
+// pergrad/evaluation/predict.hpp - records that the caller says are public, and a network's outputs for them
 
 namespace pergrad::inline v0_1 {
 
@@ -11514,13 +11555,13 @@ predictor(const Executor&, const Network&) -> predictor<Network, Executor>;
 //
 // pld.hpp has the grids of single steps, pld_composition.hpp their sums, both with the proofs. What is here chooses a
 // tilt, a window, a spacing and a loss to cut at from estimates; no choice can make a bound wrong, only wide. Estimates
-// are of the cumulants ln E[e^(t loss)] of steps that are not discretised: the tilt is first that of the saddle point
-// for delta, then that whose mean loss is the answer of the attempt before; the window is what Chernoff bounds leave
-// little outside of, and losses are cut where the tilt makes them worth as little. The spacing h starts where T tilt
-// h^2 / 8 is about the wanted width (spreading adds h^2/6 to a step's variance, merging takes about h^2/12) and is
-// refined until the bracket is narrow enough, or a grid as long as memory allows has been tried. All kinds without
-// sampling are one Gaussian of 1/s^2 = sum T/s^2. Every attempt proves its bounds, so the least upper and the largest
-// lower one count.
+// are of the cumulants ln E[e^(t loss)] of steps that are not discretised, cut as the steps will be: where records are
+// drawn seldom, a single step may decide, and what it has far above the answer must not draw the tilt there. The tilt
+// is first that of the saddle point for delta, then that whose mean loss is the answer of the attempt before; the
+// window is what Chernoff bounds leave little outside of. The spacing h starts where T tilt h^2 / 8 is about the wanted
+// width (spreading adds h^2/6 to a step's variance, merging takes about h^2/12) and is refined until the bracket is
+// narrow enough, or a grid as long as memory allows has been tried. All kinds without sampling are one Gaussian of
+// 1/s^2 = sum T/s^2. Every attempt proves its bounds, so the least upper and the largest lower one count.
 
 // pergrad/privacy/accounting/step_losses.hpp - which privacy losses the steps of a sampler have.
 //
@@ -11717,6 +11758,8 @@ struct pld {
   double spacing = 1;      ///< of losses, in nats; at most 8 significant bits
   std::int64_t first = 0;  ///< loss of the first atom, in spacing / parts
   double infinite = 0;     ///< P-mass where there is no Q-mass
+  double beyond_p = 0;     ///< of a lower side: masses that were cut off
+  double beyond_q = 0;
   std::vector<double> masses;
 
   /// Loss of an atom, without rounding.
@@ -11724,11 +11767,11 @@ struct pld {
     return static_cast<double>(first + static_cast<std::int64_t>(i) * parts) * (spacing / static_cast<double>(parts));
   }
 
-  /// Rounds losses above `most` down to it, which makes a lower side no larger.
+  /// Takes masses above `most` out, and keeps their P and Q for what composed_pld.hpp makes of them.
   void cut(double most) requires(Side == pld_side::lower) {
     while (masses.size() > 1 && loss(masses.size() - 1) > most) {
-      masses[masses.size() - 2] += masses.back() * (1 - 0x1p-50);
-      masses[masses.size() - 2] *= 1 - 0x1p-51;
+      beyond_p += masses.back();
+      beyond_q += masses.back() * std::exp(-loss(masses.size() - 1));
       masses.pop_back();
     }
   }
@@ -11753,7 +11796,7 @@ struct pld {
   [[nodiscard]] double delta(double eps) const {
     double sum = 0;
     for (std::size_t i = masses.size(); i-- > 0 && loss(i) > eps;) sum += masses[i] * -std::expm1(eps - loss(i));
-    return sum + infinite;
+    return sum + infinite + std::max(0.0, beyond_p * (1 - 0x1p-36) - std::exp(eps) * beyond_q * (1 + 0x1p-36));
   }
 };
 
@@ -12059,14 +12102,14 @@ class replaced_pair : public gaussian_mixture<> {
 // losses are only in [e_i - xi, e_{i+1} + xi]: clamped to the bucket they change by at most xi, which changes b by at
 // most P xi e^xi / (1 - e^-h), added to b', and all atoms are then moved up by xi, which the fraction
 // f = (1 - e^-xi) / (1 - e^-h) of them going to the next grid point dominates. Mass below e_0 goes to e_0, mass above
-// the last point to infinity.
+// the last point to that and to infinity, P - e^e Q of it, as the next grid point is there.
 //
 // Lower. Every half of a bucket is merged to one atom, at loss c = ln(P/Q), written as a at e_i and b at e_{i+1}. The
 // rounded b is at most b P'/P for the mass P' <= P that is kept, so c is not rounded up either; where rounding hides
 // whether b > 0, the half is left out. Atoms lie off the grid.
-// merged_losses.hpp takes them to grid points. Mass above the last point is rounded down to it, mass below e_0 left
-// out. Where all mass is far closer together than h, most of it has to be at a grid point: `first` is chosen such that
-// least is lost among the lowest losses.
+// merged_losses.hpp takes them to grid points. Mass above the last point is cut off, mass below e_0 left out. Where all
+// mass is far closer together than h, most of it has to be at a grid point: `first` is chosen such that least is lost
+// among the lowest losses.
 
 // pergrad/privacy/pld/merged_losses.hpp - the lower side of a step on a grid: atoms between grid points merged at them.
 //
@@ -12204,12 +12247,13 @@ class step_discretiser {
   /// Losses may be counted from 0, or from where the lower side is best.
   enum class grid_points { best, at_zero };
 
-  /// Precondition: h > 0 has 8 significant bits, the losses' range is at most most_points h, |losses| < 2^20 h.
-  [[nodiscard]] discrete_step on_grid(double h, grid_points where = grid_points::best) const {
+  /// Of losses up to `cap`; what is above is cut off (pld.hpp). Precondition: h > 0 has 8 significant bits, the range
+  /// of losses is at most most_points h, |losses| < 2^20 h.
+  [[nodiscard]] discrete_step on_grid(double h, double cap = infinity, grid_points where = grid_points::best) const {
     const double anchor = where == grid_points::at_zero ? 0 : anchor_of(h);
     const double unit = h / static_cast<double>(pld<upper>::parts);
     const auto before = static_cast<std::int64_t>(std::floor((lowest_loss() - anchor) / h)) - 2;
-    const auto behind = static_cast<std::int64_t>(std::ceil((highest_loss() - anchor) / h)) + 1;
+    const auto behind = static_cast<std::int64_t>(std::ceil((std::clamp(cap, 0.0, highest_loss()) - anchor) / h)) + 1;
     const auto n = static_cast<std::size_t>(behind - before);  // buckets; one more point
     discrete_step made;
     made.remove.spacing = made.remove_below.spacing = made.add.spacing = h;
@@ -12267,10 +12311,20 @@ class step_discretiser {
       }
       here = next;
     }
-    const pair_masses beyond = pair_.between(here.at, infinity, infinity);
-    made.remove.infinite = more(pair_.most_p(beyond)) + least_mass;
-    add[0] += more(pair_.most_q(beyond));
-    made.remove_below.masses = merged_losses<>{halves, h, 2}.masses(pair_.least_p(beyond) * (1 - 8 * u));
+    {  // spread to the last point and infinity; below, cut off
+      const pair_masses beyond = pair_.between(here.at, infinity, infinity);
+      const double mass = more(pair_.most_p(beyond));
+      const double num = pair_.difference(here, beyond) + pair_.difference_error(here, beyond);
+      const double b = std::clamp(more(num) + mass * (2 * here.xi), 0.0, mass);
+      const double shift = std::min(1.0, 1.01 * here.xi / scale);
+      up[n] += more(mass - b) * more(1 - shift);
+      up[n + 1] += more(mass - b) * more(shift);
+      made.remove.infinite = more(b) + least_mass;
+      add[0] += more(pair_.most_q(beyond));
+      made.remove_below.beyond_p = pair_.least_p(beyond) * (1 - 32 * u);
+      made.remove_below.beyond_q = more(pair_.most_q(beyond)) + least_mass;
+    }
+    made.remove_below.masses = merged_losses<>{halves, h, 2}.masses(0);
     // What was added up above came to every place in at most six parts.
     for (double& each : up) each *= 1 + 16 * u;
     for (double& each : add) each *= 1 + 16 * u;
@@ -12374,8 +12428,9 @@ class loss_source {
   [[nodiscard]] virtual bool reach(double tail) = 0;
   [[nodiscard]] virtual double lowest_loss() const = 0;
   [[nodiscard]] virtual double highest_loss() const = 0;
-  /// Precondition: h > 0 has 8 significant bits, the losses' range is at most 2^18 h, |losses| < 2^20 h.
-  [[nodiscard]] virtual discrete_step on_grid(double h) const = 0;
+  /// Of losses up to `cap`; what is above is cut off (pld.hpp). Precondition: h > 0 has 8 significant bits, the range
+  /// of losses is at most 2^18 h, |losses| < 2^20 h.
+  [[nodiscard]] virtual discrete_step on_grid(double h, double cap) const = 0;
   virtual void estimate(loss_points& into) const = 0;
   /// Upper bound.
   [[nodiscard]] virtual double total_variation() const = 0;
@@ -12431,20 +12486,20 @@ class mixture_source final : public loss_source {
     }
     return highest;
   }
-  [[nodiscard]] discrete_step on_grid(double h) const override {
-    if (is_exact_) return with(below_, [&](const auto& one) { return one.on_grid(h); });
+  [[nodiscard]] discrete_step on_grid(double h, double cap) const override {
+    if (is_exact_) return with(below_, [&](const auto& one) { return one.on_grid(h, cap); });
     discrete_step made;
     made.remove.spacing = made.add.spacing = h;
     for (const step_part& part : parts_) {
       with(part, [&](const auto& one) {
-        const discrete_step all = one.on_grid(h, std::decay_t<decltype(one)>::grid_points::at_zero);
+        const discrete_step all = one.on_grid(h, cap, std::decay_t<decltype(one)>::grid_points::at_zero);
         const bool both = part.kind == pair_kind::both_ways;
         const pld<upper> joined = both ? both_ways(all) : pld<upper>{};
         add(made.remove, both ? joined : all.remove, part.weight);
         add(made.add, both ? joined : all.add, part.weight);
       });
     }
-    made.remove_below = with(below_, [&](const auto& one) { return std::move(one.on_grid(h).remove_below); });
+    made.remove_below = with(below_, [&](const auto& one) { return one.on_grid(h, cap).remove_below; });
     return made;
   }
   void estimate(loss_points& into) const override {
@@ -12823,7 +12878,7 @@ class allocation_source final : public loss_source {
   [[nodiscard]] double lowest_loss() const override { return loss(0); }
   [[nodiscard]] double highest_loss() const override { return loss(law_->above.size() - 1); }
 
-  [[nodiscard]] discrete_step on_grid(double h) const override {
+  [[nodiscard]] discrete_step on_grid(double h, double cap) const override {
     const sum_of_ratios& law = *law_;
     const auto before = static_cast<std::int64_t>(std::floor(lowest_loss() / h)) - 2;
     const auto behind = static_cast<std::int64_t>(std::ceil(highest_loss() / h)) + 2;
@@ -12859,8 +12914,10 @@ class allocation_source final : public loss_source {
     made.remove.infinite = law.infinite * (1 + 8 * u) + 1e-300;
     made.add.infinite = law.nil * more + 1e-300;
     made.remove_below = gaussian_below_ > 0
-                            ? step_discretiser<>{{1, gaussian_below_, 8, deviations_}}.on_grid(h).remove_below
+                            ? step_discretiser<>{{1, gaussian_below_, 8, deviations_}}.on_grid(h, cap).remove_below
                             : merged_on_grid(made.remove, n);
+    made.remove.cut(cap);
+    made.remove_below.cut(cap);
     return made;
   }
 
@@ -13175,6 +13232,9 @@ template <class = void>
 //   at most tau_high + tau_low too much. An atom w adds at most peak = max_y e^(-theta y) (1 - e^-y) to the sum, and at
 //   most e^(-theta (top - E_k)) from above the window's top.
 // * Mass at infinity: at most the sum over steps, added to delta.
+// * Masses that were cut off, from below: besides the paths of all other atoms, those with exactly one step beyond the
+//   cut, and all others not. As (x)+ >= x, these paths S add E_P[(1 - e^(eps - L))+; S] >= P(S) - e^eps Q(S), which is
+//   sum_steps p P' - e^eps sum_steps q Q', with p, q of what is beyond, P', Q' the products of the other steps' masses.
 // * The sum over j is a recurrence from the top, all of whose terms are positive: a factor 1 +- N (4 (theta + 1) h +
 // 32) u.
 // * Exponents: |theta E|, |ln M| T and E's own sums times a few u.
@@ -13213,6 +13273,10 @@ class composed_pld {
   double log_scale = 0;     ///< sum T ln M
   double log_scale_error = 0;
   double infinite = 0;
+  double beyond_p = 0;  ///< from below: P and Q of paths with one step beyond a cut; until close(), relative to the
+  double beyond_q = 0;  ///< logarithms of what all other atoms have
+  double log_p = 0;
+  double log_q = 0;
   double outside_below = 0;  ///< bound of tilted mass
   double outside_above = 0;
   double chernoff_below = 0;  ///< t of the bounds outside of the window
@@ -13270,6 +13334,7 @@ class composed_pld {
       } else {
         const double kept = stick * (1 - rounding) - outside;
         if (kept > 0) delta = std::min(scale, 1e304) * kept * (1 - 1e-12);
+        if (beyond_p > 0) delta += std::max(0.0, beyond_p - std::exp(e + off) * beyond_q) * (1 - 1e-12);
         if (!(delta > 0)) delta = 0;  // also what is no number
         delta = std::min(delta, 1.0);
       }
@@ -13443,12 +13508,13 @@ class loss_estimate {
 
   explicit loss_estimate(const loss_source& source) { source.estimate(points_); }
 
-  /// At t, of the loss of `remove`, no more than `cap` of it, or of the negative one of `add`.
+  /// At t, of the loss of `remove`, or of the negative one of `add`. Of what is above `cap`, as an upper side is cut
+  /// there: its Q-mass at the cap.
   [[nodiscard]] cumulants at(double t, bool remove, double cap = infinity) const {
     const std::size_t n = points_.losses.size();
     const auto log_weight = [&](std::size_t i) {
       const double loss = points_.losses[i];
-      return points_.log_masses[i] + (remove ? loss + t * std::min(loss, cap) : -t * loss);
+      return points_.log_masses[i] + (remove ? (1 + t) * std::min(loss, cap) : -t * loss);
     };
     double largest = -largest_double;
     for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, log_weight(i));
@@ -13464,6 +13530,22 @@ class loss_estimate {
     }
     first /= sum;
     return {largest + std::log(sum), remove ? first : -first, std::max(squares / sum - first * first, 1e-300)};
+  }
+
+  /// Of losses above `most`: the P-mass, and the hockey stick.
+  struct tail {
+    double mass = 0;
+    double stick = 0;
+  };
+  [[nodiscard]] tail above(double most) const {
+    tail sum;
+    for (std::size_t i = 0; i < points_.losses.size(); ++i) {
+      if (!(points_.losses[i] > most)) continue;
+      const double mass = std::exp(points_.log_masses[i] + points_.losses[i]);
+      sum.mass += mass;
+      sum.stick += mass * -std::expm1(most - points_.losses[i]);
+    }
+    return sum;
   }
 
  private:
@@ -13568,6 +13650,7 @@ class pld_composer {
     made.lowest = plan.lowest;
     made.chernoff_below = plan.below;
     made.chernoff_above = plan.above;
+    made.beyond_p = made.beyond_q = made.log_p = made.log_q = 0;
     made.origin = made.origin_error = made.log_scale = made.log_scale_error = made.infinite = 0;
     made.outside_below = made.outside_above = 0;  // exponents, until close()
   }
@@ -13607,6 +13690,7 @@ class pld_composer {
     made.origin += count * step.loss(heaviest);
     made.origin_error += 4 * u * (std::abs(count * step.loss(heaviest)) + std::abs(made.origin));
     if (Side == upper && Pays::truncation) made.infinite += count * step.infinite * (1 + 1e-9);
+    if (Side == lower) add_beyond(step, count, made);
     const double log_weight = std::log(weight);
     made.log_scale += count * (shift + log_weight);
     made.log_scale_error +=
@@ -13627,6 +13711,23 @@ class pld_composer {
     made.outside_below += count * log_moment(step, tilted, -plan.below) + 16 * u * std::abs(made.outside_below);
     made.outside_above += count * log_moment(step, tilted, plan.above) + 16 * u * std::abs(made.outside_above);
     return made_of;
+  }
+
+  /// Enters what was cut off from a kind's steps.
+  template <pld_side Side>
+  static void add_beyond(const pld<Side>& step, double count, composed_pld<Side, Pays>& made) {
+    double p = 0;
+    double q = 0;
+    for (std::size_t i = 0; i < step.masses.size(); ++i) {
+      p += step.masses[i];
+      q += step.masses[i] * std::exp(-step.loss(i));
+    }
+    const double errs = u * static_cast<double>(step.masses.size() + 64);
+    made.log_p += count * (std::log(p) - errs);
+    made.log_q += count * (std::log(q) + errs);
+    const double more = 1 + 2 * u * static_cast<double>(step.masses.size() + 64) + 1e-9;  // also cut() adds up
+    made.beyond_p += count * step.beyond_p / (p * more);
+    made.beyond_q += count * step.beyond_q / q * more;
   }
 
   /// Bounds ln sum_i w_i e^(t e_i) from above.
@@ -13733,6 +13834,9 @@ class pld_composer {
     const double error = made.loss_error();
     const double lowest = made.loss(made.first) + error;
     const double highest = made.loss(made.first) + n * made.spacing - error;
+    made.beyond_p *= std::exp(std::min(made.log_p, 0.0)) * (1 - 1e-9);
+    made.beyond_q *= std::exp(made.log_q) * (1 + 1e-9);
+    if (!(made.beyond_q < infinity)) made.beyond_p = 0;
     made.outside_below = bounded(made.outside_below + made.chernoff_below * lowest, made.chernoff_below * lowest);
     made.outside_above = bounded(made.outside_above - made.chernoff_above * highest, made.chernoff_above * highest);
   }
@@ -13820,7 +13924,7 @@ class pld_engine {
     reach(delta);
     const double tilt = saddle_tilt(delta);
     bracket result{0, infinity};
-    refine(tilt, [&](const attempt& made) -> verdict {
+    refine(tilt, delta, [&](const attempt& made) -> verdict {
       result.upper = std::min(result.upper, std::max(made.remove.epsilon(delta), made.add.epsilon(delta)));
       result.lower = std::max(result.lower, made.remove_below.epsilon(delta));
       const double wanted = std::max(relative_width * result.lower, absolute_width);
@@ -13856,7 +13960,7 @@ class pld_engine {
       if (same.epsilon(least).upper <= epsilon) return {0, least};
       return result;
     }
-    refine(tilt, [&](const attempt& made) -> verdict {
+    refine(tilt, delta, [&](const attempt& made) -> verdict {
       result.upper = std::min(result.upper, std::max(made.remove.delta(epsilon), made.add.delta(epsilon)));
       result.lower = std::max(result.lower, made.remove_below.delta(epsilon));
       const double wanted = std::max(relative_width * epsilon, absolute_width) * std::max(1.0, tilt);
@@ -13873,7 +13977,7 @@ class pld_engine {
     double bound = std::min(1.0, alpha + total_variation());
     reach(std::max(least, 1e-3 * alpha));
     double before = 2;
-    refine(saddle_tilt(std::max(alpha, least)), [&](const attempt& made) -> verdict {
+    refine(saddle_tilt(std::max(alpha, least)), std::max(alpha, least), [&](const attempt& made) -> verdict {
       const auto remove = made.remove.test(alpha);
       const auto add = made.add.test(alpha);
       const double record_added = std::min(remove.hits, 1 - add.misses + 1e-16);
@@ -13972,13 +14076,13 @@ class pld_engine {
   }
 
   /// The tilt of the saddle point whose estimate of delta is this: that falls with the tilt.
-  [[nodiscard]] double saddle_tilt(double delta) const {
+  [[nodiscard]] double saddle_tilt(double delta, double cap = infinity) const {
     double low = std::log(1e-9);
     double high = std::log(1e18);
     for (int round = 0; round < 70; ++round) {
       const double middle = (low + high) / 2;
       const double tilt = std::exp(middle);
-      const loss_estimate::cumulants sum = total(tilt, true);
+      const loss_estimate::cumulants sum = total(tilt, true, cap);
       const double tail =
           tilt * sum.first - sum.value + std::log1p(6.3 * sum.second * tilt * tilt * (1 + tilt) * (1 + tilt)) / 2;
       (sum.first < 0 || tail < -std::log(delta) ? low : high) = middle;
@@ -13987,32 +14091,75 @@ class pld_engine {
   }
 
   /// The tilt whose mean loss is `epsilon`: delta is then the largest part of what is tilted.
-  [[nodiscard]] double tilt_for(double epsilon) const {
+  [[nodiscard]] double tilt_for(double epsilon, double cap = infinity) const {
     double low = std::log(1e-9);
     double high = std::log(1e18);
     for (int round = 0; round < 60; ++round) {
       const double middle = (low + high) / 2;
-      (total(std::exp(middle), true).first < epsilon ? low : high) = middle;
+      (total(std::exp(middle), true, cap).first < epsilon ? low : high) = middle;
     }
     return std::exp(high);
   }
 
-  /// Tries finer and finer grids until `judge` says that what is missing is at most 1.
+  /// Where losses of steps may be cut for an answer of about `epsilon` and `delta`. What is cut off decides alone that
+  /// the sum is above epsilon, which is wrong where all other losses take it back: that has to be improbable, by its
+  /// Chernoff bound, or what is cut off has.
+  [[nodiscard]] double cap_for(double epsilon, double delta) const {
+    constexpr std::size_t rates = 24;
+    std::array<std::pair<double, double>, rates> rate;  // t, ln E[e^(-t loss)]
+    const loss_estimate::cumulants here = total(0, true, epsilon);
+    double t = 40 / std::sqrt(here.second);
+    for (auto& each : rate) each = {t, total(-t, true, epsilon).value - here.value}, t /= 1.7;
+    return least_cap([&](double cap) {
+      double exponent = 0;
+      for (const auto& [at, value] : rate) exponent = std::max(exponent, at * (cap - epsilon) - value);
+      return above(cap).mass * std::exp(-exponent) <= 1e-6 * delta;
+    });
+  }
+
+  [[nodiscard]] loss_estimate::tail above(double cap) const {
+    loss_estimate::tail sum;
+    for (std::size_t i = 0; i < kinds_.size(); ++i) {
+      const loss_estimate::tail each = estimates_[i].above(cap);
+      sum.mass += static_cast<double>(kinds_[i].count) * each.mass;
+      sum.stick += static_cast<double>(kinds_[i].count) * each.stick;
+    }
+    return sum;
+  }
+
+  /// The least loss from which on `is_enough`.
+  template <class Enough>
+  [[nodiscard]] double least_cap(const Enough& is_enough) const {
+    double low = 0;
+    double high = 0;
+    for (const kind& each : kinds_) high = std::max(high, each.source->highest_loss());
+    for (int round = 0; round < 40 && high - low > 1e-3 * high; ++round) {
+      const double cap = (low + high) / 2;
+      (is_enough(cap) ? high : low) = cap;
+    }
+    return high;
+  }
+
+  /// Tries finer and finer grids until `judge` says that what is missing is at most 1. `delta`: about.
   template <class Judge>
-  void refine(double tilt, const Judge& judge) {
+  void refine(double tilt, double delta, const Judge& judge) {
     double steps = 0;
     for (const kind& each : kinds_) steps += static_cast<double>(each.count);
     const double width = std::max(relative_width * std::max(0.0, total(tilt, true).first), absolute_width);
     double wish = std::sqrt(spread * width / (tilt * steps));  // of h
     double outside = 14;
-    double answer = std::max(0.0, total(tilt, true).first);  // about
+    // One step alone may have this loss; then the answer is no less.
+    const double alone = least_cap([&](double cap) { return above(cap).stick <= delta; });
+    double cap = cap_for(std::max(alone, total(tilt, true).first), delta);
+    for (int round = 0; round < 3; ++round) {
+      tilt = std::min(8 * tilt, saddle_tilt(delta, cap));
+      cap = cap_for(std::max(alone, total(tilt, true, cap).first), delta);
+    }
     const bool is_tight =
         std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_tight(); });
     double h_before = 0;
     double height_before = 0;
     for (int round = 0; round < 6; ++round) {
-      // What lies so far above the answer does not matter to it: losses are cut there.
-      const double cap = answer + (outside + 6) / tilt;
       const window remove = window_of(tilt, true, outside, infinity, cap);
       const double range = remove.highest - remove.lowest;
       if (!(range > 0 && range < infinity)) {
@@ -14022,7 +14169,7 @@ class pld_engine {
       while (length < longest && range > wish * static_cast<double>(length - 8)) length *= 2;
       double h = range / static_cast<double>(length - 8);
       for (const kind& each : kinds_) {
-        const double losses = each.source->highest_loss() - each.source->lowest_loss();
+        const double losses = std::min(each.source->highest_loss(), cap) - each.source->lowest_loss();
         h = std::max(h, losses / static_cast<double>(most_points - 16));
       }
       h = coarse_spacing(h);
@@ -14042,22 +14189,25 @@ class pld_engine {
       const bool last = length >= longest || h > 1.5 * wish;
       double better = outside;
       if (seen.epsilon < infinity && seen.delta > 0) {
-        const double new_tilt = tilt_for(seen.epsilon);
-        const loss_estimate::cumulants there = total(new_tilt, true);
+        const double new_cap = cap_for(seen.epsilon, seen.delta);
+        const double new_tilt = tilt_for(seen.epsilon, new_cap);
+        const loss_estimate::cumulants there = total(new_tilt, true, new_cap);
         if (new_tilt < 1e17) {
+          cap = new_cap;
           tilt = std::max(new_tilt, 0.1 / std::sqrt(there.second));
-          answer = seen.epsilon;
-          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - total(tilt, true).value;
+          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - total(tilt, true, cap).value;
           better = std::clamp(12 - std::log1p(tilt) - log_part, 12.0, 80.0);
         }
       } else {
         better = outside + 14;
+        cap = 1.3 * cap;
+        tilt = std::min(tilt, saddle_tilt(delta, cap));
       }
       if (last && better < outside + 1) return;
       const bool cut_short = better > outside + 1;
       outside = better;
       const double finer = seen.missing < 1e6 ? std::sqrt(seen.missing * 1.4) : 1e3;
-      wish = h / std::clamp(finer, 1.0, cut_short ? 1.5 : 8.0);
+      wish = h / std::clamp(finer, 1.0, cut_short ? 2.5 : 8.0);
     }
   }
 
@@ -14070,9 +14220,7 @@ class pld_engine {
     const auto grid_of = [&](std::size_t i) -> const discrete_step& {
       if (of != i) grid = discrete_step{};
       if (of != i) {
-        grid = kinds_[i].source->on_grid(h);
-        grid.remove.cut(cap);
-        grid.remove_below.cut(cap);
+        grid = kinds_[i].source->on_grid(h, cap);
       }
       of = i;
       largest = std::max({largest, grid.remove.masses.size(), grid.add.masses.size()});
@@ -15611,6 +15759,14 @@ struct adaptive_clip {
   static constexpr double range = 0x1p20;
 };
 
+/// Each record pays for what it really adds, and is left out where its own budget, the option `budget`, would be
+/// exceeded (privacy/accounting/individual_filter.hpp): a run may then go on for longer than the ledger's events allow.
+/// Of flat clipping and Poisson sampling; a record that is not drawn pays as if it added C, so that most is won where
+/// all are drawn. All records are added up as integers.
+struct individual_accounting {
+  std::size_t levels = 64;  ///< to which shares of C are rounded up
+};
+
 /// What changes from step to step. A schedule takes the place of the option of the same name.
 struct step_schedules {
   std::uint64_t steps = 0;    ///< of the whole run, which ends then; must be set if there is a schedule
@@ -15633,6 +15789,7 @@ struct training_choices : private_choices {
   adam_options adam{};                           ///< of adam
   option<pergrad::adaptive_clip> adaptive_clip;  ///< of flat clipping; `clip` is the first one
   step_schedules schedules{};
+  option<individual_accounting> individual;  ///< a budget for each record
   double average_decay = 0;      ///< above 0: an exponential moving average of the parameters, see `average`
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
 };
@@ -15756,6 +15913,18 @@ inline void require_training_choices(const training_choices& options, std::size_
     refuse_training("the option adam.noise_floor is for optimizer_kind::adam only");
   }
   require_option(options.learning_rate.has_value(), "learning_rate");
+  if (options.individual) {
+    require_option(options.budget.has_value(), "budget");
+    if (options.clipping != clipping_kind::flat) {
+      refuse_training("the option individual is for clipping_kind::flat only");
+    }
+    if (options.statistic) {
+      refuse_training("the option individual excludes statistic and adaptive_clip: they count who is left out, too");
+    }
+    if (options.plan != run_plan::beforehand) {
+      refuse_training("the option individual is a filter of its own: leave plan as it is");
+    }
+  }
   if (const auto& adapts = options.adaptive_clip) {
     if (options.clipping != clipping_kind::flat) {
       refuse_training("the option adaptive_clip is for clipping_kind::flat only");
@@ -15805,10 +15974,22 @@ template <class Options>
     begins(all.clip, options.clip.has_value(), "clip");
     begins(all.sampling, options.sampling.has_value(), "sampling");
     begins(all.learning_rate, options.learning_rate.has_value(), "learning_rate");
+    if (has_rounds<typename Options::sampling_type> && all.noise) {
+      refuse_training("a schedule of noise is not for samplers whose events pay several steps");
+    }
     if (all.clip && options.clipping == clipping_kind::per_group) {
       refuse_training("a schedule of clip is not for clipping per group");
     }
     apply_schedules(options, 0);
+  }
+  if (options.individual) {
+    if (!std::is_same_v<typename Options::sampling_type, poisson_sampling>) {
+      refuse_training("the option individual is for Poisson sampling only");
+    }
+    if (options.capacity && options.capacity->count != 0) {
+      refuse_training("the option individual adds up integers only: leave capacity, or set it to 0");
+    }
+    options.capacity = record_capacity{0};
   }
   if (options.adaptive_clip) {
     if (options.statistic) refuse_training("the options statistic and adaptive_clip exclude each other");
@@ -15983,6 +16164,7 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 struct checkpoint_access;
+struct run_state_access;
 
 /// The records of one step, in the order of the data set.
 template <class Sampling>
@@ -16172,14 +16354,15 @@ class private_run {
   template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::private_loop;
   friend struct checkpoint_access;
+  friend struct run_state_access;
   friend struct statistics_access;
 
-  /// `options` are settled.
+  /// `options` are settled; `budget`: of the ledger.
   [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling,
-                                const noise_choice<Noise>& chosen)
+                                const noise_choice<Noise>& chosen, const std::optional<privacy_budget>& budget)
       : sampling_{sampling},
         noise_{chosen, options, sampling_},
-        accountant_{options.budget, options.plan},
+        accountant_{budget, options.plan},
         event_{noise_.event(sampling_, options.noise_of_event())},
         gradient_noise_{*options.noise},
         drawn_{sampling_, options.max_batch.count} {
@@ -16487,7 +16670,7 @@ class private_loop : private detail::private_run<typename Options::sampling_type
   enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
 
   private_loop(const Options& options, const Executor& executor, const Network& network, Loss loss, Generator generator)
-      : base{options, *options.sampling, options},
+      : base{options, *options.sampling, options, options.budget},
         options_{options},
         executor_{&executor},
         network_{&network},
@@ -16743,6 +16926,211 @@ class unit_gradients {
 };
 
 }  // namespace pergrad::inline v0_1::detail
+// pergrad/train/individual_accounting.hpp - a trainer's records pay for what they add, each from a budget of its own
+//
+// The sum has to be one of integers: then a record moves it by what it adds, rounded by itself, and by nothing else,
+// and one that is left out by nothing at all. With C / g + sqrt(d) / 2 steps of the grid as the sum's sensitivity, a
+// record that adds a norm of at most c has the share (c / g + sqrt(d) / 2) / (C / g + sqrt(d) / 2) of it, or none where
+// c < g / 2, as each of its elements is rounded to 0 then (privacy/sensitivity.hpp).
+
+// pergrad/privacy/accounting/individual_filter.hpp - a budget for each record, spent by what it really adds
+//
+// Feldman & Zrnic 2021 (arXiv:2008.11193): at one order a that is fixed beforehand, a record is charged in each step a
+// bound of the step's Renyi divergence between data with and without this record, and is left out of a step whose
+// charge would exceed what is left of B. Then the whole run is (a, B)-RDP for each record, so (epsilon, delta) private
+// (rdp.hpp), however many steps there are and whatever they depend on that was released.
+//
+// A record that is drawn with probability q and adds at most the share f of the sensitivity costs the sampled Gaussian
+// with noise sigma / f, drawn or not. Shares are rounded up to levels k / K, of which the highest is 1. A record that
+// is not drawn has no known share: it is charged the highest level, or all that is left if that is less. That charges
+// hang on whether a record was drawn, which nobody sees, is no gap: see docs/internals/accounting.md for the proof.
+//
+// Divergences are whole numbers of 2^-61 B or so, costs rounded up and B rounded down, so that nothing rounds in a sum.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+struct run_state_access;
+
+/// The largest B with which (order, B)-RDP proves the budget; throws std::invalid_argument where there is none.
+[[nodiscard]] inline double rdp_budget_of(const privacy_budget& budget, double order) {
+  const double d = budget.delta.value();
+  double found = budget.max_epsilon.value() - std::log1p(-1 / order) + std::log(d * order) / (order - 1);
+  while (found > 0 && epsilon_from_rdp(order, found, budget.delta) > budget.max_epsilon.value()) found *= 1 - 0x1p-50;
+  if (!(found > 0 && found < infinity)) {
+    throw_invalid_argument({"pergrad: individual_filter: no Renyi divergence at order ", order,
+                            " proves the budget epsilon ", budget.max_epsilon.value(), " at delta ", d});
+  }
+  return found;
+}
+
+}  // namespace detail
+
+/// The budget of each record of one data set, by number. What is spent is a private value of its record.
+class individual_filter {
+ public:
+  /// The order is the one that allows the most steps of `first` with a share of 1. Throws std::invalid_argument for a
+  /// budget that no order proves, for an event that is none, and unless there are 1 to 65535 levels.
+  individual_filter(const privacy_budget& budget, const sampled_gaussian_event& first, std::size_t levels = 64)
+      : individual_filter{budget, first, levels,
+                          basic_rdp_accountant<sampled_gaussian_event>::order_for(budget, first)} {}
+  /// With this order, above 1.
+  individual_filter(const privacy_budget& budget, const sampled_gaussian_event& first, std::size_t levels, double order)
+      : order_{order}, rdp_budget_{detail::rdp_budget_of(budget, order)}, costs_(levels + 1) {
+    if (levels == 0 || levels > 65535) {
+      detail::throw_invalid_argument({"pergrad: individual_filter: levels must be in [1, 65535], got ", levels});
+    }
+    shift_ = 61 - std::ilogb(rdp_budget_);
+    budget_ = static_cast<std::uint64_t>(std::floor(std::ldexp(rdp_budget_, shift_)));
+    set_event(first);
+  }
+
+  /// Of the next steps: what a record with a share of 1 costs. Allocates nothing.
+  void set_event(const sampled_gaussian_event& event) {
+    if (event == event_) return;
+    const detail::float_environment proven;
+    const auto levels = static_cast<double>(costs_.size() - 1);
+    for (std::size_t level = 1; level < costs_.size(); ++level) {
+      const double share = static_cast<double>(level) / levels;
+      // The quotient rounds, by far less than the margin of a cost.
+      const double noise = event.noise_multiplier / share;
+      costs_[level] =
+          units_of(renyi_divergence(sampled_gaussian_event{event.sampling_probability, noise}, order_) * (1 + 1e-10));
+    }
+    for (std::size_t level = 2; level < costs_.size(); ++level) {  // a larger share costs no less, rounding or not
+      costs_[level] = std::max(costs_[level], costs_[level - 1]);
+    }
+    event_ = event;
+  }
+
+  /// How many records there are: the first time and, as a data set's records keep their numbers, no other one later.
+  /// Throws std::logic_error for another number.
+  void set_records(std::size_t count) {
+    if (spent_.empty() && count > 0) {
+      spent_.resize(count);
+      is_drawn_.resize((count + 63) / 64);
+    }
+    if (count != spent_.size()) {
+      detail::throw_logic_error({"pergrad: individual accounting follows the records of one data set: it had ",
+                                 spent_.size(), " records, and this one has ", count});
+    }
+  }
+
+  /// The level of a share of the sensitivity: the lowest that is not below. 0 is for records that add nothing at all.
+  [[nodiscard]] std::size_t level_of(double share) const noexcept {
+    const std::size_t levels = costs_.size() - 1;
+    const double level = std::ceil(share * static_cast<double>(levels));
+    if (level <= 0) return 0;
+    return level < static_cast<double>(levels) ? static_cast<std::size_t>(level) : levels;  // a NaN is the highest
+  }
+  /// Whether a record may be used at this level. From any thread while nothing is charged.
+  [[nodiscard]] bool admits(std::size_t record, std::size_t level) const noexcept {
+    return costs_[level] <= budget_ - spent_[record];
+  }
+  /// Charges a record that was drawn, and used at this level unless it was not admitted. Once a step.
+  void charge_drawn(std::size_t record, std::size_t level) noexcept {
+    is_drawn_[record / 64] |= std::uint64_t{1} << (record % 64);
+    if (admits(record, level)) spent_[record] += costs_[level];
+  }
+  /// Charges all others, and ends the step.
+  void charge_others() noexcept {
+    const std::uint64_t most = costs_.back();
+    for (std::size_t first = 0; first < spent_.size(); first += 64) {
+      const std::uint64_t drawn = is_drawn_[first / 64];
+      const std::size_t count = std::min<std::size_t>(64, spent_.size() - first);
+      for (std::size_t i = 0; i < count; ++i) {
+        if ((drawn >> i & 1U) == 0) spent_[first + i] += std::min(most, budget_ - spent_[first + i]);
+      }
+    }
+    std::fill(is_drawn_.begin(), is_drawn_.end(), std::uint64_t{0});
+  }
+
+  [[nodiscard]] double order() const noexcept { return order_; }
+  [[nodiscard]] std::size_t records() const noexcept { return spent_.size(); }
+  /// B.
+  [[nodiscard]] double rdp_budget() const noexcept { return rdp_budget_; }
+  /// What every record keeps to, at any delta.
+  [[nodiscard]] double epsilon(pergrad::delta at) const { return epsilon_from_rdp(order_, rdp_budget_, at); }
+  /// Renyi divergence that a record has spent: a private value. Precondition: there is such a record.
+  [[nodiscard]] double spent(std::size_t record) const noexcept {
+    return std::ldexp(static_cast<double>(spent_[record]), -shift_) * (1 + 0x1p-50);
+  }
+
+ private:
+  friend struct detail::run_state_access;
+  [[nodiscard]] std::uint64_t units_of(double divergence) const noexcept {
+    const double units = std::ceil(std::ldexp(divergence, shift_));
+    return units < 0x1p62 ? static_cast<std::uint64_t>(units) : std::uint64_t{1} << 62U;
+  }
+
+  double order_;
+  double rdp_budget_;
+  int shift_ = 0;             ///< a divergence of 1 is 2^shift units
+  std::uint64_t budget_ = 0;  ///< in units, below 2^62
+  sampled_gaussian_event event_{-1, 0};
+  std::vector<std::uint64_t> costs_;     ///< of a step at each level
+  std::vector<std::uint64_t> spent_;     ///< by each record
+  std::vector<std::uint64_t> is_drawn_;  ///< in the step under way, a bit a record
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1::detail {
+
+/// A filter, and the records of a step that it charges.
+class individual_charges {
+ public:
+  individual_charges(const privacy_budget& budget, const sampled_gaussian_event& event, std::size_t levels,
+                     std::size_t max_batch)
+      : filter_{budget, event, levels}, levels_(max_batch), gate_{this, passes} {}
+  individual_charges(const individual_charges&) = delete;
+  individual_charges& operator=(const individual_charges&) = delete;
+  ~individual_charges() = default;
+
+  /// The next step's numbers.
+  void plan(const sampled_gaussian_event& event, const release_grid& grid) {
+    filter_.set_event(event);
+    step_ = std::ldexp(1.0, grid.unit - grid.steps);
+    rounding_ = std::sqrt(static_cast<double>(grid.elements)) / 2 * step_;
+    bound_ = grid.bound;
+  }
+  /// A physical batch. Its gate is for this batch.
+  [[nodiscard]] const sample_gate* begin(std::span<const std::uint32_t> drawn) noexcept {
+    drawn_ = drawn.data();
+    return &gate_;
+  }
+  void charge(std::span<const std::uint32_t> drawn) noexcept {
+    for (std::size_t i = 0; i < drawn.size(); ++i) filter_.charge_drawn(drawn[i], levels_[i]);
+  }
+  void end_of_step() noexcept { filter_.charge_others(); }
+
+  [[nodiscard]] individual_filter& filter() noexcept { return filter_; }
+  [[nodiscard]] const individual_filter& filter() const noexcept { return filter_; }
+
+ private:
+  static bool passes(void* self, std::size_t sample, double most) {
+    auto& it = *static_cast<individual_charges*>(self);
+    const std::size_t level = it.level_of(most);
+    it.levels_[sample] = static_cast<std::uint16_t>(level);
+    return it.filter_.admits(it.drawn_[sample], level);
+  }
+  [[nodiscard]] std::size_t level_of(double most) const noexcept {
+    if (most < step_ / 2 * (1 - 0x1p-40)) return 0;
+    const double share = (most + rounding_) / (bound_ + rounding_);
+    return filter_.level_of(most >= bound_ ? 1 : share * (1 + 0x1p-40));
+  }
+
+  individual_filter filter_;
+  double step_ = 0;      ///< g
+  double rounding_ = 0;  ///< what a record's own rounding adds to its norm
+  double bound_ = 0;     ///< C
+  const std::uint32_t* drawn_ = nullptr;
+  std::vector<std::uint16_t> levels_;  ///< of the samples of a batch
+  sample_gate gate_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
 // pergrad/train/step_notes.hpp - what a trainer notes of the records of its last step: private values, for
 // `unprotected::metrics`
 
@@ -16823,14 +17211,15 @@ struct step_records {
   const privacy_units* units = nullptr;                                  ///< null: records
   layer_randomness randomness;
   step_notes<scalar>* notes = nullptr;
+  individual_charges* charges = nullptr;  ///< of individual accounting
 
   [[nodiscard]] std::span<const std::uint32_t> next() const { return next_batch(source); }
 };
 
-/// f(the sum of these gradients, clipped as the options say).
+/// f(the sum of these gradients, clipped as the options say). `gate`: of flat clipping.
 template <class Network, class Loss, class Function>
 auto with_clipped(const training_choices& options, const per_sample_gradient_leaf<Network, Loss>& gradients,
-                  Function&& f) {
+                  Function&& f, const sample_gate* gate = nullptr) {
   switch (options.clipping) {
     case clipping_kind::per_layer:
       return f(sum(clip_per_layer(gradients, *options.clip)));
@@ -16845,7 +17234,7 @@ auto with_clipped(const training_choices& options, const per_sample_gradient_lea
         return f(sum(clip(gradients, options.group_bounds.front())));  // one group is the whole
       }
     default:
-      return f(sum(clip(gradients, *options.clip)));
+      return f(sum(gated_clip::of(gradients, *options.clip, gate)));
   }
 }
 
@@ -16941,22 +17330,29 @@ class step_by_verbs {
   }
 
   [[gnu::noinline]] void add_chunks(const step_records<Network, Loss>& records) {
+    individual_charges* const charges = records.charges;
     for (auto drawn = records.next(); !drawn.empty(); drawn = records.next()) {
       const batch<Network, Loss> chunk{*records.records, drawn};
       const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness);
-      with_clipped(*options_, gradients_of_chunk, [&](const auto& sum) {
-        step_notes<scalar>& notes = *records.notes;
-        if (!notes.wanted()) {
-          evaluate_into(*executor_, accumulate(total_, sum));
-          return;
-        }
-        const auto gradients = sum.leaf();
-        unprotected::evaluate_into(*executor_, accumulate(total_, sum),
-                                   assign(notes.losses(chunk.size()), pergrad::losses(gradients)),
-                                   assign(notes.norms(chunk.size()), l2_norms(gradients)));
-        notes.note(chunk.size());
-      });
+      const sample_gate* const gate = charges != nullptr ? charges->begin(drawn) : nullptr;
+      with_clipped(
+          *options_, gradients_of_chunk,
+          [&](const auto& sum) {
+            step_notes<scalar>& notes = *records.notes;
+            if (!notes.wanted()) {
+              evaluate_into(*executor_, accumulate(total_, sum));
+              return;
+            }
+            const auto gradients = sum.leaf();
+            unprotected::evaluate_into(*executor_, accumulate(total_, sum),
+                                       assign(notes.losses(chunk.size()), pergrad::losses(gradients)),
+                                       assign(notes.norms(chunk.size()), l2_norms(gradients)));
+            notes.note(chunk.size());
+          },
+          gate);
+      if (charges != nullptr) charges->charge(drawn);
     }
+    if (charges != nullptr) charges->end_of_step();
   }
 
   /// Rows go through the network a tape full at a time, whichever unit they are of.
@@ -17092,6 +17488,13 @@ class dp_sgd_base
     options_.learning_rate = rate;
     trainer_->set_learning_rate(rate);
   }
+  /// As that of the ledger. With individual accounting also what each record's budget proves, if that is less; the
+  /// ledger itself says what one would have spent that is always drawn from, adds C, and is never left out.
+  template <class = void>
+  [[nodiscard]] double epsilon(pergrad::delta at) const {
+    const double of_ledger = run::epsilon(at);
+    return charges_ ? std::min(of_ledger, charges_->filter().epsilon(at)) : of_ledger;
+  }
   /// The network with the exponential moving average of the parameters behind each step: of released values. Throws
   /// std::logic_error if the options have no `average_decay`.
   [[nodiscard]] const Network& average() const {
@@ -17110,6 +17513,7 @@ class dp_sgd_base
   template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor, class OfOptions>
   friend class pergrad::dp_sgd;
   friend struct checkpoint_access;
+  friend struct run_state_access;
   friend struct statistics_access;
 
   [[nodiscard]] static Options checked(const Options& options, bool is_private) {
@@ -17117,6 +17521,10 @@ class dp_sgd_base
       const step_schedules& all = options.schedules;
       if (options.adaptive_clip || all.noise || all.clip || all.sampling) {
         refuse_training("noise, clip norms and sampling that change do not go with correlated noise");
+      }
+      if (options.individual) refuse_training("individual accounting does not go with correlated noise");
+      if (options.adam.noise_floor != 0) {
+        refuse_training("adam's noise_floor takes off independent noise, and this one is correlated");
       }
     }
     const Options first = with_first_step(options);
@@ -17126,7 +17534,8 @@ class dp_sgd_base
   struct of_checked_options {};
   [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
                                 bool is_private, of_checked_options /*unused*/)
-      : run{options, inner::of(*options.sampling), options},
+      : run{options, inner::of(*options.sampling), options,
+            options.individual ? std::nullopt : std::optional<privacy_budget>{options.budget}},
         options_{options},
         first_clip_{options.clip ? options.clip->value() : 0},
         is_private_{is_private},
@@ -17153,6 +17562,16 @@ class dp_sgd_base
       }
     }
     if (options.schedules.any()) declare_schedules();
+    if (options.individual) {
+      if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event> &&
+                    !executor_trainer::trains_on_a_copy) {
+        charges_ = std::make_unique<individual_charges>(*options.budget, this->event_, options.individual->levels,
+                                                        options.max_batch.count);
+        charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
+      } else {
+        refuse_training("individual accounting is not on devices yet");
+      }
+    }
     if (options.average_decay != 0) average_.emplace(network, options.average_decay);
     notes_ = {options.private_metrics, options.max_batch.count,
               options.clip ? options.clip->value() : this->sensitivity_,
@@ -17202,14 +17621,19 @@ class dp_sgd_base
     }
     this->declare(std::span<const ledger_entry<event>>{steps});
   }
-  /// Makes the numbers of step `taken` those of the next step, if there is one.
+  /// Makes the schedules' numbers those of the next step, or of the last one.
   void plan_next_step() {
-    if (!options_.schedules.any() || this->place_.taken >= this->most_ || planned_ == this->place_.taken) return;
-    apply_schedules(options_, this->place_.taken);
+    if (!options_.schedules.any()) return;
+    const std::uint64_t step = std::min(this->place_.taken, this->most_ - 1);
+    if (planned_ == step) return;
+    apply_schedules(options_, step);
     this->plan(options_, inner::of(*options_.sampling));
     if (options_.schedules.clip) clip_to(*options_.clip);
     if (options_.schedules.learning_rate) trainer_->set_learning_rate(*options_.learning_rate);
-    planned_ = this->place_.taken;
+    if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event>) {
+      if (charges_) charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
+    }
+    planned_ = step;
   }
   /// From the next step on.
   void clip_to(l2_clip_norm bound) {
@@ -17251,8 +17675,9 @@ class dp_sgd_base
   /// The records of a step that is drawn. Refers to the trainer and to `records`.
   [[nodiscard]] step_records<Network, Loss> records_of_step(const dataset<input_value, target>& records,
                                                             const layer_randomness& randomness) {
-    return {&records, this,       [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); },
-            units(),  randomness, &notes_};
+    return {&records,      this,       [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); },
+            units(),       randomness, &notes_,
+            charges_.get()};
   }
   /// Null where records are drawn.
   [[nodiscard]] const privacy_units* units() const noexcept {
@@ -17281,6 +17706,7 @@ class dp_sgd_base
   std::uint64_t planned_ = 0;  ///< the step of which they are
   bool is_private_ = true;
   std::optional<parameter_average<Network>> average_;
+  std::unique_ptr<individual_charges> charges_;
   step_notes<scalar> notes_{false, 0, 0};
   const Executor* executor_;
   Network* network_;
@@ -17297,11 +17723,15 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 struct checkpoint_access;
+struct run_state_access;
 struct statistics_access;
 }
 namespace unprotected {
 template <class Network, class Loss, class Generator, class Executor, class Options>
 [[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer);
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] std::vector<double> individual_epsilons(
+    const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, delta at);
 }  // namespace unprotected
 
 /// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
@@ -17347,6 +17777,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   void step(const dataset<input_value, target>& records) {
     const detail::float_environment proven;
     this->look_at(records);
+    if (this->charges_) this->charges_->filter().set_records(records.size());
     this->plan_next_step();
     this->notes_.begin();
     const std::uint64_t step = this->spend_and_draw(generator_, this->unit_count(records.size()));
@@ -17380,8 +17811,12 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
  private:
   friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor, Options>(const dp_sgd& trainer);
   friend struct detail::checkpoint_access;
+  friend struct detail::run_state_access;
   friend struct detail::statistics_access;
+  friend std::vector<double> unprotected::individual_epsilons<Network, Loss, Generator, Executor, Options>(
+      const dp_sgd& trainer, delta at);
   [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
+  [[nodiscard]] const detail::individual_charges* charged() const noexcept { return this->charges_.get(); }
 
   mutable released_gradient<Network, is_private> update_;  ///< of a device: fetched when somebody asks
   Generator generator_;
@@ -17445,6 +17880,22 @@ namespace unprotected {
 template <class Network, class Loss, class Generator, class Executor, class Options>
 [[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer) {
   return trainer.noted();
+}
+
+/// What each record of a trainer with individual accounting has spent, by its number: private values, as is how many of
+/// them are still used. Throws std::logic_error without individual accounting.
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] std::vector<double> individual_epsilons(
+    const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, delta at) {
+  const auto* const charged = trainer.charged();
+  if (charged == nullptr) {
+    pergrad::detail::throw_logic_error({"pergrad: individual_epsilons: the option individual is not set"});
+  }
+  std::vector<double> spent(charged->filter().records());
+  for (std::size_t record = 0; record < spent.size(); ++record) {
+    spent[record] = epsilon_from_rdp(charged->filter().order(), charged->filter().spent(record), at);
+  }
+  return spent;
 }
 
 }  // namespace unprotected
@@ -17969,6 +18420,345 @@ enum class sequence_end { front, back };
     padded.lengths.push_back(static_cast<std::uint32_t>(length));
   }
   return padded;
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/evaluation/classifier.hpp - accuracy and loss of a classifier on public data
+
+// pergrad/losses/cross_entropy.hpp - softmax cross entropy of logits  L = log sum_j e^{y_j} - y_t;  dL/dy = softmax(y)
+// - onehot(t)
+//
+// With label smoothing e (Szegedy et al. 2016, arXiv:1512.00567) the target is (1 - e) onehot(t) + e / K over K
+// classes: L_e = L - (e / K) sum_j (y_j - y_t);  dL_e/dy = dL/dy + e onehot(t) - e / K.
+
+// pergrad/detail/number.hpp - a number as an option of a layer or a loss: `leaky_relu<0.2>`
+//
+// clang takes no double as a template argument before version 18, but an object that holds one.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Two are the same argument if their bits are the same. The member is public because a template argument's has to be.
+struct number {
+  double value;
+
+  // NOLINTNEXTLINE(google-explicit-constructor): a double is what is written there
+  consteval number(double given) noexcept : value{given} {}
+  /// Finite and not negative.
+  [[nodiscard]] constexpr bool is_size() const noexcept {
+    return value >= 0 && value <= std::numeric_limits<double>::max();
+  }
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// Classification on `{classes}` logits; a target is one class index. PyTorch: `nn.CrossEntropyLoss(reduction="none")`.
+/// Stable for any logits: the largest is subtracted first.
+struct cross_entropy {
+  static constexpr bool on_device = true;
+
+  template <class Scalar>
+  using target = std::int32_t;
+
+  [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
+  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.rank() == 1; }
+  /// Every target is a class: 0 <= target < classes.
+  [[nodiscard]] static constexpr bool valid(shape output, std::span<const std::int32_t> targets) noexcept {
+    for (const std::int32_t target : targets) {
+      if (target < 0 || static_cast<std::size_t>(target) >= output.size()) return false;
+    }
+    return true;
+  }
+  /// The least and the largest target, for messages.
+  [[nodiscard]] static constexpr std::array<std::int32_t, 2> target_limits(shape output) noexcept {
+    return {0, static_cast<std::int32_t>(output.size()) - 1};
+  }
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
+                                       std::span<Scalar> dy) noexcept {
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  /// The same for `count` logits, on host and device.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
+                                                  Scalar* dy) noexcept {
+    const auto target = static_cast<std::size_t>(targets[0]);
+    Scalar largest = y[0];
+    for (std::size_t i = 0; i < count; ++i) largest = y[i] > largest ? y[i] : largest;
+    Scalar sum = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      dy[i] = std::exp(y[i] - largest);
+      sum += dy[i];
+    }
+    for (std::size_t i = 0; i < count; ++i) dy[i] /= sum;
+    dy[target] -= 1;
+    return static_cast<double>(std::log(sum)) - static_cast<double>(y[target] - largest);
+  }
+};
+
+/// `cross_entropy` whose target is spread over all classes by a share in [0, 1]: `nn.CrossEntropyLoss(label_smoothing=
+/// 0.1, reduction="none")`.
+template <detail::number Smoothing>
+struct cross_entropy_with_label_smoothing : cross_entropy {
+  static_assert(Smoothing.is_size() && Smoothing.value <= 1, "the share of label smoothing must be in [0, 1]");
+
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
+                                       std::span<Scalar> dy) noexcept {
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  /// The same for `count` logits, on host and device.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
+                                                  Scalar* dy) noexcept {
+    constexpr double smoothing = Smoothing.value;
+    const double loss = cross_entropy::evaluate(y, count, targets, dy);
+    const auto target = static_cast<std::size_t>(targets[0]);
+    const double share = smoothing / static_cast<double>(count);
+    double above = 0;  // what all logits together are above the target's
+    for (std::size_t i = 0; i < count; ++i) {
+      above += static_cast<double>(y[i]) - static_cast<double>(y[target]);
+      dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) + ((i == target ? smoothing : 0.0) - share));
+    }
+    return loss - share * above;
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Result of `evaluate_classifier`.
+struct classifier_result {
+  double accuracy = 0;   ///< fraction of records whose largest logit is their class
+  double mean_loss = 0;  ///< mean cross entropy
+};
+
+namespace unprotected {
+
+/// The same for records of any kind: on training records both numbers are private values.
+template <executor Executor, class Network>
+requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& executor, const Network& network,
+                        const dataset<typename Network::input_value, std::int32_t>& records) {
+  using scalar = typename Network::scalar;
+  const pergrad::detail::float_environment proven;
+  constexpr std::size_t classes = Network::output_shape.size();
+  std::vector<scalar> logits;
+  std::vector<double> chunk_losses;
+  std::size_t right = 0;
+  double loss = 0;
+  pergrad::detail::in_chunks<cross_entropy>(
+      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
+        logits.resize(count * classes);
+        chunk_losses.resize(count);
+        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)),
+                                   assign(chunk_losses, losses(gradients)));
+        for (std::size_t i = 0; i < count; ++i) {
+          const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
+          const auto largest = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin;
+          right += largest == records.targets(first + i)[0] ? 1U : 0U;
+          loss += chunk_losses[i];
+        }
+      });
+  const double total = static_cast<double>(std::max<std::size_t>(1, records.size()));
+  return {static_cast<double>(right) / total, loss / total};
+}
+
+}  // namespace unprotected
+
+/// Accuracy and mean loss of a classifier over a whole data set that is public. Throws std::invalid_argument if the
+/// records do not fit the network. An empty data set gives zeros.
+template <executor Executor, class Network, class Value>
+requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& executor, const Network& network,
+                        const public_records<dataset<Value, std::int32_t>>& records) {
+  return unprotected::evaluate_classifier(executor, network, records.view());
+}
+/// Of records that nobody says are public, and of a network that is explained to be wrong.
+template <executor Executor, class Network, class Records>
+[[nodiscard]] classifier_result evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
+                                                    const Records& /*records*/) {
+  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
+  return {};
+}
+/// Of other targets than classes, and without an executor.
+template <executor Executor, class Network, class Value, class Target>
+requires(!detail::is_explained<Network> && !std::is_same_v<Target, std::int32_t>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
+                        const public_records<dataset<Value, Target>>& /*records*/) {
+  static_cast<void>(error::records_of_another_type<dataset<Value, std::int32_t>, dataset<Value, Target>>{});
+  return {};
+}
+template <class First, class... Rest>
+requires(!executor<First>) [[nodiscard]] classifier_result
+    evaluate_classifier(const First& /*first*/, const Rest&... /*rest*/) {
+  static_cast<void>(error::needs_an_executor<error::function::evaluate_classifier, First>{});
+  return {};
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/evaluation/metrics.hpp - what is said of predictions beside accuracy and loss: confusion matrix, area under
+// the ROC curve, R²
+//
+//   AUC = P(score of a one > score of a zero) + P(both are equal) / 2        (Hanley & McNeil 1982, Radiology 143(1))
+//   R²  = 1 - sum (t - y)² / sum (t - mean t)²
+
+namespace pergrad::inline v0_1 {
+
+/// Which classes a classifier takes for which.
+class confusion_matrix {
+ public:
+  explicit confusion_matrix(std::size_t classes) : classes_{classes}, counts_(classes * classes) {}
+
+  [[nodiscard]] std::size_t classes() const noexcept { return classes_; }
+  /// Counts one record. Throws std::out_of_range if there is no such class; so does each function here.
+  void add(std::size_t is, std::size_t told) { ++counts_[place(is, told)]; }
+  /// Records of class `is` that were told to be of class `told`.
+  [[nodiscard]] std::size_t count(std::size_t is, std::size_t told) const { return counts_[place(is, told)]; }
+  /// Records of a class.
+  [[nodiscard]] std::size_t total(std::size_t is) const {
+    std::size_t sum = 0;
+    for (std::size_t told = 0; told < classes_; ++told) sum += count(is, told);
+    return sum;
+  }
+  /// Records that were told to be of a class.
+  [[nodiscard]] std::size_t total_told(std::size_t told) const {
+    std::size_t sum = 0;
+    for (std::size_t is = 0; is < classes_; ++is) sum += count(is, told);
+    return sum;
+  }
+  /// The share of the records of class `is` that was told to be of class `told`; 0 if there is no such record.
+  [[nodiscard]] double share(std::size_t is, std::size_t told) const { return ratio(count(is, told), total(is)); }
+  /// The share of a class's records that was found.
+  [[nodiscard]] double recall(std::size_t of) const { return share(of, of); }
+  /// The share of what was told to be of a class that is; 0 if nothing was.
+  [[nodiscard]] double precision(std::size_t of) const { return ratio(count(of, of), total_told(of)); }
+  /// The share of all records that was told right; 0 of none.
+  [[nodiscard]] double accuracy() const {
+    std::size_t right = 0;
+    for (std::size_t i = 0; i < classes_; ++i) right += count(i, i);
+    return ratio(right, std::accumulate(counts_.begin(), counts_.end(), std::size_t{0}));
+  }
+
+ private:
+  [[nodiscard]] std::size_t place(std::size_t is, std::size_t told) const {
+    if (is >= classes_ || told >= classes_) {
+      detail::throw_out_of_range({"pergrad: confusion_matrix: class ", std::max(is, told), " of ", classes_});
+    }
+    return is * classes_ + told;
+  }
+  [[nodiscard]] static double ratio(std::size_t part, std::size_t whole) noexcept {
+    return static_cast<double>(part) / static_cast<double>(std::max<std::size_t>(1, whole));
+  }
+
+  std::size_t classes_;
+  std::vector<std::size_t> counts_;
+};
+
+namespace unprotected {
+
+/// The same for records of any kind: on training records all counts are private values.
+template <executor Executor, class Network>
+requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] confusion_matrix
+    confuse(const Executor& executor, const Network& network,
+            const dataset<typename Network::input_value, std::int32_t>& records,
+            std::size_t classes = Network::output_shape.size()) {
+  const pergrad::detail::float_environment proven;
+  constexpr std::size_t outputs_of_one = Network::output_shape.size();
+  if (classes == 0 || classes > outputs_of_one) {
+    pergrad::detail::throw_invalid_argument(
+        {"pergrad: confuse: ", classes, " classes of a network with ", outputs_of_one, " outputs"});
+  }
+  confusion_matrix found{classes};
+  std::vector<typename Network::scalar> logits;
+  pergrad::detail::in_chunks<cross_entropy>(
+      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
+        logits.resize(count * outputs_of_one);
+        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)));
+        for (std::size_t i = 0; i < count; ++i) {
+          const auto one = std::span{logits}.subspan(i * outputs_of_one, classes);
+          found.add(static_cast<std::size_t>(records.targets(first + i)[0]),
+                    static_cast<std::size_t>(std::ranges::max_element(one) - one.begin()));
+        }
+      });
+  return found;
+}
+
+}  // namespace unprotected
+
+/// Asks a classifier for the class of every record of a public data set, that of the largest logit among the first
+/// `classes`. Throws std::invalid_argument if the records do not fit the network, and for more classes than it has
+/// outputs.
+template <executor Executor, class Network, class Value>
+requires(!detail::is_explained<Network>) [[nodiscard]] confusion_matrix
+    confuse(const Executor& executor, const Network& network,
+            const public_records<dataset<Value, std::int32_t>>& records,
+            std::size_t classes = Network::output_shape.size()) {
+  return unprotected::confuse(executor, network, records.view(), classes);
+}
+/// Of records that nobody says are public, and of a network that is explained to be wrong.
+template <executor Executor, class Network, class Records>
+[[nodiscard]] confusion_matrix confuse(const Executor& /*executor*/, const Network& /*network*/,
+                                       const Records& /*records*/) {
+  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
+  return confusion_matrix{0};
+}
+
+/// Area under the ROC curve of scores, larger for ones, and labels 0 or 1. NaN if all labels are alike or a score is no
+/// number. Throws std::invalid_argument for other labels and for counts that differ.
+template <detail::array Scores, detail::array Labels>
+[[nodiscard]] double area_under_roc(const Scores& scores, const Labels& labels) {
+  const std::size_t count = std::size(scores);
+  if (std::size(labels) != count) {
+    detail::throw_invalid_argument({"pergrad: area_under_roc: ", count, " scores for ", std::size(labels), " labels"});
+  }
+  std::vector<std::size_t> order(count);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::size_t ones = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!(labels[i] == 0 || labels[i] == 1)) {
+      detail::throw_invalid_argument(
+          {"pergrad: area_under_roc: label ", i, " must be 0 or 1, is ", static_cast<double>(labels[i])});
+    }
+    if (std::isnan(static_cast<double>(scores[i]))) return std::numeric_limits<double>::quiet_NaN();
+    ones += labels[i] == 1 ? 1U : 0U;
+  }
+  if (ones == 0 || ones == count) return std::numeric_limits<double>::quiet_NaN();
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return scores[a] < scores[b]; });
+  double won = 0;  // pairs of a one and a zero
+  std::size_t zeros_below = 0;
+  for (std::size_t first = 0, end = 0; first < count; first = end) {
+    std::size_t equal_ones = 0;
+    for (end = first; end < count && !(scores[order[first]] < scores[order[end]]); ++end) {
+      equal_ones += labels[order[end]] == 1 ? 1U : 0U;
+    }
+    const std::size_t equal_zeros = end - first - equal_ones;
+    won += static_cast<double>(equal_ones) * (static_cast<double>(zeros_below) + static_cast<double>(equal_zeros) / 2);
+    zeros_below += equal_zeros;
+  }
+  return won / (static_cast<double>(ones) * static_cast<double>(count - ones));
+}
+
+/// The share of the targets' variance that predictions explain: 1 if they are right, 0 for the mean, negative below.
+/// NaN if all targets are alike. Throws std::invalid_argument for counts that differ.
+template <detail::array Predicted, detail::array Targets>
+[[nodiscard]] double r_squared(const Predicted& predicted, const Targets& targets) {
+  const std::size_t count = std::size(targets);
+  if (std::size(predicted) != count) {
+    detail::throw_invalid_argument(
+        {"pergrad: r_squared: ", std::size(predicted), " predictions for ", count, " targets"});
+  }
+  double mean = 0;
+  for (const auto target : targets) mean += static_cast<double>(target) / static_cast<double>(count);
+  double missed = 0;
+  double spread = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    missed += std::pow(static_cast<double>(targets[i]) - static_cast<double>(predicted[i]), 2);
+    spread += std::pow(static_cast<double>(targets[i]) - mean, 2);
+  }
+  return spread > 0 ? 1 - missed / spread : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace pergrad::inline v0_1
@@ -18980,6 +19770,129 @@ void load_parameters(Network& network, const std::string& path, parameter_order 
 // PyTorch's names of an optimizer's arrays; and the parameters. Metadata: the optimizer, the run's plan, which events
 // the ledger holds, whose data a unit of privacy is, and a hash of the network's structure.
 
+// pergrad/files/run_state.hpp - what a trainer's options make it remember between steps, for its file
+//
+// Tensors, of runs that have them: `clip.norm`, the next step's with adaptive clipping; `average.NAME` and
+// `average.updates`, of the average of parameters; `individual.spent`, what each record has spent, and
+// `individual.filter`, order and budget in whose units it is. The last two are private; all others are released or
+// public.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Tensors of a run, and where each lies. Numbers lie in this, and are looked at before anything of a run is changed.
+struct run_state {
+  std::vector<safetensors::tensor> tensors;
+  std::vector<std::byte*> places;
+  std::vector<bool> is_number;
+  double clip = 0;
+  std::uint64_t updates = 0;
+  double filter[2] = {0, 0};
+  std::vector<std::uint64_t> spent;
+
+  void add(safetensors::tensor tensor, void* place, bool number) {
+    tensors.push_back(std::move(tensor));
+    places.push_back(static_cast<std::byte*>(place));
+    is_number.push_back(number);
+  }
+  /// Brings the numbers here; `first`: the number of the first of these arrays.
+  void take_numbers(const loaded_bytes& loaded, std::size_t first) {
+    for (const loaded_bytes::move& each : loaded.moves) {
+      if (each.array < first || !is_number[each.array - first]) continue;
+      std::memcpy(places[each.array - first] + each.to, loaded.bytes.data() + each.from, each.size);
+    }
+  }
+};
+
+struct run_state_access {
+  /// What this trainer remembers, of so many records. Refers to itself and to the trainer.
+  template <class Trainer>
+  static void list(run_state& to, Trainer& trainer, std::size_t records) {
+    if (trainer.options_.adaptive_clip) {
+      to.clip = trainer.options_.clip->value();
+      to.add({"clip.norm", "F64", {}, 0, 8}, &to.clip, true);
+    }
+    if (trainer.average_) {
+      using network = std::remove_cvref_t<decltype(trainer.average_->network())>;
+      to.updates = trainer.average_->updates_;
+      to.add({"average.updates", "U64", {}, 0, 8}, &to.updates, true);
+      // Those that are not trained are the network's own.
+      constexpr std::size_t trained = network::parameter_count * sizeof(typename network::scalar);
+      for (safetensors::tensor& each : parameter_tensors<network>()) {
+        if (each.begin >= trained) continue;
+        each.name.insert(0, "average.");
+        const auto* const values = std::as_const(trainer.average_->average_).parameters().data();
+        to.add(std::move(each), const_cast<void*>(static_cast<const void*>(values)), false);
+      }
+    }
+    if (trainer.charges_) {
+      const auto& filter = trainer.charges_->filter();
+      to.filter[0] = filter.order();
+      to.filter[1] = filter.rdp_budget();
+      to.add({"individual.filter", "F64", {2}, 0, 16}, to.filter, true);
+      to.spent.assign(filter.spent_.begin(), filter.spent_.end());
+      to.spent.resize(records);
+      to.add({"individual.spent", "U64", {records}, 0, 8 * records}, to.spent.data(), true);
+    }
+  }
+  /// How many records have spent something, of a trainer, and of a file; 0 without individual accounting.
+  template <class Trainer>
+  [[nodiscard]] static std::size_t records_of(const Trainer& trainer) {
+    return trainer.charges_ ? trainer.charges_->filter().records() : 0;
+  }
+  template <class Trainer>
+  [[nodiscard]] static std::size_t records_in(const Trainer& trainer, const std::string& path) {
+    if (!trainer.charges_ || is_npy(path)) return 0;
+    const safetensors::reader opened{path};
+    const safetensors::tensor* const spent = safetensors::find(opened.tensors(), "individual.spent");
+    return spent == nullptr || spent->shape.size() != 1 ? 0 : spent->shape[0];
+  }
+
+  /// Throws std::runtime_error for numbers from a file that this trainer cannot have.
+  template <class Trainer>
+  static void check(const run_state& read, const Trainer& trainer, const std::string& path) {
+    if (trainer.options_.adaptive_clip && !l2_clip_norm::holds(read.clip))
+      fail_with_file(path, "its clip.norm is none");
+    if (!trainer.charges_) return;
+    const auto& filter = trainer.charges_->filter();
+    if (read.filter[0] != filter.order() || read.filter[1] != filter.rdp_budget()) {
+      fail_with_file(path,
+                     "its records have spent from another budget, or by another order: individual accounting goes on "
+                     "with the budget, noise and sampling of its first step");
+    }
+    for (const std::uint64_t spent : read.spent) {
+      if (spent > filter.budget_) fail_with_file(path, "a record in it has spent more than its budget");
+    }
+  }
+  /// Behind a file's arrays: these numbers go on, and the next step is planned. `read` may lack what `list` did not
+  /// add.
+  template <class Trainer>
+  static void go_on(run_state& read, Trainer& trainer) {
+    if (trainer.options_.adaptive_clip) {
+      trainer.clip_to(l2_clip_norm{read.clip});
+      trainer.statistic_->counted.set_edge(read.clip);
+    }
+    if (trainer.average_) trainer.average_->updates_ = read.updates;
+    if (trainer.charges_ && !read.spent.empty()) {
+      trainer.charges_->filter().set_records(read.spent.size());
+      trainer.charges_->filter().spent_ = std::move(read.spent);
+    }
+  }
+  /// Once it is known which step comes next. What is left of the schedules is proven again; where the steps before have
+  /// spent too much for that, each step has to ask.
+  template <class Trainer>
+  static void plan(Trainer& trainer) {
+    if (!trainer.options_.schedules.any()) return trainer.accountant_.prepare(trainer.event_);
+    trainer.plan_next_step();
+    try {
+      trainer.declare_schedules();
+    } catch (const std::invalid_argument&) {
+      return;
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
 namespace pergrad::inline v0_1 {
 
 namespace detail {
@@ -19152,6 +20065,11 @@ struct checkpoint_access {
   [[nodiscard]] static std::vector<Byte*> arrays(Network& network, Optimizer& optimizer) {
     std::vector<Byte*> all{reinterpret_cast<Byte*>(network.all_parameters().data())};
     for (const auto part : optimizer.state()) all.push_back(reinterpret_cast<Byte*>(part.data()));
+    if constexpr (requires { optimizer.noise_share(); })
+      all.push_back(reinterpret_cast<Byte*>(optimizer.noise_share()));
+    if constexpr (requires { optimizer.more; }) {
+      all.insert(all.end(), optimizer.more->places.begin(), optimizer.more->places.end());
+    }
     return all;
   }
   template <class Network, class Optimizer>
@@ -19172,14 +20090,41 @@ struct checkpoint_access {
         made.arrays.push_back(array);
       }
     }
+    if constexpr (requires { optimizer.noise_share(); }) {
+      ++array;
+      if (optimizer.noise_share() != nullptr) {
+        made.tensors.push_back({"optimizer.noise", "F64", {}, 0, 8});
+        made.arrays.push_back(array);
+      }
+    }
+    if constexpr (requires { optimizer.more; }) {
+      for (const safetensors::tensor& each : optimizer.more->tensors) {
+        made.tensors.push_back(each);
+        made.arrays.push_back(++array);
+      }
+    }
     return made;
   }
+  /// A trainer's optimizer, and what else the trainer remembers.
+  template <class Optimizer, class Check>
+  struct with_state {
+    Optimizer& of;
+    run_state* more;
+    Check check;  ///< throws for numbers of a file that cannot be
+    static constexpr auto state_names = Optimizer::state_names;
+    [[nodiscard]] auto kind() const noexcept { return of.kind(); }
+    [[nodiscard]] auto state() noexcept { return of.state(); }
+    [[nodiscard]] std::uint64_t* count() noexcept { return of.count(); }
+    [[nodiscard]] double* noise_share() noexcept {
+      if constexpr (requires { of.noise_share(); }) return of.noise_share();
+      return nullptr;
+    }
+  };
 
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
-                   std::uint64_t generator_steps, const char* unit, const std::string& path,
-                   const std::optional<run_place>& place = {},
-                   const std::optional<std::vector<std::uint64_t>>& noise = {}) {
+                   std::uint64_t generator_steps, const std::string& path, const std::optional<run_place>& place = {},
+                   const std::optional<std::vector<std::uint64_t>>& noise = {}, const char* unit = "record") {
     const std::uint64_t* const steps = optimizer.count();
     run_numbers<typename Accountant::event_type> run;
     if constexpr (has_a_plan<Accountant>) {
@@ -19205,7 +20150,8 @@ struct checkpoint_access {
   /// Reads first and changes then: nothing is changed if anything is wrong.
   template <class Network, class Optimizer, class Accountant>
   static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                         bool older, bool has_place, const char* unit, bool has_noise, const auto& require_place) {
+                         bool older, bool has_place, bool has_noise, const auto& require_place,
+                         const char* unit = "record") {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
@@ -19233,6 +20179,10 @@ struct checkpoint_access {
       if (run.order != 0) goes_on.fix_order(run.order);
     }
     const auto places = arrays<std::byte>(network, optimizer);
+    if constexpr (requires { optimizer.more; }) {
+      optimizer.more->take_numbers(loaded, places.size() - optimizer.more->places.size());
+      optimizer.check();
+    }
     accountant = std::move(goes_on);
     loaded.put(places);
     if (std::uint64_t* const count = optimizer.count()) *count = run.optimizer_steps;
@@ -19260,7 +20210,11 @@ struct checkpoint_access {
     } else {
       run.generator_ = seeded_generator{run.generator_.seed(), std::max(run.generator_.step(), from.given_out)};
     }
-    run.accountant_.prepare(run.event_);  // how many steps are left
+    if constexpr (requires { run.options_.schedules; }) {
+      run_state_access::plan(run);
+    } else {
+      run.accountant_.prepare(run.event_);  // how many steps are left
+    }
     if constexpr (Run::is_correlated) go_on_with_noise(run, from);
   }
   /// A new key's noise begins with nothing behind it; that of a seed is drawn again when the next step needs it.
@@ -19305,34 +20259,51 @@ struct checkpoint_access {
   }
   template <class Run>
   [[nodiscard]] static std::optional<run_place> place_of(const Run& run) {
-    return Run::keeps_its_place ? std::optional{run.place_} : std::nullopt;
+    return keeps_place(run) ? std::optional{run.place_} : std::nullopt;
+  }
+  template <class Run>
+  [[nodiscard]] static bool keeps_place(const Run& run) {
+    return Run::keeps_its_place || run.most_ != Run::without_end;
   }
 
   template <class Trainer>
-  static void save(const Trainer& trainer, const std::string& path) {
+  static void save(const Trainer& trainer, const std::string& path, bool private_ones = false) {
+    if (trainer.charges_ && !private_ones) {
+      throw std::logic_error(
+          "pergrad: save_checkpoint: what the records of individual accounting have spent is private: "
+          "unprotected::save_checkpoint writes it, into a file that is not for release");
+    }
+    run_state more;
+    run_state_access::list(more, trainer, run_state_access::records_of(trainer));
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), unit_of<Trainer>(), path,
-           place_of(trainer), noise_of(trainer));
+      with_state all{optimizer, &more, [] {}};
+      save(*trainer.network_, all, trainer.accountant_, trainer.generator_.step(), path, place_of(trainer),
+           noise_of(trainer), unit_of<Trainer>());
       return true;
     });
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
-    go_on(trainer, trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older, Trainer::keeps_its_place,
-                     unit_of<Trainer>(), Trainer::is_correlated, place_requirement(trainer, path));
-    }));
+    run_state more;
+    run_state_access::list(more, trainer, run_state_access::records_in(trainer, path));
+    const gone_on from = trainer.trainer_->with_optimizer([&](auto& optimizer) {
+      with_state all{optimizer, &more, [&] { run_state_access::check(more, trainer, path); }};
+      return restore(*trainer.network_, all, trainer.accountant_, path, older, keeps_place(trainer),
+                     Trainer::is_correlated, place_requirement(trainer, path), unit_of<Trainer>());
+    });
+    run_state_access::go_on(more, trainer);
+    go_on(trainer, from);
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    save(network, optimizer, loop.accountant_, loop.generator_.step(), "record", path, place_of(loop), noise_of(loop));
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), path, place_of(loop), noise_of(loop));
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, Loop::keeps_its_place, "record",
-                        Loop::is_correlated, place_requirement(loop, path)));
+    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, keeps_place(loop), Loop::is_correlated,
+                        place_requirement(loop, path)));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -19394,16 +20365,22 @@ template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void save_checkpoint(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                      const std::string& path) {
-  detail::checkpoint_access::save(network, optimizer, accountant, 0, "record", path);
+  detail::checkpoint_access::save(network, optimizer, accountant, 0, path);
 }
 template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, "record",
-                                                       false, [](const auto&) {}));
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, false,
+                                                       [](const auto&) {}));
 }
 
 namespace unprotected {
+
+/// The same as `save_checkpoint`, also for individual accounting: with what each record has spent, which is private.
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
+  pergrad::detail::checkpoint_access::save(trainer, path, true);
+}
 
 /// Reads a checkpoint of version 0.1, five .npy arrays, into a trainer as `load_checkpoint` does; `save_checkpoint`
 /// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
@@ -29181,25 +30158,6 @@ class host {
 //     leaky     x or a x           1 where y > 0, else a (a at 0, as PyTorch)  (Maas, Hannun & Ng 2013)
 //     elu       x or a (e^x - 1)   1 where y > 0, else y + a = a e^x           (Clevert et al. 2016, arXiv:1511.07289)
 
-// pergrad/detail/number.hpp - a number as an option of a layer or a loss: `leaky_relu<0.2>`
-//
-// clang takes no double as a template argument before version 18, but an object that holds one.
-
-namespace pergrad::inline v0_1::detail {
-
-/// Two are the same argument if their bits are the same. The member is public because a template argument's has to be.
-struct number {
-  double value;
-
-  // NOLINTNEXTLINE(google-explicit-constructor): a double is what is written there
-  consteval number(double given) noexcept : value{given} {}
-  /// Finite and not negative.
-  [[nodiscard]] constexpr bool is_size() const noexcept {
-    return value >= 0 && value <= std::numeric_limits<double>::max();
-  }
-};
-
-}  // namespace pergrad::inline v0_1::detail
 // pergrad/simd/math.hpp - elementary functions of a scalar or a whole vector register, stated once, without branches.
 //
 // What a value is, and why a lane gets a scalar's bits: pergrad/simd/lanes.hpp. Rounding to nearest is assumed.
@@ -33798,87 +34756,6 @@ struct binary_cross_entropy_with_logits {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/losses/cross_entropy.hpp - softmax cross entropy of logits  L = log sum_j e^{y_j} - y_t;  dL/dy = softmax(y)
-// - onehot(t)
-//
-// With label smoothing e (Szegedy et al. 2016, arXiv:1512.00567) the target is (1 - e) onehot(t) + e / K over K
-// classes: L_e = L - (e / K) sum_j (y_j - y_t);  dL_e/dy = dL/dy + e onehot(t) - e / K.
-
-namespace pergrad::inline v0_1 {
-
-/// Classification on `{classes}` logits; a target is one class index. PyTorch: `nn.CrossEntropyLoss(reduction="none")`.
-/// Stable for any logits: the largest is subtracted first.
-struct cross_entropy {
-  static constexpr bool on_device = true;
-
-  template <class Scalar>
-  using target = std::int32_t;
-
-  [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
-  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.rank() == 1; }
-  /// Every target is a class: 0 <= target < classes.
-  [[nodiscard]] static constexpr bool valid(shape output, std::span<const std::int32_t> targets) noexcept {
-    for (const std::int32_t target : targets) {
-      if (target < 0 || static_cast<std::size_t>(target) >= output.size()) return false;
-    }
-    return true;
-  }
-  /// The least and the largest target, for messages.
-  [[nodiscard]] static constexpr std::array<std::int32_t, 2> target_limits(shape output) noexcept {
-    return {0, static_cast<std::int32_t>(output.size()) - 1};
-  }
-  template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
-                                       std::span<Scalar> dy) noexcept {
-    return evaluate(y.data(), y.size(), targets.data(), dy.data());
-  }
-  /// The same for `count` logits, on host and device.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
-                                                  Scalar* dy) noexcept {
-    const auto target = static_cast<std::size_t>(targets[0]);
-    Scalar largest = y[0];
-    for (std::size_t i = 0; i < count; ++i) largest = y[i] > largest ? y[i] : largest;
-    Scalar sum = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      dy[i] = std::exp(y[i] - largest);
-      sum += dy[i];
-    }
-    for (std::size_t i = 0; i < count; ++i) dy[i] /= sum;
-    dy[target] -= 1;
-    return static_cast<double>(std::log(sum)) - static_cast<double>(y[target] - largest);
-  }
-};
-
-/// `cross_entropy` whose target is spread over all classes by a share in [0, 1]: `nn.CrossEntropyLoss(label_smoothing=
-/// 0.1, reduction="none")`.
-template <detail::number Smoothing>
-struct cross_entropy_with_label_smoothing : cross_entropy {
-  static_assert(Smoothing.is_size() && Smoothing.value <= 1, "the share of label smoothing must be in [0, 1]");
-
-  template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
-                                       std::span<Scalar> dy) noexcept {
-    return evaluate(y.data(), y.size(), targets.data(), dy.data());
-  }
-  /// The same for `count` logits, on host and device.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
-                                                  Scalar* dy) noexcept {
-    constexpr double smoothing = Smoothing.value;
-    const double loss = cross_entropy::evaluate(y, count, targets, dy);
-    const auto target = static_cast<std::size_t>(targets[0]);
-    const double share = smoothing / static_cast<double>(count);
-    double above = 0;  // what all logits together are above the target's
-    for (std::size_t i = 0; i < count; ++i) {
-      above += static_cast<double>(y[i]) - static_cast<double>(y[target]);
-      dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) + ((i == target ? smoothing : 0.0) - share));
-    }
-    return loss - share * above;
-  }
-};
-
-}  // namespace pergrad::inline v0_1
 // pergrad/losses/focal.hpp - the focal loss (Lin et al. 2017, arXiv:1708.02002): cross entropy E, times the gamma-th
 // power of what was missing of the right answer
 //
@@ -35556,243 +36433,6 @@ template <class Value, class Target>
 }
 
 }  // namespace pergrad::inline v0_1::unprotected
-// pergrad/train/classifier.hpp - accuracy and loss of a classifier on public data
-
-namespace pergrad::inline v0_1 {
-
-/// Result of `evaluate_classifier`.
-struct classifier_result {
-  double accuracy = 0;   ///< fraction of records whose largest logit is their class
-  double mean_loss = 0;  ///< mean cross entropy
-};
-
-namespace unprotected {
-
-/// The same for records of any kind: on training records both numbers are private values.
-template <executor Executor, class Network>
-requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& executor, const Network& network,
-                        const dataset<typename Network::input_value, std::int32_t>& records) {
-  using scalar = typename Network::scalar;
-  const pergrad::detail::float_environment proven;
-  constexpr std::size_t classes = Network::output_shape.size();
-  std::vector<scalar> logits;
-  std::vector<double> chunk_losses;
-  std::size_t right = 0;
-  double loss = 0;
-  pergrad::detail::in_chunks<cross_entropy>(
-      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
-        logits.resize(count * classes);
-        chunk_losses.resize(count);
-        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)),
-                                   assign(chunk_losses, losses(gradients)));
-        for (std::size_t i = 0; i < count; ++i) {
-          const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
-          const auto largest = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin;
-          right += largest == records.targets(first + i)[0] ? 1U : 0U;
-          loss += chunk_losses[i];
-        }
-      });
-  const double total = static_cast<double>(std::max<std::size_t>(1, records.size()));
-  return {static_cast<double>(right) / total, loss / total};
-}
-
-}  // namespace unprotected
-
-/// Accuracy and mean loss of a classifier over a whole data set that is public. Throws std::invalid_argument if the
-/// records do not fit the network. An empty data set gives zeros.
-template <executor Executor, class Network, class Value>
-requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& executor, const Network& network,
-                        const public_records<dataset<Value, std::int32_t>>& records) {
-  return unprotected::evaluate_classifier(executor, network, records.view());
-}
-/// Of records that nobody says are public, and of a network that is explained to be wrong.
-template <executor Executor, class Network, class Records>
-[[nodiscard]] classifier_result evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
-                                                    const Records& /*records*/) {
-  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
-  return {};
-}
-/// Of other targets than classes, and without an executor.
-template <executor Executor, class Network, class Value, class Target>
-requires(!detail::is_explained<Network> && !std::is_same_v<Target, std::int32_t>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
-                        const public_records<dataset<Value, Target>>& /*records*/) {
-  static_cast<void>(error::records_of_another_type<dataset<Value, std::int32_t>, dataset<Value, Target>>{});
-  return {};
-}
-template <class First, class... Rest>
-requires(!executor<First>) [[nodiscard]] classifier_result
-    evaluate_classifier(const First& /*first*/, const Rest&... /*rest*/) {
-  static_cast<void>(error::needs_an_executor<error::function::evaluate_classifier, First>{});
-  return {};
-}
-
-}  // namespace pergrad::inline v0_1
-// pergrad/train/metrics.hpp - what is said of predictions beside accuracy and loss: confusion matrix, area under the
-// ROC curve, R²
-//
-//   AUC = P(score of a one > score of a zero) + P(both are equal) / 2        (Hanley & McNeil 1982, Radiology 143(1))
-//   R²  = 1 - sum (t - y)² / sum (t - mean t)²
-
-namespace pergrad::inline v0_1 {
-
-/// Which classes a classifier takes for which.
-class confusion_matrix {
- public:
-  explicit confusion_matrix(std::size_t classes) : classes_{classes}, counts_(classes * classes) {}
-
-  [[nodiscard]] std::size_t classes() const noexcept { return classes_; }
-  /// Counts one record. Throws std::out_of_range if there is no such class; so does each function here.
-  void add(std::size_t is, std::size_t told) { ++counts_[place(is, told)]; }
-  /// Records of class `is` that were told to be of class `told`.
-  [[nodiscard]] std::size_t count(std::size_t is, std::size_t told) const { return counts_[place(is, told)]; }
-  /// Records of a class.
-  [[nodiscard]] std::size_t total(std::size_t is) const {
-    std::size_t sum = 0;
-    for (std::size_t told = 0; told < classes_; ++told) sum += count(is, told);
-    return sum;
-  }
-  /// Records that were told to be of a class.
-  [[nodiscard]] std::size_t total_told(std::size_t told) const {
-    std::size_t sum = 0;
-    for (std::size_t is = 0; is < classes_; ++is) sum += count(is, told);
-    return sum;
-  }
-  /// The share of the records of class `is` that was told to be of class `told`; 0 if there is no such record.
-  [[nodiscard]] double share(std::size_t is, std::size_t told) const { return ratio(count(is, told), total(is)); }
-  /// The share of a class's records that was found.
-  [[nodiscard]] double recall(std::size_t of) const { return share(of, of); }
-  /// The share of what was told to be of a class that is; 0 if nothing was.
-  [[nodiscard]] double precision(std::size_t of) const { return ratio(count(of, of), total_told(of)); }
-  /// The share of all records that was told right; 0 of none.
-  [[nodiscard]] double accuracy() const {
-    std::size_t right = 0;
-    for (std::size_t i = 0; i < classes_; ++i) right += count(i, i);
-    return ratio(right, std::accumulate(counts_.begin(), counts_.end(), std::size_t{0}));
-  }
-
- private:
-  [[nodiscard]] std::size_t place(std::size_t is, std::size_t told) const {
-    if (is >= classes_ || told >= classes_) {
-      detail::throw_out_of_range({"pergrad: confusion_matrix: class ", std::max(is, told), " of ", classes_});
-    }
-    return is * classes_ + told;
-  }
-  [[nodiscard]] static double ratio(std::size_t part, std::size_t whole) noexcept {
-    return static_cast<double>(part) / static_cast<double>(std::max<std::size_t>(1, whole));
-  }
-
-  std::size_t classes_;
-  std::vector<std::size_t> counts_;
-};
-
-namespace unprotected {
-
-/// The same for records of any kind: on training records all counts are private values.
-template <executor Executor, class Network>
-requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] confusion_matrix
-    confuse(const Executor& executor, const Network& network,
-            const dataset<typename Network::input_value, std::int32_t>& records,
-            std::size_t classes = Network::output_shape.size()) {
-  const pergrad::detail::float_environment proven;
-  constexpr std::size_t outputs_of_one = Network::output_shape.size();
-  if (classes == 0 || classes > outputs_of_one) {
-    pergrad::detail::throw_invalid_argument(
-        {"pergrad: confuse: ", classes, " classes of a network with ", outputs_of_one, " outputs"});
-  }
-  confusion_matrix found{classes};
-  std::vector<typename Network::scalar> logits;
-  pergrad::detail::in_chunks<cross_entropy>(
-      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
-        logits.resize(count * outputs_of_one);
-        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)));
-        for (std::size_t i = 0; i < count; ++i) {
-          const auto one = std::span{logits}.subspan(i * outputs_of_one, classes);
-          found.add(static_cast<std::size_t>(records.targets(first + i)[0]),
-                    static_cast<std::size_t>(std::ranges::max_element(one) - one.begin()));
-        }
-      });
-  return found;
-}
-
-}  // namespace unprotected
-
-/// Asks a classifier for the class of every record of a public data set, that of the largest logit among the first
-/// `classes`. Throws std::invalid_argument if the records do not fit the network, and for more classes than it has
-/// outputs.
-template <executor Executor, class Network, class Value>
-requires(!detail::is_explained<Network>) [[nodiscard]] confusion_matrix
-    confuse(const Executor& executor, const Network& network,
-            const public_records<dataset<Value, std::int32_t>>& records,
-            std::size_t classes = Network::output_shape.size()) {
-  return unprotected::confuse(executor, network, records.view(), classes);
-}
-/// Of records that nobody says are public, and of a network that is explained to be wrong.
-template <executor Executor, class Network, class Records>
-[[nodiscard]] confusion_matrix confuse(const Executor& /*executor*/, const Network& /*network*/,
-                                       const Records& /*records*/) {
-  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
-  return confusion_matrix{0};
-}
-
-/// Area under the ROC curve of scores, larger for ones, and labels 0 or 1. NaN if all labels are alike or a score is no
-/// number. Throws std::invalid_argument for other labels and for counts that differ.
-template <detail::array Scores, detail::array Labels>
-[[nodiscard]] double area_under_roc(const Scores& scores, const Labels& labels) {
-  const std::size_t count = std::size(scores);
-  if (std::size(labels) != count) {
-    detail::throw_invalid_argument({"pergrad: area_under_roc: ", count, " scores for ", std::size(labels), " labels"});
-  }
-  std::vector<std::size_t> order(count);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::size_t ones = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (!(labels[i] == 0 || labels[i] == 1)) {
-      detail::throw_invalid_argument(
-          {"pergrad: area_under_roc: label ", i, " must be 0 or 1, is ", static_cast<double>(labels[i])});
-    }
-    if (std::isnan(static_cast<double>(scores[i]))) return std::numeric_limits<double>::quiet_NaN();
-    ones += labels[i] == 1 ? 1U : 0U;
-  }
-  if (ones == 0 || ones == count) return std::numeric_limits<double>::quiet_NaN();
-  std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return scores[a] < scores[b]; });
-  double won = 0;  // pairs of a one and a zero
-  std::size_t zeros_below = 0;
-  for (std::size_t first = 0, end = 0; first < count; first = end) {
-    std::size_t equal_ones = 0;
-    for (end = first; end < count && !(scores[order[first]] < scores[order[end]]); ++end) {
-      equal_ones += labels[order[end]] == 1 ? 1U : 0U;
-    }
-    const std::size_t equal_zeros = end - first - equal_ones;
-    won += static_cast<double>(equal_ones) * (static_cast<double>(zeros_below) + static_cast<double>(equal_zeros) / 2);
-    zeros_below += equal_zeros;
-  }
-  return won / (static_cast<double>(ones) * static_cast<double>(count - ones));
-}
-
-/// The share of the targets' variance that predictions explain: 1 if they are right, 0 for the mean, negative below.
-/// NaN if all targets are alike. Throws std::invalid_argument for counts that differ.
-template <detail::array Predicted, detail::array Targets>
-[[nodiscard]] double r_squared(const Predicted& predicted, const Targets& targets) {
-  const std::size_t count = std::size(targets);
-  if (std::size(predicted) != count) {
-    detail::throw_invalid_argument(
-        {"pergrad: r_squared: ", std::size(predicted), " predictions for ", count, " targets"});
-  }
-  double mean = 0;
-  for (const auto target : targets) mean += static_cast<double>(target) / static_cast<double>(count);
-  double missed = 0;
-  double spread = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    missed += std::pow(static_cast<double>(targets[i]) - static_cast<double>(predicted[i]), 2);
-    spread += std::pow(static_cast<double>(targets[i]) - mean, 2);
-  }
-  return spread > 0 ? 1 - missed / spread : std::numeric_limits<double>::quiet_NaN();
-}
-
-}  // namespace pergrad::inline v0_1
 // pergrad/train/statistics.hpp - counts and quantiles of records, released through the gate and entered in a ledger
 //
 //   const double half = pg::release_quantile(trainer, pg::noise_multiplier{20}, lengths, 0.5, edges);

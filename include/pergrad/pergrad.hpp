@@ -23,7 +23,7 @@
 #include <pergrad/optim/parameter_average.hpp>
 #include <pergrad/optim/sgd.hpp>
 #include <pergrad/optim/adam.hpp>
-#include <pergrad/train/predict.hpp>
+#include <pergrad/evaluation/predict.hpp>
 #include <pergrad/train/private_loop.hpp>
 #include <pergrad/train/dp_sgd.hpp>
 #include <pergrad/detail/no_fast_math.hpp>
@@ -33,6 +33,8 @@
 #include <pergrad/data/cifar.hpp>
 #include <pergrad/data/idx.hpp>
 #include <pergrad/data/sequences.hpp>
+#include <pergrad/evaluation/classifier.hpp>
+#include <pergrad/evaluation/metrics.hpp>
 #include <pergrad/expressions/clip.hpp>
 #include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/expressions/leaf.hpp>
@@ -111,10 +113,8 @@
 #include <pergrad/privacy/units.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/train/check_records.hpp>
-#include <pergrad/train/classifier.hpp>
 #include <pergrad/train/dp_sgd_base.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
-#include <pergrad/train/metrics.hpp>
 #include <pergrad/train/private_run.hpp>
 #include <pergrad/train/statistics.hpp>
 #include <pergrad/version.hpp>

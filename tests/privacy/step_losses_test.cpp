@@ -84,7 +84,7 @@ long double violation(const pld<Side>& bound, const stick& exact_at, bool weaken
 
 d::discrete_step grid(d::step_losses losses, double spacing) {
   BOOST_TEST_REQUIRE(losses.parts.at(0).source->reach(1e-18));
-  return losses.parts[0].source->on_grid(d::coarse_spacing(spacing));
+  return losses.parts[0].source->on_grid(d::coarse_spacing(spacing), d::infinity);
 }
 
 }  // namespace
@@ -397,7 +397,7 @@ BOOST_AUTO_TEST_CASE(allocated_steps_lie_between_their_grids) {
     for (const double noise : {0.7, 1.5, 6.0}) {
       d::allocation_source<> source{static_cast<std::uint64_t>(steps), 1 / noise};
       BOOST_TEST_REQUIRE(source.reach(1e-15));
-      const d::discrete_step made = source.on_grid(d::coarse_spacing(0.01 / noise));
+      const d::discrete_step made = source.on_grid(d::coarse_spacing(0.01 / noise), d::infinity);
       pld<upper> weak_remove = made.remove;
       pld<upper> weak_add = made.add;
       weak_remove.first -= pld<upper>::parts / 16;
@@ -491,7 +491,7 @@ BOOST_AUTO_TEST_CASE(allocated_among_many_steps_is_what_draws_say) {
   std::normal_distribution<float> normal;
   d::allocation_source<> source{steps, m};
   BOOST_TEST_REQUIRE(source.reach(1e-12));
-  const d::discrete_step made = source.on_grid(d::coarse_spacing(1e-3));
+  const d::discrete_step made = source.on_grid(d::coarse_spacing(1e-3), d::infinity);
   const std::array<double, 3> epsilons{-0.05, 0, 0.05};
   std::array<std::array<double, 6>, 3> sums{};
   for (int i = 0; i < draws; ++i) {

@@ -120,6 +120,9 @@ BUGS = [
     Bug("16", "counts of adaptive clipping are in no event", "mechanisms", "counts_in_the_event",
         [("train/dp_sgd_options.hpp", "    return statistic ? joint_noise(*noise, statistic->noise) : *noise;",
           "    return *noise;")]),
+    Bug("18", "individual accounting rounds norms to the nearest level", "mechanisms", "norms_round_up",
+        [("privacy/accounting/individual_filter.hpp", "std::ceil(share * static_cast<double>(levels));",
+          "std::round(share * static_cast<double>(levels));")]),
     Bug("17", "per-sample adaptive factor above its bound", "every_release", "of_an_image",
         [(CLIP, "norm + r / (norm + r));", "norm + r / (norm + r) - 0.02 * norm);")]),
 ]

@@ -33,6 +33,7 @@
 #include <pergrad/files/older_files.hpp>
 #include <pergrad/files/parameter_names.hpp>
 #include <pergrad/files/parameters.hpp>
+#include <pergrad/files/run_state.hpp>
 #include <pergrad/files/safetensors.hpp>
 #include <pergrad/optim/optimizer.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
@@ -215,6 +216,11 @@ struct checkpoint_access {
   [[nodiscard]] static std::vector<Byte*> arrays(Network& network, Optimizer& optimizer) {
     std::vector<Byte*> all{reinterpret_cast<Byte*>(network.all_parameters().data())};
     for (const auto part : optimizer.state()) all.push_back(reinterpret_cast<Byte*>(part.data()));
+    if constexpr (requires { optimizer.noise_share(); })
+      all.push_back(reinterpret_cast<Byte*>(optimizer.noise_share()));
+    if constexpr (requires { optimizer.more; }) {
+      all.insert(all.end(), optimizer.more->places.begin(), optimizer.more->places.end());
+    }
     return all;
   }
   template <class Network, class Optimizer>
@@ -235,14 +241,41 @@ struct checkpoint_access {
         made.arrays.push_back(array);
       }
     }
+    if constexpr (requires { optimizer.noise_share(); }) {
+      ++array;
+      if (optimizer.noise_share() != nullptr) {
+        made.tensors.push_back({"optimizer.noise", "F64", {}, 0, 8});
+        made.arrays.push_back(array);
+      }
+    }
+    if constexpr (requires { optimizer.more; }) {
+      for (const safetensors::tensor& each : optimizer.more->tensors) {
+        made.tensors.push_back(each);
+        made.arrays.push_back(++array);
+      }
+    }
     return made;
   }
+  /// A trainer's optimizer, and what else the trainer remembers.
+  template <class Optimizer, class Check>
+  struct with_state {
+    Optimizer& of;
+    run_state* more;
+    Check check;  ///< throws for numbers of a file that cannot be
+    static constexpr auto state_names = Optimizer::state_names;
+    [[nodiscard]] auto kind() const noexcept { return of.kind(); }
+    [[nodiscard]] auto state() noexcept { return of.state(); }
+    [[nodiscard]] std::uint64_t* count() noexcept { return of.count(); }
+    [[nodiscard]] double* noise_share() noexcept {
+      if constexpr (requires { of.noise_share(); }) return of.noise_share();
+      return nullptr;
+    }
+  };
 
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
-                   std::uint64_t generator_steps, const char* unit, const std::string& path,
-                   const std::optional<run_place>& place = {},
-                   const std::optional<std::vector<std::uint64_t>>& noise = {}) {
+                   std::uint64_t generator_steps, const std::string& path, const std::optional<run_place>& place = {},
+                   const std::optional<std::vector<std::uint64_t>>& noise = {}, const char* unit = "record") {
     const std::uint64_t* const steps = optimizer.count();
     run_numbers<typename Accountant::event_type> run;
     if constexpr (has_a_plan<Accountant>) {
@@ -268,7 +301,8 @@ struct checkpoint_access {
   /// Reads first and changes then: nothing is changed if anything is wrong.
   template <class Network, class Optimizer, class Accountant>
   static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                         bool older, bool has_place, const char* unit, bool has_noise, const auto& require_place) {
+                         bool older, bool has_place, bool has_noise, const auto& require_place,
+                         const char* unit = "record") {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
@@ -296,6 +330,10 @@ struct checkpoint_access {
       if (run.order != 0) goes_on.fix_order(run.order);
     }
     const auto places = arrays<std::byte>(network, optimizer);
+    if constexpr (requires { optimizer.more; }) {
+      optimizer.more->take_numbers(loaded, places.size() - optimizer.more->places.size());
+      optimizer.check();
+    }
     accountant = std::move(goes_on);
     loaded.put(places);
     if (std::uint64_t* const count = optimizer.count()) *count = run.optimizer_steps;
@@ -323,7 +361,11 @@ struct checkpoint_access {
     } else {
       run.generator_ = seeded_generator{run.generator_.seed(), std::max(run.generator_.step(), from.given_out)};
     }
-    run.accountant_.prepare(run.event_);  // how many steps are left
+    if constexpr (requires { run.options_.schedules; }) {
+      run_state_access::plan(run);
+    } else {
+      run.accountant_.prepare(run.event_);  // how many steps are left
+    }
     if constexpr (Run::is_correlated) go_on_with_noise(run, from);
   }
   /// A new key's noise begins with nothing behind it; that of a seed is drawn again when the next step needs it.
@@ -368,34 +410,51 @@ struct checkpoint_access {
   }
   template <class Run>
   [[nodiscard]] static std::optional<run_place> place_of(const Run& run) {
-    return Run::keeps_its_place ? std::optional{run.place_} : std::nullopt;
+    return keeps_place(run) ? std::optional{run.place_} : std::nullopt;
+  }
+  template <class Run>
+  [[nodiscard]] static bool keeps_place(const Run& run) {
+    return Run::keeps_its_place || run.most_ != Run::without_end;
   }
 
   template <class Trainer>
-  static void save(const Trainer& trainer, const std::string& path) {
+  static void save(const Trainer& trainer, const std::string& path, bool private_ones = false) {
+    if (trainer.charges_ && !private_ones) {
+      throw std::logic_error(
+          "pergrad: save_checkpoint: what the records of individual accounting have spent is private: "
+          "unprotected::save_checkpoint writes it, into a file that is not for release");
+    }
+    run_state more;
+    run_state_access::list(more, trainer, run_state_access::records_of(trainer));
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), unit_of<Trainer>(), path,
-           place_of(trainer), noise_of(trainer));
+      with_state all{optimizer, &more, [] {}};
+      save(*trainer.network_, all, trainer.accountant_, trainer.generator_.step(), path, place_of(trainer),
+           noise_of(trainer), unit_of<Trainer>());
       return true;
     });
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
-    go_on(trainer, trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older, Trainer::keeps_its_place,
-                     unit_of<Trainer>(), Trainer::is_correlated, place_requirement(trainer, path));
-    }));
+    run_state more;
+    run_state_access::list(more, trainer, run_state_access::records_in(trainer, path));
+    const gone_on from = trainer.trainer_->with_optimizer([&](auto& optimizer) {
+      with_state all{optimizer, &more, [&] { run_state_access::check(more, trainer, path); }};
+      return restore(*trainer.network_, all, trainer.accountant_, path, older, keeps_place(trainer),
+                     Trainer::is_correlated, place_requirement(trainer, path), unit_of<Trainer>());
+    });
+    run_state_access::go_on(more, trainer);
+    go_on(trainer, from);
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    save(network, optimizer, loop.accountant_, loop.generator_.step(), "record", path, place_of(loop), noise_of(loop));
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), path, place_of(loop), noise_of(loop));
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, Loop::keeps_its_place, "record",
-                        Loop::is_correlated, place_requirement(loop, path)));
+    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, keeps_place(loop), Loop::is_correlated,
+                        place_requirement(loop, path)));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -457,16 +516,22 @@ template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void save_checkpoint(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                      const std::string& path) {
-  detail::checkpoint_access::save(network, optimizer, accountant, 0, "record", path);
+  detail::checkpoint_access::save(network, optimizer, accountant, 0, path);
 }
 template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, "record",
-                                                       false, [](const auto&) {}));
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, false,
+                                                       [](const auto&) {}));
 }
 
 namespace unprotected {
+
+/// The same as `save_checkpoint`, also for individual accounting: with what each record has spent, which is private.
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
+  pergrad::detail::checkpoint_access::save(trainer, path, true);
+}
 
 /// Reads a checkpoint of version 0.1, five .npy arrays, into a trainer as `load_checkpoint` does; `save_checkpoint`
 /// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and

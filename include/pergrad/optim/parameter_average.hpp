@@ -24,7 +24,7 @@
 namespace pergrad::inline v0_1 {
 
 namespace detail {
-struct checkpoint_access;
+struct run_state_access;
 
 inline void require_average_decay(double decay) {
   if (decay > 0 && decay < 1) return;
@@ -80,7 +80,7 @@ class parameter_average {
   [[nodiscard]] double decay() const noexcept { return decay_; }
 
  private:
-  friend struct detail::checkpoint_access;
+  friend struct detail::run_state_access;
   Network average_;
   double decay_;
   std::uint64_t updates_;

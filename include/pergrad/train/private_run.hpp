@@ -36,6 +36,7 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 struct checkpoint_access;
+struct run_state_access;
 
 /// The records of one step, in the order of the data set.
 template <class Sampling>
@@ -225,14 +226,15 @@ class private_run {
   template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::private_loop;
   friend struct checkpoint_access;
+  friend struct run_state_access;
   friend struct statistics_access;
 
-  /// `options` are settled.
+  /// `options` are settled; `budget`: of the ledger.
   [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling,
-                                const noise_choice<Noise>& chosen)
+                                const noise_choice<Noise>& chosen, const std::optional<privacy_budget>& budget)
       : sampling_{sampling},
         noise_{chosen, options, sampling_},
-        accountant_{options.budget, options.plan},
+        accountant_{budget, options.plan},
         event_{noise_.event(sampling_, options.noise_of_event())},
         gradient_noise_{*options.noise},
         drawn_{sampling_, options.max_batch.count} {

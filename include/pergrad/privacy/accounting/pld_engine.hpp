@@ -4,16 +4,17 @@
 //
 // pld.hpp has the grids of single steps, pld_composition.hpp their sums, both with the proofs. What is here chooses a
 // tilt, a window, a spacing and a loss to cut at from estimates; no choice can make a bound wrong, only wide. Estimates
-// are of the cumulants ln E[e^(t loss)] of steps that are not discretised: the tilt is first that of the saddle point
-// for delta, then that whose mean loss is the answer of the attempt before; the window is what Chernoff bounds leave
-// little outside of, and losses are cut where the tilt makes them worth as little. The spacing h starts where T tilt
-// h^2 / 8 is about the wanted width (spreading adds h^2/6 to a step's variance, merging takes about h^2/12) and is
-// refined until the bracket is narrow enough, or a grid as long as memory allows has been tried. All kinds without
-// sampling are one Gaussian of 1/s^2 = sum T/s^2. Every attempt proves its bounds, so the least upper and the largest
-// lower one count.
+// are of the cumulants ln E[e^(t loss)] of steps that are not discretised, cut as the steps will be: where records are
+// drawn seldom, a single step may decide, and what it has far above the answer must not draw the tilt there. The tilt
+// is first that of the saddle point for delta, then that whose mean loss is the answer of the attempt before; the
+// window is what Chernoff bounds leave little outside of. The spacing h starts where T tilt h^2 / 8 is about the wanted
+// width (spreading adds h^2/6 to a step's variance, merging takes about h^2/12) and is refined until the bracket is
+// narrow enough, or a grid as long as memory allows has been tried. All kinds without sampling are one Gaussian of
+// 1/s^2 = sum T/s^2. Every attempt proves its bounds, so the least upper and the largest lower one count.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -101,7 +102,7 @@ class pld_engine {
     reach(delta);
     const double tilt = saddle_tilt(delta);
     bracket result{0, infinity};
-    refine(tilt, [&](const attempt& made) -> verdict {
+    refine(tilt, delta, [&](const attempt& made) -> verdict {
       result.upper = std::min(result.upper, std::max(made.remove.epsilon(delta), made.add.epsilon(delta)));
       result.lower = std::max(result.lower, made.remove_below.epsilon(delta));
       const double wanted = std::max(relative_width * result.lower, absolute_width);
@@ -137,7 +138,7 @@ class pld_engine {
       if (same.epsilon(least).upper <= epsilon) return {0, least};
       return result;
     }
-    refine(tilt, [&](const attempt& made) -> verdict {
+    refine(tilt, delta, [&](const attempt& made) -> verdict {
       result.upper = std::min(result.upper, std::max(made.remove.delta(epsilon), made.add.delta(epsilon)));
       result.lower = std::max(result.lower, made.remove_below.delta(epsilon));
       const double wanted = std::max(relative_width * epsilon, absolute_width) * std::max(1.0, tilt);
@@ -154,7 +155,7 @@ class pld_engine {
     double bound = std::min(1.0, alpha + total_variation());
     reach(std::max(least, 1e-3 * alpha));
     double before = 2;
-    refine(saddle_tilt(std::max(alpha, least)), [&](const attempt& made) -> verdict {
+    refine(saddle_tilt(std::max(alpha, least)), std::max(alpha, least), [&](const attempt& made) -> verdict {
       const auto remove = made.remove.test(alpha);
       const auto add = made.add.test(alpha);
       const double record_added = std::min(remove.hits, 1 - add.misses + 1e-16);
@@ -253,13 +254,13 @@ class pld_engine {
   }
 
   /// The tilt of the saddle point whose estimate of delta is this: that falls with the tilt.
-  [[nodiscard]] double saddle_tilt(double delta) const {
+  [[nodiscard]] double saddle_tilt(double delta, double cap = infinity) const {
     double low = std::log(1e-9);
     double high = std::log(1e18);
     for (int round = 0; round < 70; ++round) {
       const double middle = (low + high) / 2;
       const double tilt = std::exp(middle);
-      const loss_estimate::cumulants sum = total(tilt, true);
+      const loss_estimate::cumulants sum = total(tilt, true, cap);
       const double tail =
           tilt * sum.first - sum.value + std::log1p(6.3 * sum.second * tilt * tilt * (1 + tilt) * (1 + tilt)) / 2;
       (sum.first < 0 || tail < -std::log(delta) ? low : high) = middle;
@@ -268,32 +269,75 @@ class pld_engine {
   }
 
   /// The tilt whose mean loss is `epsilon`: delta is then the largest part of what is tilted.
-  [[nodiscard]] double tilt_for(double epsilon) const {
+  [[nodiscard]] double tilt_for(double epsilon, double cap = infinity) const {
     double low = std::log(1e-9);
     double high = std::log(1e18);
     for (int round = 0; round < 60; ++round) {
       const double middle = (low + high) / 2;
-      (total(std::exp(middle), true).first < epsilon ? low : high) = middle;
+      (total(std::exp(middle), true, cap).first < epsilon ? low : high) = middle;
     }
     return std::exp(high);
   }
 
-  /// Tries finer and finer grids until `judge` says that what is missing is at most 1.
+  /// Where losses of steps may be cut for an answer of about `epsilon` and `delta`. What is cut off decides alone that
+  /// the sum is above epsilon, which is wrong where all other losses take it back: that has to be improbable, by its
+  /// Chernoff bound, or what is cut off has.
+  [[nodiscard]] double cap_for(double epsilon, double delta) const {
+    constexpr std::size_t rates = 24;
+    std::array<std::pair<double, double>, rates> rate;  // t, ln E[e^(-t loss)]
+    const loss_estimate::cumulants here = total(0, true, epsilon);
+    double t = 40 / std::sqrt(here.second);
+    for (auto& each : rate) each = {t, total(-t, true, epsilon).value - here.value}, t /= 1.7;
+    return least_cap([&](double cap) {
+      double exponent = 0;
+      for (const auto& [at, value] : rate) exponent = std::max(exponent, at * (cap - epsilon) - value);
+      return above(cap).mass * std::exp(-exponent) <= 1e-6 * delta;
+    });
+  }
+
+  [[nodiscard]] loss_estimate::tail above(double cap) const {
+    loss_estimate::tail sum;
+    for (std::size_t i = 0; i < kinds_.size(); ++i) {
+      const loss_estimate::tail each = estimates_[i].above(cap);
+      sum.mass += static_cast<double>(kinds_[i].count) * each.mass;
+      sum.stick += static_cast<double>(kinds_[i].count) * each.stick;
+    }
+    return sum;
+  }
+
+  /// The least loss from which on `is_enough`.
+  template <class Enough>
+  [[nodiscard]] double least_cap(const Enough& is_enough) const {
+    double low = 0;
+    double high = 0;
+    for (const kind& each : kinds_) high = std::max(high, each.source->highest_loss());
+    for (int round = 0; round < 40 && high - low > 1e-3 * high; ++round) {
+      const double cap = (low + high) / 2;
+      (is_enough(cap) ? high : low) = cap;
+    }
+    return high;
+  }
+
+  /// Tries finer and finer grids until `judge` says that what is missing is at most 1. `delta`: about.
   template <class Judge>
-  void refine(double tilt, const Judge& judge) {
+  void refine(double tilt, double delta, const Judge& judge) {
     double steps = 0;
     for (const kind& each : kinds_) steps += static_cast<double>(each.count);
     const double width = std::max(relative_width * std::max(0.0, total(tilt, true).first), absolute_width);
     double wish = std::sqrt(spread * width / (tilt * steps));  // of h
     double outside = 14;
-    double answer = std::max(0.0, total(tilt, true).first);  // about
+    // One step alone may have this loss; then the answer is no less.
+    const double alone = least_cap([&](double cap) { return above(cap).stick <= delta; });
+    double cap = cap_for(std::max(alone, total(tilt, true).first), delta);
+    for (int round = 0; round < 3; ++round) {
+      tilt = std::min(8 * tilt, saddle_tilt(delta, cap));
+      cap = cap_for(std::max(alone, total(tilt, true, cap).first), delta);
+    }
     const bool is_tight =
         std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_tight(); });
     double h_before = 0;
     double height_before = 0;
     for (int round = 0; round < 6; ++round) {
-      // What lies so far above the answer does not matter to it: losses are cut there.
-      const double cap = answer + (outside + 6) / tilt;
       const window remove = window_of(tilt, true, outside, infinity, cap);
       const double range = remove.highest - remove.lowest;
       if (!(range > 0 && range < infinity)) {
@@ -303,7 +347,7 @@ class pld_engine {
       while (length < longest && range > wish * static_cast<double>(length - 8)) length *= 2;
       double h = range / static_cast<double>(length - 8);
       for (const kind& each : kinds_) {
-        const double losses = each.source->highest_loss() - each.source->lowest_loss();
+        const double losses = std::min(each.source->highest_loss(), cap) - each.source->lowest_loss();
         h = std::max(h, losses / static_cast<double>(most_points - 16));
       }
       h = coarse_spacing(h);
@@ -323,22 +367,25 @@ class pld_engine {
       const bool last = length >= longest || h > 1.5 * wish;
       double better = outside;
       if (seen.epsilon < infinity && seen.delta > 0) {
-        const double new_tilt = tilt_for(seen.epsilon);
-        const loss_estimate::cumulants there = total(new_tilt, true);
+        const double new_cap = cap_for(seen.epsilon, seen.delta);
+        const double new_tilt = tilt_for(seen.epsilon, new_cap);
+        const loss_estimate::cumulants there = total(new_tilt, true, new_cap);
         if (new_tilt < 1e17) {
+          cap = new_cap;
           tilt = std::max(new_tilt, 0.1 / std::sqrt(there.second));
-          answer = seen.epsilon;
-          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - total(tilt, true).value;
+          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - total(tilt, true, cap).value;
           better = std::clamp(12 - std::log1p(tilt) - log_part, 12.0, 80.0);
         }
       } else {
         better = outside + 14;
+        cap = 1.3 * cap;
+        tilt = std::min(tilt, saddle_tilt(delta, cap));
       }
       if (last && better < outside + 1) return;
       const bool cut_short = better > outside + 1;
       outside = better;
       const double finer = seen.missing < 1e6 ? std::sqrt(seen.missing * 1.4) : 1e3;
-      wish = h / std::clamp(finer, 1.0, cut_short ? 1.5 : 8.0);
+      wish = h / std::clamp(finer, 1.0, cut_short ? 2.5 : 8.0);
     }
   }
 
@@ -351,9 +398,7 @@ class pld_engine {
     const auto grid_of = [&](std::size_t i) -> const discrete_step& {
       if (of != i) grid = discrete_step{};
       if (of != i) {
-        grid = kinds_[i].source->on_grid(h);
-        grid.remove.cut(cap);
-        grid.remove_below.cut(cap);
+        grid = kinds_[i].source->on_grid(h, cap);
       }
       of = i;
       largest = std::max({largest, grid.remove.masses.size(), grid.add.masses.size()});

@@ -40,7 +40,7 @@ class allocation_source final : public loss_source {
   [[nodiscard]] double lowest_loss() const override { return loss(0); }
   [[nodiscard]] double highest_loss() const override { return loss(law_->above.size() - 1); }
 
-  [[nodiscard]] discrete_step on_grid(double h) const override {
+  [[nodiscard]] discrete_step on_grid(double h, double cap) const override {
     const sum_of_ratios& law = *law_;
     const auto before = static_cast<std::int64_t>(std::floor(lowest_loss() / h)) - 2;
     const auto behind = static_cast<std::int64_t>(std::ceil(highest_loss() / h)) + 2;
@@ -76,8 +76,10 @@ class allocation_source final : public loss_source {
     made.remove.infinite = law.infinite * (1 + 8 * u) + 1e-300;
     made.add.infinite = law.nil * more + 1e-300;
     made.remove_below = gaussian_below_ > 0
-                            ? step_discretiser<>{{1, gaussian_below_, 8, deviations_}}.on_grid(h).remove_below
+                            ? step_discretiser<>{{1, gaussian_below_, 8, deviations_}}.on_grid(h, cap).remove_below
                             : merged_on_grid(made.remove, n);
+    made.remove.cut(cap);
+    made.remove_below.cut(cap);
     return made;
   }
 

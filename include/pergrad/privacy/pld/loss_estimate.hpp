@@ -22,12 +22,13 @@ class loss_estimate {
 
   explicit loss_estimate(const loss_source& source) { source.estimate(points_); }
 
-  /// At t, of the loss of `remove`, no more than `cap` of it, or of the negative one of `add`.
+  /// At t, of the loss of `remove`, or of the negative one of `add`. Of what is above `cap`, as an upper side is cut
+  /// there: its Q-mass at the cap.
   [[nodiscard]] cumulants at(double t, bool remove, double cap = infinity) const {
     const std::size_t n = points_.losses.size();
     const auto log_weight = [&](std::size_t i) {
       const double loss = points_.losses[i];
-      return points_.log_masses[i] + (remove ? loss + t * std::min(loss, cap) : -t * loss);
+      return points_.log_masses[i] + (remove ? (1 + t) * std::min(loss, cap) : -t * loss);
     };
     double largest = -largest_double;
     for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, log_weight(i));
@@ -43,6 +44,22 @@ class loss_estimate {
     }
     first /= sum;
     return {largest + std::log(sum), remove ? first : -first, std::max(squares / sum - first * first, 1e-300)};
+  }
+
+  /// Of losses above `most`: the P-mass, and the hockey stick.
+  struct tail {
+    double mass = 0;
+    double stick = 0;
+  };
+  [[nodiscard]] tail above(double most) const {
+    tail sum;
+    for (std::size_t i = 0; i < points_.losses.size(); ++i) {
+      if (!(points_.losses[i] > most)) continue;
+      const double mass = std::exp(points_.log_masses[i] + points_.losses[i]);
+      sum.mass += mass;
+      sum.stick += mass * -std::expm1(most - points_.losses[i]);
+    }
+    return sum;
   }
 
  private:

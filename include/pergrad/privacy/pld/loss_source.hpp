@@ -50,8 +50,9 @@ class loss_source {
   [[nodiscard]] virtual bool reach(double tail) = 0;
   [[nodiscard]] virtual double lowest_loss() const = 0;
   [[nodiscard]] virtual double highest_loss() const = 0;
-  /// Precondition: h > 0 has 8 significant bits, the losses' range is at most 2^18 h, |losses| < 2^20 h.
-  [[nodiscard]] virtual discrete_step on_grid(double h) const = 0;
+  /// Of losses up to `cap`; what is above is cut off (pld.hpp). Precondition: h > 0 has 8 significant bits, the range
+  /// of losses is at most 2^18 h, |losses| < 2^20 h.
+  [[nodiscard]] virtual discrete_step on_grid(double h, double cap) const = 0;
   virtual void estimate(loss_points& into) const = 0;
   /// Upper bound.
   [[nodiscard]] virtual double total_variation() const = 0;
@@ -107,20 +108,20 @@ class mixture_source final : public loss_source {
     }
     return highest;
   }
-  [[nodiscard]] discrete_step on_grid(double h) const override {
-    if (is_exact_) return with(below_, [&](const auto& one) { return one.on_grid(h); });
+  [[nodiscard]] discrete_step on_grid(double h, double cap) const override {
+    if (is_exact_) return with(below_, [&](const auto& one) { return one.on_grid(h, cap); });
     discrete_step made;
     made.remove.spacing = made.add.spacing = h;
     for (const step_part& part : parts_) {
       with(part, [&](const auto& one) {
-        const discrete_step all = one.on_grid(h, std::decay_t<decltype(one)>::grid_points::at_zero);
+        const discrete_step all = one.on_grid(h, cap, std::decay_t<decltype(one)>::grid_points::at_zero);
         const bool both = part.kind == pair_kind::both_ways;
         const pld<upper> joined = both ? both_ways(all) : pld<upper>{};
         add(made.remove, both ? joined : all.remove, part.weight);
         add(made.add, both ? joined : all.add, part.weight);
       });
     }
-    made.remove_below = with(below_, [&](const auto& one) { return std::move(one.on_grid(h).remove_below); });
+    made.remove_below = with(below_, [&](const auto& one) { return one.on_grid(h, cap).remove_below; });
     return made;
   }
   void estimate(loss_points& into) const override {

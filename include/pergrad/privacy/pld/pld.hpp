@@ -16,6 +16,7 @@
 //
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +37,8 @@ struct pld {
   double spacing = 1;      ///< of losses, in nats; at most 8 significant bits
   std::int64_t first = 0;  ///< loss of the first atom, in spacing / parts
   double infinite = 0;     ///< P-mass where there is no Q-mass
+  double beyond_p = 0;     ///< of a lower side: masses that were cut off
+  double beyond_q = 0;
   std::vector<double> masses;
 
   /// Loss of an atom, without rounding.
@@ -43,11 +46,11 @@ struct pld {
     return static_cast<double>(first + static_cast<std::int64_t>(i) * parts) * (spacing / static_cast<double>(parts));
   }
 
-  /// Rounds losses above `most` down to it, which makes a lower side no larger.
+  /// Takes masses above `most` out, and keeps their P and Q for what composed_pld.hpp makes of them.
   void cut(double most) requires(Side == pld_side::lower) {
     while (masses.size() > 1 && loss(masses.size() - 1) > most) {
-      masses[masses.size() - 2] += masses.back() * (1 - 0x1p-50);
-      masses[masses.size() - 2] *= 1 - 0x1p-51;
+      beyond_p += masses.back();
+      beyond_q += masses.back() * std::exp(-loss(masses.size() - 1));
       masses.pop_back();
     }
   }
@@ -72,7 +75,7 @@ struct pld {
   [[nodiscard]] double delta(double eps) const {
     double sum = 0;
     for (std::size_t i = masses.size(); i-- > 0 && loss(i) > eps;) sum += masses[i] * -std::expm1(eps - loss(i));
-    return sum + infinite;
+    return sum + infinite + std::max(0.0, beyond_p * (1 - 0x1p-36) - std::exp(eps) * beyond_q * (1 + 0x1p-36));
   }
 };
 

@@ -13,14 +13,14 @@
 // losses are only in [e_i - xi, e_{i+1} + xi]: clamped to the bucket they change by at most xi, which changes b by at
 // most P xi e^xi / (1 - e^-h), added to b', and all atoms are then moved up by xi, which the fraction
 // f = (1 - e^-xi) / (1 - e^-h) of them going to the next grid point dominates. Mass below e_0 goes to e_0, mass above
-// the last point to infinity.
+// the last point to that and to infinity, P - e^e Q of it, as the next grid point is there.
 //
 // Lower. Every half of a bucket is merged to one atom, at loss c = ln(P/Q), written as a at e_i and b at e_{i+1}. The
 // rounded b is at most b P'/P for the mass P' <= P that is kept, so c is not rounded up either; where rounding hides
 // whether b > 0, the half is left out. Atoms lie off the grid.
-// merged_losses.hpp takes them to grid points. Mass above the last point is rounded down to it, mass below e_0 left
-// out. Where all mass is far closer together than h, most of it has to be at a grid point: `first` is chosen such that
-// least is lost among the lowest losses.
+// merged_losses.hpp takes them to grid points. Mass above the last point is cut off, mass below e_0 left out. Where all
+// mass is far closer together than h, most of it has to be at a grid point: `first` is chosen such that least is lost
+// among the lowest losses.
 #pragma once
 
 #include <algorithm>
@@ -54,12 +54,13 @@ class step_discretiser {
   /// Losses may be counted from 0, or from where the lower side is best.
   enum class grid_points { best, at_zero };
 
-  /// Precondition: h > 0 has 8 significant bits, the losses' range is at most most_points h, |losses| < 2^20 h.
-  [[nodiscard]] discrete_step on_grid(double h, grid_points where = grid_points::best) const {
+  /// Of losses up to `cap`; what is above is cut off (pld.hpp). Precondition: h > 0 has 8 significant bits, the range
+  /// of losses is at most most_points h, |losses| < 2^20 h.
+  [[nodiscard]] discrete_step on_grid(double h, double cap = infinity, grid_points where = grid_points::best) const {
     const double anchor = where == grid_points::at_zero ? 0 : anchor_of(h);
     const double unit = h / static_cast<double>(pld<upper>::parts);
     const auto before = static_cast<std::int64_t>(std::floor((lowest_loss() - anchor) / h)) - 2;
-    const auto behind = static_cast<std::int64_t>(std::ceil((highest_loss() - anchor) / h)) + 1;
+    const auto behind = static_cast<std::int64_t>(std::ceil((std::clamp(cap, 0.0, highest_loss()) - anchor) / h)) + 1;
     const auto n = static_cast<std::size_t>(behind - before);  // buckets; one more point
     discrete_step made;
     made.remove.spacing = made.remove_below.spacing = made.add.spacing = h;
@@ -117,10 +118,20 @@ class step_discretiser {
       }
       here = next;
     }
-    const pair_masses beyond = pair_.between(here.at, infinity, infinity);
-    made.remove.infinite = more(pair_.most_p(beyond)) + least_mass;
-    add[0] += more(pair_.most_q(beyond));
-    made.remove_below.masses = merged_losses<>{halves, h, 2}.masses(pair_.least_p(beyond) * (1 - 8 * u));
+    {  // spread to the last point and infinity; below, cut off
+      const pair_masses beyond = pair_.between(here.at, infinity, infinity);
+      const double mass = more(pair_.most_p(beyond));
+      const double num = pair_.difference(here, beyond) + pair_.difference_error(here, beyond);
+      const double b = std::clamp(more(num) + mass * (2 * here.xi), 0.0, mass);
+      const double shift = std::min(1.0, 1.01 * here.xi / scale);
+      up[n] += more(mass - b) * more(1 - shift);
+      up[n + 1] += more(mass - b) * more(shift);
+      made.remove.infinite = more(b) + least_mass;
+      add[0] += more(pair_.most_q(beyond));
+      made.remove_below.beyond_p = pair_.least_p(beyond) * (1 - 32 * u);
+      made.remove_below.beyond_q = more(pair_.most_q(beyond)) + least_mass;
+    }
+    made.remove_below.masses = merged_losses<>{halves, h, 2}.masses(0);
     // What was added up above came to every place in at most six parts.
     for (double& each : up) each *= 1 + 16 * u;
     for (double& each : add) each *= 1 + 16 * u;
