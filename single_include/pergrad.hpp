@@ -9207,6 +9207,9 @@ struct record_capacity {
   std::size_t count = 2048;
 };
 
+template <class Network>
+class scaled_adam;
+
 namespace detail {
 
 struct total_access;
@@ -9434,6 +9437,8 @@ struct total_access {
   friend class pergrad::dp_sgd;
   template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::private_loop;
+  template <class Network>
+  friend class pergrad::scaled_adam;
   friend struct total_probe;
 
   template <class Total>  // const or not
@@ -11042,10 +11047,165 @@ class parameter_average {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/optim/sgd.hpp - stochastic gradient descent  v <- momentum v + g;  w <- w - rate v      (torch.optim.SGD)
+// pergrad/optim/scale_then_privatise.hpp - Adam whose gradients are scaled before they are clipped and noised
 //
-// Weight decay is decoupled, w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019, arXiv:1711.05101).
-// Without momentum that is torch.optim.SGD's `weight_decay`; with momentum it is SGDW.
+//   s = 1 / (sqrt(v / (1 - b2^t)) + stability),   v and t of Adam behind the steps before
+//   release   sum_i clip(s g_i, C) + noise of sigma C        s g: element by element
+//   step      Adam with (release / s) / divisor
+//
+// Scale-then-privatise (Ganesh, McMahan & Thakurta 2025, arXiv:2507.01129, algorithm 8; preconditioning before noise is
+// that of Li et al. 2023, DP², arXiv:2212.00309, with its delay of one step). Noise has the shape of the gradients
+// then: sigma C / s_j in element j. s is made of what was released before, and dividing by it is post-processing, so a
+// step costs what it costs without. C bounds scaled gradients, whose elements are of the order of 1, so it is of the
+// order of the root of the number of parameters. `stability` is not Adam's: it says below which size elements are not
+// told apart.
+//
+//   pg::scaled_adam<net_type> optimizer{rate, clip, 1e-3, max_batch};
+//   auto step = loop.begin(records);
+//   while (step.next()) optimizer.accumulate(exec, step);
+//   optimizer.step(exec, net, std::move(step));
+//
+// Every gradient is written down as a row; its own numbers are squared, and its share is rounded and added up as
+// integers (expressions/unit_gradients.hpp), so that slow and large it is, two rows a sample.
+
+#include <numeric>
+
+// pergrad/expressions/unit_gradients.hpp - gradients of units of privacy, each the sum of several rows' gradients, and
+// their clipped share of a total
+//
+// What a unit adds is computed from its own rows alone, one after the other: rows of an evaluation do not depend on
+// what else is in the batch, and its place among other units changes no bit. Its numbers are there, so their squares
+// are added up as they are: the norm has no error but that of a double sum (privacy/clip.hpp, `error` 0). Shares are
+// rounded and added up as integers, so D = C / g + sqrt(d) / 2 (privacy/sensitivity.hpp, integers only).
+
+namespace pergrad::inline v0_1::detail {
+
+/// Where the parameters of layers with parameters of their own lie, in the order of `group_of_layer`.
+struct parameter_stretch {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+template <class Structure>
+[[nodiscard]] constexpr auto list_layer_stretches() {
+  std::array<parameter_stretch, count_layer_groups<Structure>()> list{};
+  std::size_t layer = 0;
+  for (std::size_t i = 0; i < Structure::size; ++i) {
+    if (Structure::trained_counts[i] > 0 && Structure::owners[i] == i) {
+      list[layer++] = {Structure::parameter_offsets[i], Structure::trained_counts[i]};
+    }
+  }
+  return list;
+}
+
+/// Gradients of up to `most` units, and room for as many rows.
+template <class Network>
+class unit_gradients {
+ public:
+  using scalar = typename Network::scalar;
+  static constexpr std::size_t width = Network::parameter_count;
+  static constexpr auto stretches = list_layer_stretches<typename Network::structure>();
+
+  explicit unit_gradients(std::size_t most)
+      : units_{most * width, "gradients of units", uninitialised},
+        rows_{most * width, "gradients of their rows", uninitialised},
+        row_counts_(most),
+        norms_(most),
+        weights_(most) {}
+
+  void begin(std::size_t units) noexcept { std::fill_n(row_counts_.begin(), count_ = units, 0U); }
+  /// Where an evaluation writes the gradients of `count` rows.
+  [[nodiscard]] std::span<scalar> rows(std::size_t count) noexcept { return {rows_.data(), count * width}; }
+  /// Row i of those is one of unit units[i].
+  void add_rows(const thread_pool& pool, std::span<const std::uint32_t> units) {
+    pool.parallel((width + stretch - 1) / stretch, [&](std::size_t number, std::size_t) {
+      const std::size_t first = number * stretch;
+      const std::size_t count = std::min(stretch, width - first);
+      for (std::size_t i = 0; i < units.size(); ++i) {
+        const scalar* const from = rows_.data() + i * width + first;
+        scalar* const to = units_.data() + units[i] * width + first;
+        const bool begins = row_counts_[units[i]] == 0 && (i == 0 || units[i - 1] != units[i]);
+        for (std::size_t k = 0; k < count; ++k) to[k] = begins ? from[k] : to[k] + from[k];
+      }
+    });
+    for (const std::uint32_t unit : units) ++row_counts_[unit];
+  }
+  [[nodiscard]] std::uint32_t rows_of(std::size_t unit) const noexcept { return row_counts_[unit]; }
+  /// The norms of the units' gradients before clipping; one without a row has 0.
+  [[nodiscard]] double norm_of(std::size_t unit) const noexcept { return norms_[unit]; }
+
+  /// Averages if wanted, clips each unit by `rule`, and adds what is left, rounded to the grid, to `integers`.
+  template <class Rule>
+  void add_clipped(const thread_pool& pool, const Rule& rule, bool averaged, const release_grid& grid,
+                   std::int64_t* integers) {
+    pool.parallel(count_, [&](std::size_t unit, std::size_t) { weigh(unit, rule, averaged, grid.unit); });
+    const auto steps = static_cast<double>(std::int64_t{1} << grid.steps);
+    pool.parallel((width + stretch - 1) / stretch, [&](std::size_t number, std::size_t) {
+      const std::size_t first = number * stretch;
+      const std::size_t end = std::min(first + stretch, width);
+      for (std::size_t layer = 0; layer < stretches.size(); ++layer) {
+        const std::size_t from = std::max(first, stretches[layer].first);
+        const std::size_t to = std::min(end, stretches[layer].first + stretches[layer].count);
+        for (std::size_t unit = 0; unit < count_ && from < to; ++unit) {
+          const scalar weight = weights_[unit][Rule::per_layer ? layer : 0];
+          if (weight == 0) continue;  // what is not finite must not be multiplied
+          on_host::add_rounded_to(integers + from, static_cast<double>(weight) * steps,
+                                  units_.data() + unit * width + from, static_cast<on_host::index>(to - from));
+        }
+      }
+    });
+  }
+
+ private:
+  static constexpr std::size_t stretch = 4096;
+  using layer_weights = std::array<scalar, stretches.size() == 0 ? 1 : stretches.size()>;
+
+  template <class Rule>
+  void weigh(std::size_t unit, const Rule& rule, bool averaged, int grid_unit) noexcept {
+    scalar* const values = units_.data() + unit * width;
+    weights_[unit].fill(0);
+    norms_[unit] = 0;
+    if (row_counts_[unit] == 0) return;
+    if (averaged) {
+      const auto rows = static_cast<scalar>(row_counts_[unit]);
+      for (std::size_t k = 0; k < width; ++k) values[k] /= rows;
+    }
+    std::array<norm_bound, stretches.size()> layers{};
+    sample_facts<scalar> facts;
+    for (std::size_t layer = 0; layer < stretches.size(); ++layer) {
+      for (std::size_t k = 0; k < stretches[layer].count; ++k) {
+        const auto value = static_cast<double>(values[stretches[layer].first + k]);
+        layers[layer].squared += value * value;
+      }
+      facts.norm += layers[layer];
+    }
+    facts.layers = layers;
+    norms_[unit] = std::sqrt(facts.norm.squared);
+    rule.template weigh<Network>(facts, grid_unit, weights_[unit].data());
+  }
+
+  aligned_buffer<scalar> units_;
+  aligned_buffer<scalar> rows_;
+  std::size_t count_ = 0;
+  std::vector<std::uint32_t> row_counts_;
+  std::vector<double> norms_;
+  std::vector<layer_weights> weights_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/optim/adam.hpp - Adam (Kingma & Ba 2015, arXiv:1412.6980); on a noised gradient it is DP-Adam
+//
+//   m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  w <- w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) +
+//   stability)
+//
+// With weight decay it is AdamW: w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019,
+// arXiv:1711.05101).
+//
+// Noise of variance phi in every element of g adds phi to the expectation of v / (1 - b2^t), and where it is most of
+// that, Adam is SGD of a small rate. DP-AdamBC (Tang, Shpilevskiy & Lecuyer 2024, arXiv:2312.14334) takes it off again:
+//   w <- w - rate (m / (1 - b1^t)) / sqrt(max(v / (1 - b2^t) - noise, floor)),  noise = u / (1 - b2^t)
+//   u <- b2 u + (1 - b2) phi
+// With phi = (sigma C / divisor)² in every step, noise is phi; with schedules of sigma or C it is what is in v. All of
+// it is public.
 
 // pergrad/optim/rules.hpp - what an optimizer does to one parameter, stated once for host and device
 //
@@ -11169,76 +11329,6 @@ template <class Scalar>
 
 namespace pergrad::inline v0_1 {
 
-namespace detail {
-
-inline void require_momentum(double momentum) {
-  if (momentum >= 0 && momentum < 1) return;
-  throw_invalid_argument({"pergrad: sgd: momentum must be in [0, 1), got ", momentum});
-}
-
-}  // namespace detail
-
-/// Plain or heavy-ball SGD; with momentum 0 it keeps no state.
-template <class Network>
-class sgd : public optimizer_steps<sgd<Network>, Network> {
- public:
-  using scalar = typename Network::scalar;
-  /// Throws std::invalid_argument unless 0 <= momentum < 1 and 0 <= weight_decay.
-  explicit sgd(learning_rate rate, double momentum = 0, double weight_decay = 0)
-      : rate_{rate.value()}, momentum_{momentum}, decay_{weight_decay} {
-    detail::require_momentum(momentum);
-    detail::require_weight_decay(weight_decay);
-    if (momentum > 0) velocity_ = {Network::parameter_count, "an optimizer's velocity"};
-  }
-
-  /// Of all steps from now on: for schedules. A rate must not be computed from records.
-  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
-
- private:
-  friend struct optimizer_access;
-  // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
-  // their names, and a count of steps or null.
-  friend struct detail::checkpoint_access;
-  static constexpr std::array<const char*, 1> state_names{"momentum_buffer"};  // PyTorch's
-  [[nodiscard]] const char* kind() const noexcept { return momentum_ > 0 ? "sgd with momentum" : "sgd"; }
-  [[nodiscard]] std::array<std::span<scalar>, 1> state() noexcept { return {velocity_.span()}; }
-  [[nodiscard]] std::uint64_t* count() noexcept { return nullptr; }
-  [[nodiscard]] auto begin(Network& network, double scale) {
-    scalar* const w = network.parameters().data();
-    const auto keep = static_cast<scalar>(1 - rate_ * decay_);
-    const rules::sgd_rule<scalar> plain{static_cast<scalar>(rate_ * scale), keep};
-    const rules::momentum_rule<scalar> heavy{static_cast<scalar>(scale), static_cast<scalar>(rate_),
-                                             static_cast<scalar>(momentum_), keep};
-    return [with = detail::update_by(heavy, w, velocity_.data()), without = detail::update_by(plain, w),
-            is_heavy = momentum_ > 0](std::size_t first, const scalar* gradient, std::size_t size) {
-      is_heavy ? with(first, gradient, size) : without(first, gradient, size);
-    };
-  }
-
-  double rate_;
-  double momentum_;
-  double decay_;
-  detail::aligned_buffer<scalar> velocity_;
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/optim/adam.hpp - Adam (Kingma & Ba 2015, arXiv:1412.6980); on a noised gradient it is DP-Adam
-//
-//   m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  w <- w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) +
-//   stability)
-//
-// With weight decay it is AdamW: w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019,
-// arXiv:1711.05101).
-//
-// Noise of variance phi in every element of g adds phi to the expectation of v / (1 - b2^t), and where it is most of
-// that, Adam is SGD of a small rate. DP-AdamBC (Tang, Shpilevskiy & Lecuyer 2024, arXiv:2312.14334) takes it off again:
-//   w <- w - rate (m / (1 - b1^t)) / sqrt(max(v / (1 - b2^t) - noise, floor)),  noise = u / (1 - b2^t)
-//   u <- b2 u + (1 - b2) phi
-// With phi = (sigma C / divisor)² in every step, noise is phi; with schedules of sigma or C it is what is in v. All of
-// it is public.
-
-namespace pergrad::inline v0_1 {
-
 /// Adam's constants, with PyTorch's defaults.
 struct adam_options {
   double beta1 = 0.9;
@@ -11335,6 +11425,175 @@ class adam : public optimizer_steps<adam<Network>, Network> {
   detail::aligned_buffer<scalar> first_;
   detail::aligned_buffer<scalar> second_;
   std::uint64_t steps_ = 0;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Adam by scale-then-privatise, for a `private_loop` on the host whose option `clip` is this one's.
+template <class Network>
+class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
+ public:
+  using scalar = typename Network::scalar;
+  /// For physical batches of at most `rows` samples. Throws std::invalid_argument for Adam's options as Adam does, for
+  /// a noise floor, and unless the stability is finite and above 0.
+  scaled_adam(learning_rate rate, l2_clip_norm clip, double stability, max_batch rows, adam_options options = {})
+      : adam_{rate, options},
+        beta2_{options.beta2},
+        clip_{clip.value()},
+        stability_{stability},
+        most_{rows.count},
+        gradients_{rows.count},
+        numbers_(rows.count),
+        scales_{Network::parameter_count, "scales of gradients"} {
+    if (!(stability > 0 && stability <= detail::largest_double)) {
+      detail::throw_invalid_argument({"pergrad: scaled_adam: stability must be finite and above 0, got ", stability});
+    }
+    std::iota(numbers_.begin(), numbers_.end(), 0U);
+  }
+
+  /// Of all steps from now on: for schedules. A rate must not be computed from records.
+  void set_learning_rate(learning_rate rate) noexcept { adam_.set_learning_rate(rate); }
+
+  /// Adds the physical batch of a private step to its sum, once. Throws std::logic_error as `accumulate(step, ...)`
+  /// does and for another clip norm than the loop's, std::invalid_argument for a loop of larger physical batches.
+  template <executor Executor, class Step>
+  void accumulate(const Executor& executor, Step& step) {
+    using detail::total_access;
+    const detail::float_environment proven;
+    scale_by_moments();
+    const auto g = step.gradients();
+    if (g.capacity() > most_) {
+      detail::throw_invalid_argument({"pergrad: scaled_adam: made for physical batches of ", most_,
+                                      " samples, and the loop has those of ", g.capacity()});
+    }
+    const auto& samples = g.samples();
+    step.admit(&samples);
+    detail::total_state& state = total_access::state(step.total());
+    const release_grid grid = release_grid::of(clip_, Network::parameter_count);
+    state.expect(grid, 1);
+    const std::span<scalar> rows = gradients_.rows(samples.size());
+    unprotected::evaluate_into(executor, assign(rows, materialise(g)));
+    executor.pool().parallel(samples.size(), [&](std::size_t sample, std::size_t) {
+      scalar* const row = rows.data() + sample * Network::parameter_count;
+      for (std::size_t k = 0; k < Network::parameter_count; ++k) row[k] *= scales_.data()[k];
+    });
+    state.admit(samples.source(), samples.size(), [&](std::size_t i) { return samples.record(i); });
+    const bool begun = state.has_integers();
+    static_cast<void>(state.next_as_integers(std::numeric_limits<std::size_t>::max() / 2, {}));  // as far beyond it
+    gradients_.begin(samples.size());
+    gradients_.add_rows(executor.pool(), std::span{numbers_}.first(samples.size()));
+    gradients_.add_clipped(executor.pool(), detail::flat_clip{clip_}, false, grid,
+                           total_access::integers(step.total(), !begun));
+    step.is_in_the_sum();
+  }
+
+ private:
+  friend struct optimizer_access;
+  friend struct detail::checkpoint_access;
+  static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
+  [[nodiscard]] const char* kind() const noexcept { return "adam, scaled then private"; }
+  [[nodiscard]] auto state() noexcept { return optimizer_access::state(adam_); }
+  [[nodiscard]] std::uint64_t* count() noexcept {
+    is_scaled_ = false;  // whoever reads a file changes what the scales are made of
+    return optimizer_access::count(adam_);
+  }
+  /// The scales of the next step, unless it has them.
+  void scale_by_moments() {
+    if (is_scaled_) return;
+    const auto moments = optimizer_access::state(adam_)[1];
+    const auto steps = static_cast<double>(*optimizer_access::count(adam_));
+    const double weights = steps > 0 ? 1 - std::pow(beta2_, steps) : 1;
+    for (std::size_t k = 0; k < moments.size(); ++k) {
+      const double size = std::sqrt(static_cast<double>(moments[k]) / weights);
+      scales_.data()[k] = static_cast<scalar>(1 / (size + stability_));
+    }
+    is_scaled_ = true;
+  }
+  [[nodiscard]] auto begin(Network& network, double scale) {
+    scale_by_moments();  // of a step without a batch
+    is_scaled_ = false;
+    return [update = optimizer_access::begin(adam_, network, scale), scales = scales_.data()](
+               std::size_t first, const scalar* released, std::size_t size) {
+      scalar gradient[256];
+      for (std::size_t done = 0; done < size; done += std::size(gradient)) {
+        const std::size_t count = std::min(std::size(gradient), size - done);
+        for (std::size_t k = 0; k < count; ++k) gradient[k] = released[done + k] / scales[first + done + k];
+        update(first + done, gradient, count);
+      }
+    };
+  }
+
+  adam<Network> adam_;
+  double beta2_;
+  double clip_;
+  double stability_;
+  std::size_t most_;
+  detail::unit_gradients<Network> gradients_;
+  std::vector<std::uint32_t> numbers_;  ///< 0, 1, ...
+  detail::aligned_buffer<scalar> scales_;
+  bool is_scaled_ = false;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/optim/sgd.hpp - stochastic gradient descent  v <- momentum v + g;  w <- w - rate v      (torch.optim.SGD)
+//
+// Weight decay is decoupled, w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019, arXiv:1711.05101).
+// Without momentum that is torch.optim.SGD's `weight_decay`; with momentum it is SGDW.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+inline void require_momentum(double momentum) {
+  if (momentum >= 0 && momentum < 1) return;
+  throw_invalid_argument({"pergrad: sgd: momentum must be in [0, 1), got ", momentum});
+}
+
+}  // namespace detail
+
+/// Plain or heavy-ball SGD; with momentum 0 it keeps no state.
+template <class Network>
+class sgd : public optimizer_steps<sgd<Network>, Network> {
+ public:
+  using scalar = typename Network::scalar;
+  /// Throws std::invalid_argument unless 0 <= momentum < 1 and 0 <= weight_decay.
+  explicit sgd(learning_rate rate, double momentum = 0, double weight_decay = 0)
+      : rate_{rate.value()}, momentum_{momentum}, decay_{weight_decay} {
+    detail::require_momentum(momentum);
+    detail::require_weight_decay(weight_decay);
+    if (momentum > 0) velocity_ = {Network::parameter_count, "an optimizer's velocity"};
+  }
+
+  /// Of all steps from now on: for schedules. A rate must not be computed from records.
+  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
+
+ private:
+  friend struct optimizer_access;
+  // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
+  // their names, and a count of steps or null.
+  friend struct detail::checkpoint_access;
+  static constexpr std::array<const char*, 1> state_names{"momentum_buffer"};  // PyTorch's
+  [[nodiscard]] const char* kind() const noexcept { return momentum_ > 0 ? "sgd with momentum" : "sgd"; }
+  [[nodiscard]] std::array<std::span<scalar>, 1> state() noexcept { return {velocity_.span()}; }
+  [[nodiscard]] std::uint64_t* count() noexcept { return nullptr; }
+  [[nodiscard]] auto begin(Network& network, double scale) {
+    scalar* const w = network.parameters().data();
+    const auto keep = static_cast<scalar>(1 - rate_ * decay_);
+    const rules::sgd_rule<scalar> plain{static_cast<scalar>(rate_ * scale), keep};
+    const rules::momentum_rule<scalar> heavy{static_cast<scalar>(scale), static_cast<scalar>(rate_),
+                                             static_cast<scalar>(momentum_), keep};
+    return [with = detail::update_by(heavy, w, velocity_.data()), without = detail::update_by(plain, w),
+            is_heavy = momentum_ > 0](std::size_t first, const scalar* gradient, std::size_t size) {
+      is_heavy ? with(first, gradient, size) : without(first, gradient, size);
+    };
+  }
+
+  double rate_;
+  double momentum_;
+  double decay_;
+  detail::aligned_buffer<scalar> velocity_;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -13891,7 +14150,8 @@ class pld_engine {
       const auto count = static_cast<double>(each.count);
       if (losses.gaussian > 0) {
         steps_ += count;
-        squares += static_cast<long double>(each.count) * losses.gaussian * losses.gaussian;
+        const auto gaussian = static_cast<long double>(losses.gaussian);
+        squares += static_cast<long double>(each.count) * gaussian * gaussian;
         ++whole;
       }
       for (step_losses::part& part : losses.parts) {
@@ -15258,6 +15518,86 @@ class basic_privacy_accountant {
 using privacy_accountant = basic_privacy_accountant<sampled_gaussian_event>;
 
 }  // namespace pergrad::inline v0_1
+// pergrad/privacy/schedule.hpp - numbers that change from step to step: of noise, clipping, sampling and learning rate
+//
+//   options.schedules.steps = 1000;
+//   options.schedules.noise = pg::schedule::exponential(1.4, 0.9, 100);                   // 0.9 as much every 100
+//   steps options.schedules.learning_rate = pg::schedule{[](std::uint64_t step) { return step < 10 ? 0.1 : 0.5; }};
+//
+// A schedule is public and chosen before the first step: it must not be computed from records, nor from what was
+// released. So the whole of it is proven to keep to the budget when the run is made; each step enters its own event,
+// and a run that ends early has spent what its steps cost.
+
+#include <cstdlib>
+#include <functional>
+
+namespace pergrad::inline v0_1 {
+
+/// A number for each step 0, 1, ...
+class schedule {
+ public:
+  /// f(step), a function of a std::uint64_t: called once a step when a run is made.
+  template <class Function>
+  requires(std::is_invocable_r_v<double, const Function&, std::uint64_t> &&
+           !std::is_same_v<std::remove_cvref_t<Function>, schedule>) explicit schedule(Function of)
+      : of_{std::move(of)} {}
+
+  /// first * factor^(step / every), whole quotients: PyTorch's StepLR, and its ExponentialLR where `every` is 1. Of
+  /// noise and sampling prefer longer stretches: each number is a kind of step in the ledger, which takes some
+  /// milliseconds, and beyond 256 kinds only Renyi divergences bound their cost. Throws std::invalid_argument for an
+  /// `every` of 0.
+  [[nodiscard]] static schedule exponential(double first, double factor, std::uint64_t every = 1) {
+    if (every == 0) throw std::invalid_argument("pergrad: schedule: every must be at least 1");
+    return schedule{[=](std::uint64_t step) { return first * std::pow(factor, static_cast<double>(step / every)); }};
+  }
+  /// Numbers of steps 0, 1, ..., one a line of a text file. Throws std::runtime_error that names the file and the line
+  /// that is no number.
+  [[nodiscard]] static schedule from_file(const std::string& path) {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "r"), std::fclose};
+    if (!file) throw std::runtime_error("pergrad: schedule: cannot open " + path);
+    auto numbers = std::make_shared<std::vector<double>>();
+    char line[128];
+    while (std::fgets(line, sizeof line, file.get()) != nullptr) {
+      char* end = nullptr;
+      numbers->push_back(std::strtod(line, &end));
+      while (*end == ' ' || *end == '\t' || *end == '\r') ++end;
+      if (end == line || (*end != '\n' && *end != '\0') || !std::isfinite(numbers->back())) {
+        throw std::runtime_error("pergrad: schedule: line " + std::to_string(numbers->size()) + " of " + path +
+                                 " is not one number");
+      }
+    }
+    if (std::ferror(file.get()) != 0) throw std::runtime_error("pergrad: schedule: cannot read " + path);
+    return schedule{std::move(numbers), path};
+  }
+
+  /// Of step number `step`. Throws what its function throws, and std::out_of_range behind the last line of a file.
+  [[nodiscard]] double operator()(std::uint64_t step) const {
+    if (!numbers_) return of_(step);
+    if (step >= numbers_->size()) {
+      throw std::out_of_range("pergrad: schedule: " + (path_.empty() ? "it" : path_) + " has numbers of " +
+                              std::to_string(numbers_->size()) + " steps, and step " + std::to_string(step) +
+                              " has none");
+    }
+    return (*numbers_)[step];
+  }
+  /// The same numbers of so many steps, from a table: whatever a function answers when it is asked again.
+  [[nodiscard]] schedule tabulated(std::uint64_t steps) const {
+    auto numbers = std::make_shared<std::vector<double>>();
+    numbers->reserve(steps);
+    for (std::uint64_t step = 0; step < steps; ++step) numbers->push_back((*this)(step));
+    return schedule{std::move(numbers), path_};
+  }
+
+ private:
+  schedule(std::shared_ptr<const std::vector<double>> numbers, std::string path)
+      : numbers_{std::move(numbers)}, path_{std::move(path)} {}
+
+  std::function<double(std::uint64_t)> of_;
+  std::shared_ptr<const std::vector<double>> numbers_;
+  std::string path_;  ///< for messages
+};
+
+}  // namespace pergrad::inline v0_1
 // pergrad/privacy/statistics.hpp - counts of records as released values: a histogram over public bins
 //
 // Every record lies in at most one bin, so a record more or less moves one count by one: the sensitivity is 1 in L2,
@@ -15461,8 +15801,6 @@ struct statistic_release {
 // Views: K random changes of a record (`augment`, dropout), whose mean gradient is clipped (De et al. 2022,
 // arXiv:2204.13650). The unit is the record.
 
-#include <numeric>
-
 namespace pergrad::inline v0_1 {
 
 /// How the gradients of a unit's rows become one.
@@ -15590,93 +15928,9 @@ struct inner_sampler<Sampling> {
 }  // namespace detail
 
 }  // namespace pergrad::inline v0_1
-// pergrad/train/schedule.hpp - numbers that change from step to step: of noise, clipping, sampling and learning rate
-//
-//   options.schedules.steps = 1000;
-//   options.schedules.noise = pg::schedule::exponential(1.4, 0.9, 100);                   // 0.9 as much every 100
-//   steps options.schedules.learning_rate = pg::schedule{[](std::uint64_t step) { return step < 10 ? 0.1 : 0.5; }};
-//
-// A schedule is public and chosen before the first step: it must not be computed from records, nor from what was
-// released. So the whole of it is proven to keep to the budget when the run is made; each step enters its own event,
-// and a run that ends early has spent what its steps cost.
-
-#include <cstdlib>
-#include <functional>
+// pergrad/train/option.hpp - an option that may be missing, and that says what it takes
 
 namespace pergrad::inline v0_1 {
-
-/// A number for each step 0, 1, ...
-class schedule {
- public:
-  /// f(step), a function of a std::uint64_t: called once a step when a run is made.
-  template <class Function>
-  requires(std::is_invocable_r_v<double, const Function&, std::uint64_t> &&
-           !std::is_same_v<std::remove_cvref_t<Function>, schedule>) explicit schedule(Function of)
-      : of_{std::move(of)} {}
-
-  /// first * factor^(step / every), whole quotients: PyTorch's StepLR, and its ExponentialLR where `every` is 1. Of
-  /// noise and sampling prefer longer stretches: each number is a kind of step in the ledger, which takes some
-  /// milliseconds, and beyond 256 kinds only Renyi divergences bound their cost. Throws std::invalid_argument for an
-  /// `every` of 0.
-  [[nodiscard]] static schedule exponential(double first, double factor, std::uint64_t every = 1) {
-    if (every == 0) throw std::invalid_argument("pergrad: schedule: every must be at least 1");
-    return schedule{[=](std::uint64_t step) { return first * std::pow(factor, static_cast<double>(step / every)); }};
-  }
-  /// Numbers of steps 0, 1, ..., one a line of a text file. Throws std::runtime_error that names the file and the line
-  /// that is no number.
-  [[nodiscard]] static schedule from_file(const std::string& path) {
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "r"), std::fclose};
-    if (!file) throw std::runtime_error("pergrad: schedule: cannot open " + path);
-    auto numbers = std::make_shared<std::vector<double>>();
-    char line[128];
-    while (std::fgets(line, sizeof line, file.get()) != nullptr) {
-      char* end = nullptr;
-      numbers->push_back(std::strtod(line, &end));
-      while (*end == ' ' || *end == '\t' || *end == '\r') ++end;
-      if (end == line || (*end != '\n' && *end != '\0') || !std::isfinite(numbers->back())) {
-        throw std::runtime_error("pergrad: schedule: line " + std::to_string(numbers->size()) + " of " + path +
-                                 " is not one number");
-      }
-    }
-    if (std::ferror(file.get()) != 0) throw std::runtime_error("pergrad: schedule: cannot read " + path);
-    return schedule{std::move(numbers), path};
-  }
-
-  /// Of step number `step`. Throws what its function throws, and std::out_of_range behind the last line of a file.
-  [[nodiscard]] double operator()(std::uint64_t step) const {
-    if (!numbers_) return of_(step);
-    if (step >= numbers_->size()) {
-      throw std::out_of_range("pergrad: schedule: " + (path_.empty() ? "it" : path_) + " has numbers of " +
-                              std::to_string(numbers_->size()) + " steps, and step " + std::to_string(step) +
-                              " has none");
-    }
-    return (*numbers_)[step];
-  }
-  /// The same numbers of so many steps, from a table: whatever a function answers when it is asked again.
-  [[nodiscard]] schedule tabulated(std::uint64_t steps) const {
-    auto numbers = std::make_shared<std::vector<double>>();
-    numbers->reserve(steps);
-    for (std::uint64_t step = 0; step < steps; ++step) numbers->push_back((*this)(step));
-    return schedule{std::move(numbers), path_};
-  }
-
- private:
-  schedule(std::shared_ptr<const std::vector<double>> numbers, std::string path)
-      : numbers_{std::move(numbers)}, path_{std::move(path)} {}
-
-  std::function<double(std::uint64_t)> of_;
-  std::shared_ptr<const std::vector<double>> numbers_;
-  std::string path_;  ///< for messages
-};
-
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1 {
-
-/// How the noised gradient becomes an update.
-enum class optimizer_kind { sgd, adam };
-/// What bounds a sample's share.
-enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
 
 namespace detail {
 /// What is said of a value that is not the option's: of a sampler, which options are its.
@@ -15717,6 +15971,15 @@ struct option : std::optional<Value> {
     return *this;
   }
 };
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// How the noised gradient becomes an update.
+enum class optimizer_kind { sgd, adam };
+/// What bounds a sample's share.
+enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
 
 /// One value of each record of a step.
 enum class step_value { norm, loss };
@@ -16551,6 +16814,8 @@ class private_step {
   friend class detail::chunk_of_step;
   template <class, class>
   friend class optimizer_steps;
+  template <class>
+  friend class scaled_adam;
   template <executor Executor, class Network, class AnyLoop>
   friend void evaluate_into(const Executor& executor, released_gradient<Network, AnyLoop::is_private>& update,
                             private_step<AnyLoop>&& step);
@@ -16804,128 +17069,6 @@ void evaluate_into(const Executor& /*executor*/, released_gradient<Network, IsPr
 // pergrad/train/step_by_verbs.hpp - a trainer's step made of the verbs that a program has too: for executors that need
 // nothing of their own
 
-// pergrad/expressions/unit_gradients.hpp - gradients of units of privacy, each the sum of several rows' gradients, and
-// their clipped share of a total
-//
-// What a unit adds is computed from its own rows alone, one after the other: rows of an evaluation do not depend on
-// what else is in the batch, and its place among other units changes no bit. Its numbers are there, so their squares
-// are added up as they are: the norm has no error but that of a double sum (privacy/clip.hpp, `error` 0). Shares are
-// rounded and added up as integers, so D = C / g + sqrt(d) / 2 (privacy/sensitivity.hpp, integers only).
-
-namespace pergrad::inline v0_1::detail {
-
-/// Where the parameters of layers with parameters of their own lie, in the order of `group_of_layer`.
-struct parameter_stretch {
-  std::size_t first = 0;
-  std::size_t count = 0;
-};
-template <class Structure>
-[[nodiscard]] constexpr auto list_layer_stretches() {
-  std::array<parameter_stretch, count_layer_groups<Structure>()> list{};
-  std::size_t layer = 0;
-  for (std::size_t i = 0; i < Structure::size; ++i) {
-    if (Structure::trained_counts[i] > 0 && Structure::owners[i] == i) {
-      list[layer++] = {Structure::parameter_offsets[i], Structure::trained_counts[i]};
-    }
-  }
-  return list;
-}
-
-/// Gradients of up to `most` units, and room for as many rows.
-template <class Network>
-class unit_gradients {
- public:
-  using scalar = typename Network::scalar;
-  static constexpr std::size_t width = Network::parameter_count;
-  static constexpr auto stretches = list_layer_stretches<typename Network::structure>();
-
-  explicit unit_gradients(std::size_t most)
-      : units_{most * width, "gradients of units", uninitialised},
-        rows_{most * width, "gradients of their rows", uninitialised},
-        row_counts_(most),
-        norms_(most),
-        weights_(most) {}
-
-  void begin(std::size_t units) noexcept { std::fill_n(row_counts_.begin(), count_ = units, 0U); }
-  /// Where an evaluation writes the gradients of `count` rows.
-  [[nodiscard]] std::span<scalar> rows(std::size_t count) noexcept { return {rows_.data(), count * width}; }
-  /// Row i of those is one of unit units[i].
-  void add_rows(const thread_pool& pool, std::span<const std::uint32_t> units) {
-    pool.parallel((width + stretch - 1) / stretch, [&](std::size_t number, std::size_t) {
-      const std::size_t first = number * stretch;
-      const std::size_t count = std::min(stretch, width - first);
-      for (std::size_t i = 0; i < units.size(); ++i) {
-        const scalar* const from = rows_.data() + i * width + first;
-        scalar* const to = units_.data() + units[i] * width + first;
-        const bool begins = row_counts_[units[i]] == 0 && (i == 0 || units[i - 1] != units[i]);
-        for (std::size_t k = 0; k < count; ++k) to[k] = begins ? from[k] : to[k] + from[k];
-      }
-    });
-    for (const std::uint32_t unit : units) ++row_counts_[unit];
-  }
-  [[nodiscard]] std::uint32_t rows_of(std::size_t unit) const noexcept { return row_counts_[unit]; }
-  /// The norms of the units' gradients before clipping; one without a row has 0.
-  [[nodiscard]] double norm_of(std::size_t unit) const noexcept { return norms_[unit]; }
-
-  /// Averages if wanted, clips each unit by `rule`, and adds what is left, rounded to the grid, to `integers`.
-  template <class Rule>
-  void add_clipped(const thread_pool& pool, const Rule& rule, bool averaged, const release_grid& grid,
-                   std::int64_t* integers) {
-    pool.parallel(count_, [&](std::size_t unit, std::size_t) { weigh(unit, rule, averaged, grid.unit); });
-    const auto steps = static_cast<double>(std::int64_t{1} << grid.steps);
-    pool.parallel((width + stretch - 1) / stretch, [&](std::size_t number, std::size_t) {
-      const std::size_t first = number * stretch;
-      const std::size_t end = std::min(first + stretch, width);
-      for (std::size_t layer = 0; layer < stretches.size(); ++layer) {
-        const std::size_t from = std::max(first, stretches[layer].first);
-        const std::size_t to = std::min(end, stretches[layer].first + stretches[layer].count);
-        for (std::size_t unit = 0; unit < count_ && from < to; ++unit) {
-          const scalar weight = weights_[unit][Rule::per_layer ? layer : 0];
-          if (weight == 0) continue;  // what is not finite must not be multiplied
-          on_host::add_rounded_to(integers + from, static_cast<double>(weight) * steps,
-                                  units_.data() + unit * width + from, static_cast<on_host::index>(to - from));
-        }
-      }
-    });
-  }
-
- private:
-  static constexpr std::size_t stretch = 4096;
-  using layer_weights = std::array<scalar, stretches.size() == 0 ? 1 : stretches.size()>;
-
-  template <class Rule>
-  void weigh(std::size_t unit, const Rule& rule, bool averaged, int grid_unit) noexcept {
-    scalar* const values = units_.data() + unit * width;
-    weights_[unit].fill(0);
-    norms_[unit] = 0;
-    if (row_counts_[unit] == 0) return;
-    if (averaged) {
-      const auto rows = static_cast<scalar>(row_counts_[unit]);
-      for (std::size_t k = 0; k < width; ++k) values[k] /= rows;
-    }
-    std::array<norm_bound, stretches.size()> layers{};
-    sample_facts<scalar> facts;
-    for (std::size_t layer = 0; layer < stretches.size(); ++layer) {
-      for (std::size_t k = 0; k < stretches[layer].count; ++k) {
-        const auto value = static_cast<double>(values[stretches[layer].first + k]);
-        layers[layer].squared += value * value;
-      }
-      facts.norm += layers[layer];
-    }
-    facts.layers = layers;
-    norms_[unit] = std::sqrt(facts.norm.squared);
-    rule.template weigh<Network>(facts, grid_unit, weights_[unit].data());
-  }
-
-  aligned_buffer<scalar> units_;
-  aligned_buffer<scalar> rows_;
-  std::size_t count_ = 0;
-  std::vector<std::uint32_t> row_counts_;
-  std::vector<double> norms_;
-  std::vector<layer_weights> weights_;
-};
-
-}  // namespace pergrad::inline v0_1::detail
 // pergrad/train/individual_accounting.hpp - a trainer's records pay for what they add, each from a budget of its own
 //
 // The sum has to be one of integers: then a record moves it by what it adds, rounded by itself, and by nothing else,
@@ -19761,141 +19904,21 @@ void load_parameters(Network& network, const std::string& path, parameter_order 
 // of its last part. Keys are not written, so the next part draws a new one and no noise is ever used twice. Everything
 // in the file follows from released values and public numbers.
 //
+// run_file.hpp says what is in the file, run_state.hpp what options add to it.
+
+// pergrad/files/run_file.hpp - the file of a run: its tensors and metadata, written and read
+//
 // The file is a safetensors file. Tensors: `ledger.events`, the numbers of every kind of step (a sampling probability
 // and a noise multiplier of Poisson sampling); `ledger.steps`, how many there were; `ledger.order`, that of a Renyi
 // filter, or 0; `optimizer.steps`; `generator.steps`, those given out; `sampling.place`, where in a round of its
 // sampler the run is, if that matters; `noise.steps`, of correlated noise: how many steps it had behind it when it
 // began, and, of a seed, the generator's steps since then. Noise itself is a secret and in no file: one of a new key
 // begins anew (privacy/correlated/filter.hpp), one of a seed is drawn again. Then `optimizer.ARRAY.NAME`, with
-// PyTorch's names of an optimizer's arrays; and the parameters. Metadata: the optimizer, the run's plan, which events
-// the ledger holds, whose data a unit of privacy is, and a hash of the network's structure.
-
-// pergrad/files/run_state.hpp - what a trainer's options make it remember between steps, for its file
-//
-// Tensors, of runs that have them: `clip.norm`, the next step's with adaptive clipping; `average.NAME` and
-// `average.updates`, of the average of parameters; `individual.spent`, what each record has spent, and
-// `individual.filter`, order and budget in whose units it is. The last two are private; all others are released or
-// public.
+// PyTorch's names of an optimizer's arrays; `optimizer.noise`, what DP-AdamBC takes off; and the parameters. Metadata:
+// the optimizer, the run's plan, which events the ledger holds, whose data a unit of privacy is, and a hash of the
+// network's structure.
 
 namespace pergrad::inline v0_1::detail {
-
-/// Tensors of a run, and where each lies. Numbers lie in this, and are looked at before anything of a run is changed.
-struct run_state {
-  std::vector<safetensors::tensor> tensors;
-  std::vector<std::byte*> places;
-  std::vector<bool> is_number;
-  double clip = 0;
-  std::uint64_t updates = 0;
-  double filter[2] = {0, 0};
-  std::vector<std::uint64_t> spent;
-
-  void add(safetensors::tensor tensor, void* place, bool number) {
-    tensors.push_back(std::move(tensor));
-    places.push_back(static_cast<std::byte*>(place));
-    is_number.push_back(number);
-  }
-  /// Brings the numbers here; `first`: the number of the first of these arrays.
-  void take_numbers(const loaded_bytes& loaded, std::size_t first) {
-    for (const loaded_bytes::move& each : loaded.moves) {
-      if (each.array < first || !is_number[each.array - first]) continue;
-      std::memcpy(places[each.array - first] + each.to, loaded.bytes.data() + each.from, each.size);
-    }
-  }
-};
-
-struct run_state_access {
-  /// What this trainer remembers, of so many records. Refers to itself and to the trainer.
-  template <class Trainer>
-  static void list(run_state& to, Trainer& trainer, std::size_t records) {
-    if (trainer.options_.adaptive_clip) {
-      to.clip = trainer.options_.clip->value();
-      to.add({"clip.norm", "F64", {}, 0, 8}, &to.clip, true);
-    }
-    if (trainer.average_) {
-      using network = std::remove_cvref_t<decltype(trainer.average_->network())>;
-      to.updates = trainer.average_->updates_;
-      to.add({"average.updates", "U64", {}, 0, 8}, &to.updates, true);
-      // Those that are not trained are the network's own.
-      constexpr std::size_t trained = network::parameter_count * sizeof(typename network::scalar);
-      for (safetensors::tensor& each : parameter_tensors<network>()) {
-        if (each.begin >= trained) continue;
-        each.name.insert(0, "average.");
-        const auto* const values = std::as_const(trainer.average_->average_).parameters().data();
-        to.add(std::move(each), const_cast<void*>(static_cast<const void*>(values)), false);
-      }
-    }
-    if (trainer.charges_) {
-      const auto& filter = trainer.charges_->filter();
-      to.filter[0] = filter.order();
-      to.filter[1] = filter.rdp_budget();
-      to.add({"individual.filter", "F64", {2}, 0, 16}, to.filter, true);
-      to.spent.assign(filter.spent_.begin(), filter.spent_.end());
-      to.spent.resize(records);
-      to.add({"individual.spent", "U64", {records}, 0, 8 * records}, to.spent.data(), true);
-    }
-  }
-  /// How many records have spent something, of a trainer, and of a file; 0 without individual accounting.
-  template <class Trainer>
-  [[nodiscard]] static std::size_t records_of(const Trainer& trainer) {
-    return trainer.charges_ ? trainer.charges_->filter().records() : 0;
-  }
-  template <class Trainer>
-  [[nodiscard]] static std::size_t records_in(const Trainer& trainer, const std::string& path) {
-    if (!trainer.charges_ || is_npy(path)) return 0;
-    const safetensors::reader opened{path};
-    const safetensors::tensor* const spent = safetensors::find(opened.tensors(), "individual.spent");
-    return spent == nullptr || spent->shape.size() != 1 ? 0 : spent->shape[0];
-  }
-
-  /// Throws std::runtime_error for numbers from a file that this trainer cannot have.
-  template <class Trainer>
-  static void check(const run_state& read, const Trainer& trainer, const std::string& path) {
-    if (trainer.options_.adaptive_clip && !l2_clip_norm::holds(read.clip))
-      fail_with_file(path, "its clip.norm is none");
-    if (!trainer.charges_) return;
-    const auto& filter = trainer.charges_->filter();
-    if (read.filter[0] != filter.order() || read.filter[1] != filter.rdp_budget()) {
-      fail_with_file(path,
-                     "its records have spent from another budget, or by another order: individual accounting goes on "
-                     "with the budget, noise and sampling of its first step");
-    }
-    for (const std::uint64_t spent : read.spent) {
-      if (spent > filter.budget_) fail_with_file(path, "a record in it has spent more than its budget");
-    }
-  }
-  /// Behind a file's arrays: these numbers go on, and the next step is planned. `read` may lack what `list` did not
-  /// add.
-  template <class Trainer>
-  static void go_on(run_state& read, Trainer& trainer) {
-    if (trainer.options_.adaptive_clip) {
-      trainer.clip_to(l2_clip_norm{read.clip});
-      trainer.statistic_->counted.set_edge(read.clip);
-    }
-    if (trainer.average_) trainer.average_->updates_ = read.updates;
-    if (trainer.charges_ && !read.spent.empty()) {
-      trainer.charges_->filter().set_records(read.spent.size());
-      trainer.charges_->filter().spent_ = std::move(read.spent);
-    }
-  }
-  /// Once it is known which step comes next. What is left of the schedules is proven again; where the steps before have
-  /// spent too much for that, each step has to ask.
-  template <class Trainer>
-  static void plan(Trainer& trainer) {
-    if (!trainer.options_.schedules.any()) return trainer.accountant_.prepare(trainer.event_);
-    trainer.plan_next_step();
-    try {
-      trainer.declare_schedules();
-    } catch (const std::invalid_argument&) {
-      return;
-    }
-  }
-};
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
 
 /// What a run's file must fit: the tensors that it has but for its ledger, in arrays 0, 1, ... of memory.
 struct run_layout {
@@ -20059,6 +20082,134 @@ template <class Event, class Text>
   return made;
 }
 
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/files/run_state.hpp - what a trainer's options make it remember between steps, for its file
+//
+// Tensors, of runs that have them: `clip.norm`, the next step's with adaptive clipping; `average.NAME` and
+// `average.updates`, of the average of parameters; `individual.spent`, what each record has spent, and
+// `individual.filter`, order and budget in whose units it is. The last two are private; all others are released or
+// public.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Tensors of a run, and where each lies. Numbers lie in this, and are looked at before anything of a run is changed.
+struct run_state {
+  std::vector<safetensors::tensor> tensors;
+  std::vector<std::byte*> places;
+  std::vector<bool> is_number;
+  double clip = 0;
+  std::uint64_t updates = 0;
+  double filter[2] = {0, 0};
+  std::vector<std::uint64_t> spent;
+
+  void add(safetensors::tensor tensor, void* place, bool number) {
+    tensors.push_back(std::move(tensor));
+    places.push_back(static_cast<std::byte*>(place));
+    is_number.push_back(number);
+  }
+  /// Brings the numbers here; `first`: the number of the first of these arrays.
+  void take_numbers(const loaded_bytes& loaded, std::size_t first) {
+    for (const loaded_bytes::move& each : loaded.moves) {
+      if (each.array < first || !is_number[each.array - first]) continue;
+      std::memcpy(places[each.array - first] + each.to, loaded.bytes.data() + each.from, each.size);
+    }
+  }
+};
+
+struct run_state_access {
+  /// What this trainer remembers, of so many records. Refers to itself and to the trainer.
+  template <class Trainer>
+  static void list(run_state& to, Trainer& trainer, std::size_t records) {
+    if (trainer.options_.adaptive_clip) {
+      to.clip = trainer.options_.clip->value();
+      to.add({"clip.norm", "F64", {}, 0, 8}, &to.clip, true);
+    }
+    if (trainer.average_) {
+      using network = std::remove_cvref_t<decltype(trainer.average_->network())>;
+      to.updates = trainer.average_->updates_;
+      to.add({"average.updates", "U64", {}, 0, 8}, &to.updates, true);
+      // Those that are not trained are the network's own.
+      constexpr std::size_t trained = network::parameter_count * sizeof(typename network::scalar);
+      for (safetensors::tensor& each : parameter_tensors<network>()) {
+        if (each.begin >= trained) continue;
+        each.name.insert(0, "average.");
+        const auto* const values = std::as_const(trainer.average_->average_).parameters().data();
+        to.add(std::move(each), const_cast<void*>(static_cast<const void*>(values)), false);
+      }
+    }
+    if (trainer.charges_) {
+      const auto& filter = trainer.charges_->filter();
+      to.filter[0] = filter.order();
+      to.filter[1] = filter.rdp_budget();
+      to.add({"individual.filter", "F64", {2}, 0, 16}, to.filter, true);
+      to.spent.assign(filter.spent_.begin(), filter.spent_.end());
+      to.spent.resize(records);
+      to.add({"individual.spent", "U64", {records}, 0, 8 * records}, to.spent.data(), true);
+    }
+  }
+  /// How many records have spent something, of a trainer, and of a file; 0 without individual accounting.
+  template <class Trainer>
+  [[nodiscard]] static std::size_t records_of(const Trainer& trainer) {
+    return trainer.charges_ ? trainer.charges_->filter().records() : 0;
+  }
+  template <class Trainer>
+  [[nodiscard]] static std::size_t records_in(const Trainer& trainer, const std::string& path) {
+    if (!trainer.charges_ || is_npy(path)) return 0;
+    const safetensors::reader opened{path};
+    const safetensors::tensor* const spent = safetensors::find(opened.tensors(), "individual.spent");
+    return spent == nullptr || spent->shape.size() != 1 ? 0 : spent->shape[0];
+  }
+
+  /// Throws std::runtime_error for numbers from a file that this trainer cannot have.
+  template <class Trainer>
+  static void check(const run_state& read, const Trainer& trainer, const std::string& path) {
+    if (trainer.options_.adaptive_clip && !l2_clip_norm::holds(read.clip))
+      fail_with_file(path, "its clip.norm is none");
+    if (!trainer.charges_) return;
+    const auto& filter = trainer.charges_->filter();
+    if (read.filter[0] != filter.order() || read.filter[1] != filter.rdp_budget()) {
+      fail_with_file(path,
+                     "its records have spent from another budget, or by another order: individual accounting goes on "
+                     "with the budget, noise and sampling of its first step");
+    }
+    for (const std::uint64_t spent : read.spent) {
+      if (spent > filter.budget_) fail_with_file(path, "a record in it has spent more than its budget");
+    }
+  }
+  /// Behind a file's arrays: these numbers go on, and the next step is planned. `read` may lack what `list` did not
+  /// add.
+  template <class Trainer>
+  static void go_on(run_state& read, Trainer& trainer) {
+    if (trainer.options_.adaptive_clip) {
+      trainer.clip_to(l2_clip_norm{read.clip});
+      trainer.statistic_->counted.set_edge(read.clip);
+    }
+    if (trainer.average_) trainer.average_->updates_ = read.updates;
+    if (trainer.charges_ && !read.spent.empty()) {
+      trainer.charges_->filter().set_records(read.spent.size());
+      trainer.charges_->filter().spent_ = std::move(read.spent);
+    }
+  }
+  /// Once it is known which step comes next. What is left of the schedules is proven again; where the steps before have
+  /// spent too much for that, each step has to ask.
+  template <class Trainer>
+  static void plan(Trainer& trainer) {
+    if (!trainer.options_.schedules.any()) return trainer.accountant_.prepare(trainer.event_);
+    trainer.plan_next_step();
+    try {
+      trainer.declare_schedules();
+    } catch (const std::invalid_argument&) {
+      return;
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
 struct checkpoint_access {
   /// The network's memory, then the optimizer's arrays; `Byte` is std::byte, or const.
   template <class Byte, class Network, class Optimizer>
@@ -20111,6 +20262,8 @@ struct checkpoint_access {
     Optimizer& of;
     run_state* more;
     Check check;  ///< throws for numbers of a file that cannot be
+    with_state(Optimizer& optimizer, run_state* state, Check of_numbers)
+        : of{optimizer}, more{state}, check{std::move(of_numbers)} {}
     static constexpr auto state_names = Optimizer::state_names;
     [[nodiscard]] auto kind() const noexcept { return of.kind(); }
     [[nodiscard]] auto state() noexcept { return of.state(); }
@@ -20240,8 +20393,9 @@ struct checkpoint_access {
   /// What throws unless a file's place and noise can be this run's.
   template <class Run>
   [[nodiscard]] static auto place_requirement(const Run& run, const std::string& path) {
-    if constexpr (Run::is_correlated) {
-      return [&run, &path](const auto& numbers) {
+    return [&run, &path](const auto& numbers) {
+      static_cast<void>(run), static_cast<void>(path), static_cast<void>(numbers);
+      if constexpr (Run::is_correlated) {
         const std::uint64_t taken = numbers.place->taken;
         const auto& noise = *numbers.noise;
         if (taken > run.noise_.steps() || noise.empty() || noise.front() > taken ||
@@ -20250,12 +20404,8 @@ struct checkpoint_access {
                                    " steps, and its noise or this run's strategy is for " +
                                    std::to_string(run.noise_.steps()));
         }
-      };
-    } else {
-      static_cast<void>(run);
-      static_cast<void>(path);
-      return [](const auto&) {};
-    }
+      }
+    };
   }
   template <class Run>
   [[nodiscard]] static std::optional<run_place> place_of(const Run& run) {

@@ -21,6 +21,7 @@
 #include <pergrad/batch.hpp>
 #include <pergrad/optim/optimizer.hpp>
 #include <pergrad/optim/parameter_average.hpp>
+#include <pergrad/optim/scale_then_privatise.hpp>
 #include <pergrad/optim/sgd.hpp>
 #include <pergrad/optim/adam.hpp>
 #include <pergrad/evaluation/predict.hpp>

@@ -35,6 +35,9 @@ struct record_capacity {
   std::size_t count = 2048;
 };
 
+template <class Network>
+class scaled_adam;
+
 namespace detail {
 
 struct total_access;
@@ -262,6 +265,8 @@ struct total_access {
   friend class pergrad::dp_sgd;
   template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::private_loop;
+  template <class Network>
+  friend class pergrad::scaled_adam;
   friend struct total_probe;
 
   template <class Total>  // const or not

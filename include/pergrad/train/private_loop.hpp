@@ -88,6 +88,8 @@ class private_step {
   friend class detail::chunk_of_step;
   template <class, class>
   friend class optimizer_steps;
+  template <class>
+  friend class scaled_adam;
   template <executor Executor, class Network, class AnyLoop>
   friend void evaluate_into(const Executor& executor, released_gradient<Network, AnyLoop::is_private>& update,
                             private_step<AnyLoop>&& step);

@@ -69,7 +69,8 @@ class pld_engine {
       const auto count = static_cast<double>(each.count);
       if (losses.gaussian > 0) {
         steps_ += count;
-        squares += static_cast<long double>(each.count) * losses.gaussian * losses.gaussian;
+        const auto gaussian = static_cast<long double>(losses.gaussian);
+        squares += static_cast<long double>(each.count) * gaussian * gaussian;
         ++whole;
       }
       for (step_losses::part& part : losses.parts) {

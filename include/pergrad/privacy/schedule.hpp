@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/train/schedule.hpp - numbers that change from step to step: of noise, clipping, sampling and learning rate
+// pergrad/privacy/schedule.hpp - numbers that change from step to step: of noise, clipping, sampling and learning rate
 //
 //   options.schedules.steps = 1000;
 //   options.schedules.noise = pg::schedule::exponential(1.4, 0.9, 100);                   // 0.9 as much every 100
