@@ -7386,8 +7386,10 @@ class noise_filter {
   /// What one record can do to all that the run's noise hides, given D of one sum: what fresh noise is scaled by.
   [[nodiscard]] virtual double sensitivity(double of_one_sum, std::size_t elements) const = 0;
   /// Throws std::invalid_argument for a deviation that its arithmetic cannot carry, std::logic_error for a step beyond
-  /// the last one.
-  virtual void require_room(double sigma) const = 0;
+  /// the last one, and for another grid or deviation than the steps before had.
+  virtual void require_room(const release_grid& grid, double sigma) = 0;
+  /// Throws std::logic_error for a release by more threads than there is memory for.
+  virtual void require_threads(std::size_t threads) const = 0;
   /// Begins the next step, whose fresh noise is that of the generator's step `drawn`. Returns the generator's steps of
   /// those earlier ones whose noise has to go through the filter again first, in their order.
   virtual std::span<const std::uint64_t> begin(std::uint64_t drawn) noexcept = 0;
@@ -7470,16 +7472,16 @@ class release_gate {
         scale_{std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps) / divisor,
                static_cast<double>(std::numeric_limits<Scalar>::max())},
         filter_{filter},
-        stream_{stream_of_next_step(noise, generator)} {
+        stream_{stream_of_next_step(grid, noise, generator)} {
     if (filter_ != nullptr) before_ = filter_->begin(stream_.step_);
   }
   /// Once nothing else can be wrong.
   template <random_generator Generator>
-  [[nodiscard]] secret_stream<randomness::noise> stream_of_next_step(noise_multiplier noise,
+  [[nodiscard]] secret_stream<randomness::noise> stream_of_next_step(const release_grid& grid, noise_multiplier noise,
                                                                      Generator& generator) const {
     require_sigma(noise.value(), sigma_, !Generator::is_private && sigma_ == 0);
     require_gaussians(0, elements_);
-    if (filter_ != nullptr) filter_->require_room(sigma_);
+    if (filter_ != nullptr) filter_->require_room(grid, sigma_);
     return generator.template stream<randomness::noise>(generator.next_step());
   }
 
@@ -9575,6 +9577,7 @@ struct total_release {
     if (total_access::floating(total).size() != Network::parameter_count) {
       throw_invalid_argument({"pergrad: a bounded_total that was moved from has no sum to release"});
     }
+    if (noise.filter != nullptr) noise.filter->require_threads(pool.thread_count());
     const gate_type gate{typename gate_type::of_any_generator{},
                          state.grid(),
                          state.sensitivity(),
@@ -15540,6 +15543,89 @@ class basic_privacy_accountant {
 using privacy_accountant = basic_privacy_accountant<sampled_gaussian_event>;
 
 }  // namespace pergrad::inline v0_1
+// pergrad/privacy/schedule.hpp - numbers that change from step to step: of noise, clipping, sampling and learning rate
+//
+//   options.schedules.steps = 1000;
+//   options.schedules.noise = pg::schedule::exponential(1.4, 0.9, 100);                   // 0.9 as much every 100
+//   steps options.schedules.learning_rate = pg::schedule{[](std::uint64_t step) { return step < 10 ? 0.1 : 0.5; }};
+//
+// A schedule is public and chosen before the first step: it must not be computed from records, nor from what was
+// released. So the whole of it is proven to keep to the budget when the run is made; each step enters its own event,
+// and a run that ends early has spent what its steps cost.
+
+#include <cstdlib>
+#include <functional>
+
+namespace pergrad::inline v0_1 {
+
+/// A number for each step 0, 1, ...
+class schedule {
+ public:
+  /// f(step), a function of a std::uint64_t: called once a step when a run is made.
+  template <class Function>
+  requires(std::is_invocable_r_v<double, const Function&, std::uint64_t> &&
+           !std::is_same_v<std::remove_cvref_t<Function>, schedule>) explicit schedule(Function of)
+      : kept_{std::make_shared<const kept>(kept{std::move(of), {}, {}})} {}
+
+  /// first * factor^(step / every), whole quotients: PyTorch's StepLR, and its ExponentialLR where `every` is 1. Of
+  /// noise and sampling prefer longer stretches: each number is a kind of step in the ledger, which takes some
+  /// milliseconds, and beyond 256 kinds only Renyi divergences bound their cost. Throws std::invalid_argument for an
+  /// `every` of 0.
+  [[nodiscard]] static schedule exponential(double first, double factor, std::uint64_t every = 1) {
+    if (every == 0) throw std::invalid_argument("pergrad: schedule: every must be at least 1");
+    return schedule{[=](std::uint64_t step) { return first * std::pow(factor, static_cast<double>(step / every)); }};
+  }
+  /// Numbers of steps 0, 1, ..., one a line of a text file. Throws std::runtime_error that names the file and the line
+  /// that is no number.
+  [[nodiscard]] static schedule from_file(const std::string& path) {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "r"), std::fclose};
+    if (!file) throw std::runtime_error("pergrad: schedule: cannot open " + path);
+    kept table;
+    char line[128];
+    while (std::fgets(line, sizeof line, file.get()) != nullptr) {
+      char* end = nullptr;
+      table.numbers.push_back(std::strtod(line, &end));
+      while (*end == ' ' || *end == '\t' || *end == '\r') ++end;
+      if (end == line || (*end != '\n' && *end != '\0') || !std::isfinite(table.numbers.back())) {
+        throw std::runtime_error("pergrad: schedule: line " + std::to_string(table.numbers.size()) + " of " + path +
+                                 " is not one number");
+      }
+    }
+    if (std::ferror(file.get()) != 0) throw std::runtime_error("pergrad: schedule: cannot read " + path);
+    table.path = path;
+    return schedule{std::make_shared<const kept>(std::move(table))};
+  }
+
+  /// Of step number `step`. Throws what its function throws, and std::out_of_range behind the last line of a file.
+  [[nodiscard]] double operator()(std::uint64_t step) const {
+    if (kept_->of) return kept_->of(step);
+    if (step >= kept_->numbers.size()) {
+      throw std::out_of_range("pergrad: schedule: " + (kept_->path.empty() ? "it" : kept_->path) + " has numbers of " +
+                              std::to_string(kept_->numbers.size()) + " steps, and step " + std::to_string(step) +
+                              " has none");
+    }
+    return kept_->numbers[step];
+  }
+  /// The same numbers of so many steps, from a table: whatever a function answers when it is asked again.
+  [[nodiscard]] schedule tabulated(std::uint64_t steps) const {
+    kept table{{}, {}, kept_->path};
+    table.numbers.reserve(steps);
+    for (std::uint64_t step = 0; step < steps; ++step) table.numbers.push_back((*this)(step));
+    return schedule{std::make_shared<const kept>(std::move(table))};
+  }
+
+ private:
+  struct kept {
+    std::function<double(std::uint64_t)> of;  ///< or, without it, a table
+    std::vector<double> numbers;
+    std::string path;  ///< for messages
+  };
+  explicit schedule(std::shared_ptr<const kept> of) : kept_{std::move(of)} {}
+
+  std::shared_ptr<const kept> kept_;  ///< copies share it
+};
+
+}  // namespace pergrad::inline v0_1
 // pergrad/privacy/statistics.hpp - counts of records as released values: a histogram over public bins
 //
 // Every record lies in at most one bin, so a record more or less moves one count by one: the sensitivity is 1 in L2,
@@ -15732,96 +15818,147 @@ struct statistic_release {
 
 }  // namespace detail
 }  // namespace pergrad::inline v0_1
-// pergrad/privacy/schedule.hpp - numbers that change from step to step: of noise, clipping, sampling and learning rate
+// pergrad/privacy/units.hpp - units of privacy that are not a record's one gradient: all records of an owner,
+// and a record seen in several views
 //
-//   options.schedules.steps = 1000;
-//   options.schedules.noise = pg::schedule::exponential(1.4, 0.9, 100);                   // 0.9 as much every 100
-//   steps options.schedules.learning_rate = pg::schedule{[](std::uint64_t step) { return step < 10 ? 0.1 : 0.5; }};
+// Of a unit, gradients of its rows are added up or averaged first, and clipped once: C bounds what the unit adds. A
+// sampler then draws units, and its event counts units.
 //
-// A schedule is public and chosen before the first step: it must not be computed from records, nor from what was
-// released. So the whole of it is proven to keep to the budget when the run is made; each step enters its own event,
-// and a run that ends early has spent what its steps cost.
-
-#include <cstdlib>
-#include <functional>
+// Owners: neighbours differ by all records of one owner. Owners are numbered by their ids in ascending order; who is
+// added or removed shifts the numbers of those behind, as a record does.
+// Views: K random changes of a record (`augment`, dropout), whose mean gradient is clipped (De et al. 2022,
+// arXiv:2204.13650). The unit is the record.
 
 namespace pergrad::inline v0_1 {
 
-/// A number for each step 0, 1, ...
-class schedule {
+/// How the gradients of a unit's rows become one.
+enum class combined { mean, sum };
+
+/// Which rows of a data set make up which unit.
+class privacy_units {
  public:
-  /// f(step), a function of a std::uint64_t: called once a step when a run is made.
-  template <class Function>
-  requires(std::is_invocable_r_v<double, const Function&, std::uint64_t> &&
-           !std::is_same_v<std::remove_cvref_t<Function>, schedule>) explicit schedule(Function of)
-      : kept_{std::make_shared<const kept>(kept{std::move(of), {}, {}})} {}
-
-  /// first * factor^(step / every), whole quotients: PyTorch's StepLR, and its ExponentialLR where `every` is 1. Of
-  /// noise and sampling prefer longer stretches: each number is a kind of step in the ledger, which takes some
-  /// milliseconds, and beyond 256 kinds only Renyi divergences bound their cost. Throws std::invalid_argument for an
-  /// `every` of 0.
-  [[nodiscard]] static schedule exponential(double first, double factor, std::uint64_t every = 1) {
-    if (every == 0) throw std::invalid_argument("pergrad: schedule: every must be at least 1");
-    return schedule{[=](std::uint64_t step) { return first * std::pow(factor, static_cast<double>(step / every)); }};
-  }
-  /// Numbers of steps 0, 1, ..., one a line of a text file. Throws std::runtime_error that names the file and the line
-  /// that is no number.
-  [[nodiscard]] static schedule from_file(const std::string& path) {
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "r"), std::fclose};
-    if (!file) throw std::runtime_error("pergrad: schedule: cannot open " + path);
-    kept table;
-    char line[128];
-    while (std::fgets(line, sizeof line, file.get()) != nullptr) {
-      char* end = nullptr;
-      table.numbers.push_back(std::strtod(line, &end));
-      while (*end == ' ' || *end == '\t' || *end == '\r') ++end;
-      if (end == line || (*end != '\n' && *end != '\0') || !std::isfinite(table.numbers.back())) {
-        throw std::runtime_error("pergrad: schedule: line " + std::to_string(table.numbers.size()) + " of " + path +
-                                 " is not one number");
-      }
+  /// Units are owners; record r belongs to `owner_of_record[r]`, any number. Takes the time of sorting. Throws
+  /// std::invalid_argument for more than 2^32 - 1 records.
+  explicit privacy_units(std::span<const std::uint32_t> owner_of_record, combined how)
+      : rows_(owner_of_record.size()), is_mean_{how == combined::mean} {
+    if (owner_of_record.size() > ~std::uint32_t{0}) {
+      detail::throw_invalid_argument({"pergrad: owners: more than 2^32 - 1 records"});
     }
-    if (std::ferror(file.get()) != 0) throw std::runtime_error("pergrad: schedule: cannot read " + path);
-    table.path = path;
-    return schedule{std::make_shared<const kept>(std::move(table))};
+    std::iota(rows_.begin(), rows_.end(), 0U);
+    std::stable_sort(rows_.begin(), rows_.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return owner_of_record[a] < owner_of_record[b]; });
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      if (i == 0 || owner_of_record[rows_[i]] != owner_of_record[rows_[i - 1]]) starts_.push_back(i);
+    }
+    starts_.push_back(rows_.size());
+  }
+  /// Units are records, each seen `views` times. Throws std::invalid_argument for 0 views.
+  explicit privacy_units(std::uint32_t views) : views_{views} {
+    if (views == 0) detail::throw_invalid_argument({"pergrad: with_views: 0 views of a record"});
   }
 
-  /// Of step number `step`. Throws what its function throws, and std::out_of_range behind the last line of a file.
-  [[nodiscard]] double operator()(std::uint64_t step) const {
-    if (kept_->of) return kept_->of(step);
-    if (step >= kept_->numbers.size()) {
-      throw std::out_of_range("pergrad: schedule: " + (kept_->path.empty() ? "it" : kept_->path) + " has numbers of " +
-                              std::to_string(kept_->numbers.size()) + " steps, and step " + std::to_string(step) +
-                              " has none");
+  [[nodiscard]] bool are_owners() const noexcept { return views_ == 0; }
+  /// Of a record; 0 where units are owners.
+  [[nodiscard]] std::uint32_t views() const noexcept { return views_; }
+  [[nodiscard]] bool are_averaged() const noexcept { return is_mean_; }
+  /// Units of a data set of so many records. Throws std::invalid_argument where owners of another number are known.
+  [[nodiscard]] std::size_t count(std::size_t records) const {
+    if (!are_owners()) return records;
+    if (records != rows_.size()) {
+      detail::throw_invalid_argument(
+          {"pergrad: owners of ", rows_.size(), " records are known, and the data set has ", records});
     }
-    return kept_->numbers[step];
+    return owners();
   }
-  /// The same numbers of so many steps, from a table: whatever a function answers when it is asked again.
-  [[nodiscard]] schedule tabulated(std::uint64_t steps) const {
-    kept table{{}, {}, kept_->path};
-    table.numbers.reserve(steps);
-    for (std::uint64_t step = 0; step < steps; ++step) table.numbers.push_back((*this)(step));
-    return schedule{std::make_shared<const kept>(std::move(table))};
+  /// How many there are.
+  [[nodiscard]] std::size_t owners() const noexcept { return starts_.empty() ? 0 : starts_.size() - 1; }
+  /// Records of an owner, ascending.
+  [[nodiscard]] std::span<const std::uint32_t> records_of(std::size_t owner) const noexcept {
+    return std::span{rows_}.subspan(starts_[owner], starts_[owner + 1] - starts_[owner]);
   }
 
  private:
-  struct kept {
-    std::function<double(std::uint64_t)> of;  ///< or, without it, a table
-    std::vector<double> numbers;
-    std::string path;  ///< for messages
-  };
-  explicit schedule(std::shared_ptr<const kept> of) : kept_{std::move(of)} {}
-
-  std::shared_ptr<const kept> kept_;  ///< copies share it
+  std::vector<std::uint32_t> rows_;  ///< records, owner by owner
+  std::vector<std::size_t> starts_;  ///< of each owner, and the end
+  std::uint32_t views_ = 0;
+  bool is_mean_ = true;
 };
 
+/// A sampler of owners: it draws owners as `Sampling` draws records, and epsilon counts an owner.
+template <class Sampling>
+class of_owners {
+ public:
+  using sampler_type = Sampling;
+  using event_type = typename Sampling::event_type;
+  static constexpr const char* unit = "owner";
+
+  /// `owner_of_record`: an id a record, in the data set's order. Throws std::invalid_argument for more than 2^32 - 1.
+  of_owners(Sampling sampling, std::span<const std::uint32_t> owner_of_record, combined how = combined::mean)
+      : sampling_{std::move(sampling)}, units_{owner_of_record, how} {}
+
+  /// What a step costs an owner.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return sampling_.event(noise); }
+  [[nodiscard]] const Sampling& sampler() const noexcept { return sampling_; }
+  [[nodiscard]] const privacy_units& units() const noexcept { return units_; }
+
+ private:
+  Sampling sampling_;
+  privacy_units units_;
+};
+
+/// Views of a record.
+struct view_count {
+  std::uint32_t count;
+};
+
+/// A sampler of records each of which is seen in several views; views differ by the randomness inside layers.
+template <class Sampling>
+class with_views {
+ public:
+  using sampler_type = Sampling;
+  using event_type = typename Sampling::event_type;
+  static constexpr const char* unit = "record";
+
+  /// Throws std::invalid_argument for 0 views.
+  with_views(Sampling sampling, view_count views) : sampling_{std::move(sampling)}, units_{views.count} {}
+
+  /// What a step costs a record.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return sampling_.event(noise); }
+  [[nodiscard]] const Sampling& sampler() const noexcept { return sampling_; }
+  [[nodiscard]] const privacy_units& units() const noexcept { return units_; }
+
+ private:
+  Sampling sampling_;
+  privacy_units units_;
+};
+
+namespace detail {
+
+/// Samplers of units that are not a record's one gradient.
+template <class Sampling>
+concept draws_units = requires(const Sampling& sampling) {
+  typename Sampling::sampler_type;
+  { sampling.units() } -> std::same_as<const privacy_units&>;
+};
+template <class Sampling>
+struct inner_sampler {
+  using type = Sampling;
+  [[nodiscard]] static const Sampling& of(const Sampling& sampling) noexcept { return sampling; }
+  static constexpr const char* unit = "record";
+};
+template <draws_units Sampling>
+struct inner_sampler<Sampling> {
+  using type = typename Sampling::sampler_type;
+  [[nodiscard]] static const type& of(const Sampling& sampling) noexcept { return sampling.sampler(); }
+  static constexpr const char* unit = Sampling::unit;
+};
+
+}  // namespace detail
+
 }  // namespace pergrad::inline v0_1
+// pergrad/train/option.hpp - an option that may be missing, and that says what it takes
 
 namespace pergrad::inline v0_1 {
-
-/// How the noised gradient becomes an update.
-enum class optimizer_kind { sgd, adam };
-/// What bounds a sample's share.
-enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
 
 namespace detail {
 /// What is said of a value that is not the option's: of a sampler, which options are its.
@@ -15862,6 +15999,15 @@ struct option : std::optional<Value> {
     return *this;
   }
 };
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// How the noised gradient becomes an update.
+enum class optimizer_kind { sgd, adam };
+/// What bounds a sample's share.
+enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
 
 /// One value of each record of a step.
 enum class step_value { norm, loss };
@@ -15950,15 +16096,33 @@ struct noise_choice<independent_noise> {
   using noise_type = independent_noise;
 };
 
+namespace detail {
+/// A sampler that promises how often, and how far apart, a record takes part; its event is that of a Gaussian where
+/// every record takes part.
+template <class Sampling>
+concept promises_participation = requires(const Sampling& sampling) {
+  sampling.min_separation();
+  sampling.max_participations(std::uint64_t{});
+  requires std::is_same_v<typename Sampling::event_type, sampled_gaussian_event>;
+};
+/// A class that says what is wrong with this noise under this sampler; else `char`.
+template <class Noise, class Sampling>
+using noise_explanation = std::conditional_t<std::is_same_v<Noise, independent_noise> ||
+                                                 promises_participation<typename inner_sampler<Sampling>::type>,
+                                             char, error::correlated_noise_needs_a_promise<Noise, Sampling>>;
+}  // namespace detail
+
 /// Options of a `private_loop` with this sampler and this noise.
 template <class Sampling, class Noise = independent_noise>
 struct loop_options : private_choices, noise_choice<Noise> {
+  static_assert(sizeof(detail::noise_explanation<Noise, Sampling>) != 0);
   using sampling_type = Sampling;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
 };
 /// Options of a `dp_sgd` with this sampler and this noise.
 template <class Sampling = poisson_sampling, class Noise = independent_noise>
 struct dp_options : training_choices, noise_choice<Noise> {
+  static_assert(sizeof(detail::noise_explanation<Noise, Sampling>) != 0);
   using sampling_type = Sampling;
   using of_a_loop = loop_options<Sampling>;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
@@ -16177,144 +16341,6 @@ void require_fit_for_training(const Records& records) {
 // A step is entered in the ledger before any of its records is drawn. Records are drawn window by window, so that no
 // memory grows with the data set; they come out in physical batches of at most `max_batch`.
 
-// pergrad/privacy/units.hpp - units of privacy that are not a record's one gradient: all records of an owner,
-// and a record seen in several views
-//
-// Of a unit, gradients of its rows are added up or averaged first, and clipped once: C bounds what the unit adds. A
-// sampler then draws units, and its event counts units.
-//
-// Owners: neighbours differ by all records of one owner. Owners are numbered by their ids in ascending order; who is
-// added or removed shifts the numbers of those behind, as a record does.
-// Views: K random changes of a record (`augment`, dropout), whose mean gradient is clipped (De et al. 2022,
-// arXiv:2204.13650). The unit is the record.
-
-namespace pergrad::inline v0_1 {
-
-/// How the gradients of a unit's rows become one.
-enum class combined { mean, sum };
-
-/// Which rows of a data set make up which unit.
-class privacy_units {
- public:
-  /// Units are owners; record r belongs to `owner_of_record[r]`, any number. Takes the time of sorting. Throws
-  /// std::invalid_argument for more than 2^32 - 1 records.
-  explicit privacy_units(std::span<const std::uint32_t> owner_of_record, combined how)
-      : rows_(owner_of_record.size()), is_mean_{how == combined::mean} {
-    if (owner_of_record.size() > ~std::uint32_t{0}) {
-      detail::throw_invalid_argument({"pergrad: owners: more than 2^32 - 1 records"});
-    }
-    std::iota(rows_.begin(), rows_.end(), 0U);
-    std::stable_sort(rows_.begin(), rows_.end(),
-                     [&](std::uint32_t a, std::uint32_t b) { return owner_of_record[a] < owner_of_record[b]; });
-    for (std::size_t i = 0; i < rows_.size(); ++i) {
-      if (i == 0 || owner_of_record[rows_[i]] != owner_of_record[rows_[i - 1]]) starts_.push_back(i);
-    }
-    starts_.push_back(rows_.size());
-  }
-  /// Units are records, each seen `views` times. Throws std::invalid_argument for 0 views.
-  explicit privacy_units(std::uint32_t views) : views_{views} {
-    if (views == 0) detail::throw_invalid_argument({"pergrad: with_views: 0 views of a record"});
-  }
-
-  [[nodiscard]] bool are_owners() const noexcept { return views_ == 0; }
-  /// Of a record; 0 where units are owners.
-  [[nodiscard]] std::uint32_t views() const noexcept { return views_; }
-  [[nodiscard]] bool are_averaged() const noexcept { return is_mean_; }
-  /// Units of a data set of so many records. Throws std::invalid_argument where owners of another number are known.
-  [[nodiscard]] std::size_t count(std::size_t records) const {
-    if (!are_owners()) return records;
-    if (records != rows_.size()) {
-      detail::throw_invalid_argument(
-          {"pergrad: owners of ", rows_.size(), " records are known, and the data set has ", records});
-    }
-    return owners();
-  }
-  /// How many there are.
-  [[nodiscard]] std::size_t owners() const noexcept { return starts_.empty() ? 0 : starts_.size() - 1; }
-  /// Records of an owner, ascending.
-  [[nodiscard]] std::span<const std::uint32_t> records_of(std::size_t owner) const noexcept {
-    return std::span{rows_}.subspan(starts_[owner], starts_[owner + 1] - starts_[owner]);
-  }
-
- private:
-  std::vector<std::uint32_t> rows_;  ///< records, owner by owner
-  std::vector<std::size_t> starts_;  ///< of each owner, and the end
-  std::uint32_t views_ = 0;
-  bool is_mean_ = true;
-};
-
-/// A sampler of owners: it draws owners as `Sampling` draws records, and epsilon counts an owner.
-template <class Sampling>
-class of_owners {
- public:
-  using sampler_type = Sampling;
-  using event_type = typename Sampling::event_type;
-  static constexpr const char* unit = "owner";
-
-  /// `owner_of_record`: an id a record, in the data set's order. Throws std::invalid_argument for more than 2^32 - 1.
-  of_owners(Sampling sampling, std::span<const std::uint32_t> owner_of_record, combined how = combined::mean)
-      : sampling_{std::move(sampling)}, units_{owner_of_record, how} {}
-
-  /// What a step costs an owner.
-  [[nodiscard]] event_type event(noise_multiplier noise) const { return sampling_.event(noise); }
-  [[nodiscard]] const Sampling& sampler() const noexcept { return sampling_; }
-  [[nodiscard]] const privacy_units& units() const noexcept { return units_; }
-
- private:
-  Sampling sampling_;
-  privacy_units units_;
-};
-
-/// Views of a record.
-struct view_count {
-  std::uint32_t count;
-};
-
-/// A sampler of records each of which is seen in several views; views differ by the randomness inside layers.
-template <class Sampling>
-class with_views {
- public:
-  using sampler_type = Sampling;
-  using event_type = typename Sampling::event_type;
-  static constexpr const char* unit = "record";
-
-  /// Throws std::invalid_argument for 0 views.
-  with_views(Sampling sampling, view_count views) : sampling_{std::move(sampling)}, units_{views.count} {}
-
-  /// What a step costs a record.
-  [[nodiscard]] event_type event(noise_multiplier noise) const { return sampling_.event(noise); }
-  [[nodiscard]] const Sampling& sampler() const noexcept { return sampling_; }
-  [[nodiscard]] const privacy_units& units() const noexcept { return units_; }
-
- private:
-  Sampling sampling_;
-  privacy_units units_;
-};
-
-namespace detail {
-
-/// Samplers of units that are not a record's one gradient.
-template <class Sampling>
-concept draws_units = requires(const Sampling& sampling) {
-  typename Sampling::sampler_type;
-  { sampling.units() } -> std::same_as<const privacy_units&>;
-};
-template <class Sampling>
-struct inner_sampler {
-  using type = Sampling;
-  [[nodiscard]] static const Sampling& of(const Sampling& sampling) noexcept { return sampling; }
-  static constexpr const char* unit = "record";
-};
-template <draws_units Sampling>
-struct inner_sampler<Sampling> {
-  using type = typename Sampling::sampler_type;
-  [[nodiscard]] static const type& of(const Sampling& sampling) noexcept { return sampling.sampler(); }
-  static constexpr const char* unit = Sampling::unit;
-};
-
-}  // namespace detail
-
-}  // namespace pergrad::inline v0_1
 // pergrad/train/run_noise.hpp - what a run's noise asks of its sampler, and what it costs: independent noise, or a
 // strategy whose steps are correlated
 //
@@ -16325,14 +16351,6 @@ struct inner_sampler<Sampling> {
 
 namespace pergrad::inline v0_1::detail {
 
-/// A sampler that promises how often, and how far apart, a record takes part; its event is that of a Gaussian where
-/// every record takes part.
-template <class Sampling>
-concept promises_participation = requires(const Sampling& sampling) {
-  sampling.min_separation();
-  sampling.max_participations(std::uint64_t{});
-  requires std::is_same_v<typename Sampling::event_type, sampled_gaussian_event>;
-};
 template <class Sampling>
 concept takes_turns = requires {
   requires Sampling::takes_turns;
@@ -16375,9 +16393,7 @@ requires(!std::is_same_v<Noise, independent_noise>) class run_noise<Sampling, No
   /// Throws std::invalid_argument for a strategy that is missing, has more bands than the sampler has groups, or does
   /// not go with another option.
   run_noise(const noise_choice<Noise>& chosen, const private_choices& options, const Sampling& sampling) {
-    if constexpr (!is_promised) {
-      static_cast<void>(error::correlated_noise_needs_a_promise<Noise, Sampling>{});
-    } else {
+    if constexpr (is_promised) {  // else the options' type has said so
       require_option(chosen.correlation.has_value(), "correlation");
       if (options.statistic) refuse_training("the option statistic does not go with correlated noise");
       noise_ = std::make_unique<Noise>(*chosen.correlation);
@@ -17622,6 +17638,8 @@ class dp_sgd_base
   /// What the executor keeps of a run and does in a step.
   using executor_trainer =
       typename trainer_for<Executor, Network, Loss, draws_units<typename Options::sampling_type>>::type;
+  static_assert(sizeof(std::conditional_t < run::is_correlated && executor_trainer::trains_on_a_copy,
+                       error::correlated_noise_on_a_device<Executor>, char >) != 0);
   /// Whose data a unit of privacy is: by which neighbours differ.
   static constexpr const char* unit_of_privacy = inner::unit;
 
@@ -17706,7 +17724,6 @@ class dp_sgd_base
       require_weight_decay(options.weight_decay);
     }
     if constexpr (executor_trainer::trains_on_a_copy) {
-      if constexpr (run::is_correlated) static_cast<void>(error::correlated_noise_on_a_device<Executor>{});
       if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
       if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
       if (options.adaptive_clip || options.schedules.noise || options.schedules.clip) {
