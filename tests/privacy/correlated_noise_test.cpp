@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
@@ -97,6 +98,13 @@ BOOST_AUTO_TEST_CASE(noise_is_what_the_recursion_says) {
       BOOST_REQUIRE(n[t][i] == z[t][i] - std::nearbyint(feedback));
     }
   }
+}
+
+BOOST_AUTO_TEST_CASE(one_band_is_independent_noise) {
+  const pergrad::banded_noise one{12, std::span<const double>{}};
+  const auto filter = filter_of(one);
+  BOOST_TEST((run_of(*filter, 0, 12, {}) == fresh_of(filter->sensitivity(of_one_sum, elements), 12)));
+  BOOST_TEST((run_of(*filter_of(one.regenerated()), 0, 12, {}) == run_of(*filter_of(one), 0, 12, {})));
 }
 
 BOOST_AUTO_TEST_CASE(buffers_are_a_toeplitz_matrix) {

@@ -22,11 +22,12 @@
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/sampling.hpp>
+#include <pergrad/privacy/schedule.hpp>
 #include <pergrad/privacy/statistics.hpp>
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/privacy/units.hpp>
 #include <pergrad/tape.hpp>
-#include <pergrad/privacy/schedule.hpp>
+#include <pergrad/train/option.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -34,46 +35,6 @@ namespace pergrad::inline v0_1 {
 enum class optimizer_kind { sgd, adam };
 /// What bounds a sample's share.
 enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
-
-namespace detail {
-/// What is said of a value that is not the option's: of a sampler, which options are its.
-template <class Needed, class Given>
-struct explained_option {
-  using type = error::option_of_another_type<Needed, Given>;
-};
-template <class Needed, class Given>
-requires requires {
-  typename Needed::event_type;
-  typename Given::event_type;
-}
-struct explained_option<Needed, Given> {
-  using type = error::option_of_another_sampler<Needed, Given>;
-};
-template <class Needed, class Given>
-using wrong_option = typename explained_option<Needed, Given>::type;
-}  // namespace detail
-
-/// An option that may be missing, and is set to a value of its type: what else is given is an error that says so.
-template <class Value>
-struct option : std::optional<Value> {
-  using std::optional<Value>::optional;
-  option() = default;
-  template <class Given>
-  requires(!std::is_convertible_v<Given, std::optional<Value>>)
-      // NOLINTNEXTLINE(google-explicit-constructor): explains
-      option(const Given& /*given*/) {
-    static_cast<void>(detail::wrong_option<Value, Given>{});
-  }
-  template <class Given = Value>
-  option& operator=(Given&& given) {
-    if constexpr (std::is_convertible_v<Given, std::optional<Value>>) {
-      std::optional<Value>::operator=(std::forward<Given>(given));
-    } else {
-      static_cast<void>(detail::wrong_option<Value, std::remove_cvref_t<Given>>{});
-    }
-    return *this;
-  }
-};
 
 /// One value of each record of a step.
 enum class step_value { norm, loss };

@@ -87,7 +87,9 @@ class correlated_filter final : public noise_filter {
   }
   correlated_filter(const correlated_filter&) = delete;
   correlated_filter& operator=(const correlated_filter&) = delete;
-  ~correlated_filter() { wipe(rows_.data(), rows_.size() * sizeof(cell)); }
+  ~correlated_filter() {
+    if (rows_.size() != 0) wipe(rows_.data(), rows_.size() * sizeof(cell));
+  }
 
   [[nodiscard]] double sensitivity(double of_one_sum, std::size_t elements) const override {
     const float_environment proven;
