@@ -49,15 +49,17 @@ double by_renyi(const Event& event, std::uint64_t steps, double delta) {
 }
 
 /// ln E_Q[(P / Q)^a] / (a - 1) of the pair for replacing, by a sum of plain densities.
-double replaced_by_sum(double q, double s, double a) {
+double replaced_by_sum(double sampled, double noise, double order) {
   const auto density = [](long double x) { return std::exp(-x * x / 2); };
-  const long double m = 1 / static_cast<long double>(s);
+  const auto q = static_cast<long double>(sampled);
+  const auto a = static_cast<long double>(order);
+  const long double m = 1 / static_cast<long double>(noise);
   const long double step = 1e-3L;
   long double sum = 0;
   for (long double u = -30 - m; u < 30 + 2 * a * m; u += step) {
     const long double p = (1 - q) * density(u) + q * density(u - m);
     const long double other = (1 - q) * density(u) + q * density(u + m);
-    sum += std::pow(p / other, static_cast<long double>(a)) * other;
+    sum += std::pow(p / other, a) * other;
   }
   return static_cast<double>(std::log(sum * step / std::sqrt(2 * 3.14159265358979323846L)) / (a - 1));
 }

@@ -88,7 +88,8 @@ BOOST_AUTO_TEST_CASE(a_step_sums_the_records_that_its_sampler_draws) {
       BOOST_TEST_REQUIRE(pg::unprotected::metrics(trainer).batch_size == drawn.size());
       for (std::size_t i = 0; i < wanted.size(); ++i) {
         // Both are sums in float of the same numbers, and one of them is rounded to the grid.
-        BOOST_TEST_REQUIRE(std::abs(double{trainer.last_update().values()[i]} - double{wanted[i]}) < 1e-4);
+        BOOST_TEST_REQUIRE(
+            std::abs(static_cast<double>(trainer.last_update().values()[i]) - static_cast<double>(wanted[i])) < 1e-4);
       }
     }
   });

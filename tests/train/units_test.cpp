@@ -237,16 +237,16 @@ BOOST_AUTO_TEST_CASE(one_owner_moves_a_sum_by_no_more_than_its_noise_counts) {
           for (const float value : others.inputs) more.inputs.push_back(value * factor);
           more.classes.insert(more.classes.end(), others.classes.begin(), others.classes.end());
           const auto after = sum_of(more, newcomers);
-          long double squared = 0;
-          long double shown = 0;  // what the conversion to floats adds
+          double squared = 0;
+          double shown = 0;  // what the conversion to floats adds
           for (std::size_t i = 0; i < before.size(); ++i) {
-            squared += std::pow(static_cast<long double>(after[i]) - before[i], 2);
+            squared += std::pow(after[i] - before[i], 2);
             shown += std::pow((std::abs(after[i]) + std::abs(before[i])) * 0x1p-24, 2);
           }
           const pg::release_grid grid = pg::release_grid::of(0.5, classifier::parameter_count);
           const double most = std::ldexp(pg::sensitivity_in_steps(grid, pg::summation{}, 1), grid.unit - grid.steps);
-          const auto moved = static_cast<double>(std::sqrt(squared));
-          BOOST_TEST_REQUIRE(moved <= most + static_cast<double>(std::sqrt(shown)));
+          const double moved = std::sqrt(squared);
+          BOOST_TEST_REQUIRE(moved <= most + std::sqrt(shown));
           largest = std::max(largest, moved);
         }
       }

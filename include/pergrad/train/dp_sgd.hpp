@@ -8,14 +8,17 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/float_environment.hpp>
+#include <pergrad/errors.hpp>
 #include <pergrad/expressions/noise.hpp>
 #include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/units.hpp>
 #include <pergrad/train/dp_sgd_base.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -39,6 +42,9 @@ template <class Network, class Loss, random_generator Generator = os_keyed_gener
           class Options = dp_sgd_options>
 class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   using base = detail::dp_sgd_base<Network, Loss, Executor, Options>;
+  static constexpr bool lacks_units = detail::draws_units<typename Options::sampling_type> &&
+                                      Executor::template trainer<Network, Loss>::trains_on_a_copy;
+  static_assert(sizeof(std::conditional_t<lacks_units, error::on_the_host_only<Executor>, char>) != 0);
 
  public:
   using typename base::input_value;

@@ -18,7 +18,6 @@
 #include <pergrad/batch.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/float_environment.hpp>
-#include <pergrad/errors.hpp>
 #include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/optim/adam.hpp>
 #include <pergrad/optim/parameter_average.hpp>
@@ -44,8 +43,6 @@ struct trainer_for {
 };
 template <class Executor, class Network, class Loss>
 struct trainer_for<Executor, Network, Loss, true> {
-  static constexpr bool has_a_copy = Executor::template trainer<Network, Loss>::trains_on_a_copy;
-  static_assert(sizeof(std::conditional_t<has_a_copy, error::on_the_host_only<Executor>, char>) != 0);
   using type = step_by_verbs<Network, Loss, Executor, true>;
 };
 
