@@ -15439,6 +15439,11 @@ class basic_privacy_accountant {
     kept_ = false;
   }
 
+  template <class Other>
+  requires(!std::is_convertible_v<const Other&, Event>) void record(const Other& /*event*/, std::uint64_t /*count*/) {
+    static_cast<void>(error::event_of_another_sampler<Event, Other>{});
+  }
+
   [[nodiscard]] run_plan plan() const noexcept { return plan_; }
   /// The order of a filter; 0: none is fixed.
   [[nodiscard]] double order() const noexcept { return order_; }
@@ -15513,6 +15518,86 @@ class basic_privacy_accountant {
 
 /// Of Poisson sampling, for neighbours by adding or removing one record.
 using privacy_accountant = basic_privacy_accountant<sampled_gaussian_event>;
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/schedule.hpp - numbers that change from step to step: of noise, clipping, sampling and learning rate
+//
+//   options.schedules.steps = 1000;
+//   options.schedules.noise = pg::schedule::exponential(1.4, 0.9, 100);                   // 0.9 as much every 100
+//   steps options.schedules.learning_rate = pg::schedule{[](std::uint64_t step) { return step < 10 ? 0.1 : 0.5; }};
+//
+// A schedule is public and chosen before the first step: it must not be computed from records, nor from what was
+// released. So the whole of it is proven to keep to the budget when the run is made; each step enters its own event,
+// and a run that ends early has spent what its steps cost.
+
+#include <cstdlib>
+#include <functional>
+
+namespace pergrad::inline v0_1 {
+
+/// A number for each step 0, 1, ...
+class schedule {
+ public:
+  /// f(step), a function of a std::uint64_t: called once a step when a run is made.
+  template <class Function>
+  requires(std::is_invocable_r_v<double, const Function&, std::uint64_t> &&
+           !std::is_same_v<std::remove_cvref_t<Function>, schedule>) explicit schedule(Function of)
+      : of_{std::move(of)} {}
+
+  /// first * factor^(step / every), whole quotients: PyTorch's StepLR, and its ExponentialLR where `every` is 1. Of
+  /// noise and sampling prefer longer stretches: each number is a kind of step in the ledger, which takes some
+  /// milliseconds, and beyond 256 kinds only Renyi divergences bound their cost. Throws std::invalid_argument for an
+  /// `every` of 0.
+  [[nodiscard]] static schedule exponential(double first, double factor, std::uint64_t every = 1) {
+    if (every == 0) throw std::invalid_argument("pergrad: schedule: every must be at least 1");
+    return schedule{[=](std::uint64_t step) { return first * std::pow(factor, static_cast<double>(step / every)); }};
+  }
+  /// Numbers of steps 0, 1, ..., one a line of a text file. Throws std::runtime_error that names the file and the line
+  /// that is no number.
+  [[nodiscard]] static schedule from_file(const std::string& path) {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "r"), std::fclose};
+    if (!file) throw std::runtime_error("pergrad: schedule: cannot open " + path);
+    auto numbers = std::make_shared<std::vector<double>>();
+    char line[128];
+    while (std::fgets(line, sizeof line, file.get()) != nullptr) {
+      char* end = nullptr;
+      numbers->push_back(std::strtod(line, &end));
+      while (*end == ' ' || *end == '\t' || *end == '\r') ++end;
+      if (end == line || (*end != '\n' && *end != '\0') || !std::isfinite(numbers->back())) {
+        throw std::runtime_error("pergrad: schedule: line " + std::to_string(numbers->size()) + " of " + path +
+                                 " is not one number");
+      }
+    }
+    if (std::ferror(file.get()) != 0) throw std::runtime_error("pergrad: schedule: cannot read " + path);
+    return schedule{std::move(numbers), path};
+  }
+
+  /// Of step number `step`. Throws what its function throws, and std::out_of_range behind the last line of a file.
+  [[nodiscard]] double operator()(std::uint64_t step) const {
+    if (!numbers_) return of_(step);
+    if (step >= numbers_->size()) {
+      throw std::out_of_range("pergrad: schedule: " + (path_.empty() ? "it" : path_) + " has numbers of " +
+                              std::to_string(numbers_->size()) + " steps, and step " + std::to_string(step) +
+                              " has none");
+    }
+    return (*numbers_)[step];
+  }
+  /// The same numbers of so many steps, from a table: whatever a function answers when it is asked again.
+  [[nodiscard]] schedule tabulated(std::uint64_t steps) const {
+    auto numbers = std::make_shared<std::vector<double>>();
+    numbers->reserve(steps);
+    for (std::uint64_t step = 0; step < steps; ++step) numbers->push_back((*this)(step));
+    return schedule{std::move(numbers), path_};
+  }
+
+ private:
+  schedule(std::shared_ptr<const std::vector<double>> numbers, std::string path)
+      : numbers_{std::move(numbers)}, path_{std::move(path)} {}
+
+  std::function<double(std::uint64_t)> of_;
+  std::shared_ptr<const std::vector<double>> numbers_;
+  std::string path_;  ///< for messages
+};
 
 }  // namespace pergrad::inline v0_1
 // pergrad/privacy/statistics.hpp - counts of records as released values: a histogram over public bins
@@ -15707,84 +15792,142 @@ struct statistic_release {
 
 }  // namespace detail
 }  // namespace pergrad::inline v0_1
-// pergrad/privacy/schedule.hpp - numbers that change from step to step: of noise, clipping, sampling and learning rate
+// pergrad/privacy/units.hpp - units of privacy that are not a record's one gradient: all records of an owner,
+// and a record seen in several views
 //
-//   options.schedules.steps = 1000;
-//   options.schedules.noise = pg::schedule::exponential(1.4, 0.9, 100);                   // 0.9 as much every 100
-//   steps options.schedules.learning_rate = pg::schedule{[](std::uint64_t step) { return step < 10 ? 0.1 : 0.5; }};
+// Of a unit, gradients of its rows are added up or averaged first, and clipped once: C bounds what the unit adds. A
+// sampler then draws units, and its event counts units.
 //
-// A schedule is public and chosen before the first step: it must not be computed from records, nor from what was
-// released. So the whole of it is proven to keep to the budget when the run is made; each step enters its own event,
-// and a run that ends early has spent what its steps cost.
-
-#include <cstdlib>
-#include <functional>
+// Owners: neighbours differ by all records of one owner. Owners are numbered by their ids in ascending order; who is
+// added or removed shifts the numbers of those behind, as a record does.
+// Views: K random changes of a record (`augment`, dropout), whose mean gradient is clipped (De et al. 2022,
+// arXiv:2204.13650). The unit is the record.
 
 namespace pergrad::inline v0_1 {
 
-/// A number for each step 0, 1, ...
-class schedule {
+/// How the gradients of a unit's rows become one.
+enum class combined { mean, sum };
+
+/// Which rows of a data set make up which unit.
+class privacy_units {
  public:
-  /// f(step), a function of a std::uint64_t: called once a step when a run is made.
-  template <class Function>
-  requires(std::is_invocable_r_v<double, const Function&, std::uint64_t> &&
-           !std::is_same_v<std::remove_cvref_t<Function>, schedule>) explicit schedule(Function of)
-      : of_{std::move(of)} {}
-
-  /// first * factor^(step / every), whole quotients: PyTorch's StepLR, and its ExponentialLR where `every` is 1. Of
-  /// noise and sampling prefer longer stretches: each number is a kind of step in the ledger, which takes some
-  /// milliseconds, and beyond 256 kinds only Renyi divergences bound their cost. Throws std::invalid_argument for an
-  /// `every` of 0.
-  [[nodiscard]] static schedule exponential(double first, double factor, std::uint64_t every = 1) {
-    if (every == 0) throw std::invalid_argument("pergrad: schedule: every must be at least 1");
-    return schedule{[=](std::uint64_t step) { return first * std::pow(factor, static_cast<double>(step / every)); }};
-  }
-  /// Numbers of steps 0, 1, ..., one a line of a text file. Throws std::runtime_error that names the file and the line
-  /// that is no number.
-  [[nodiscard]] static schedule from_file(const std::string& path) {
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "r"), std::fclose};
-    if (!file) throw std::runtime_error("pergrad: schedule: cannot open " + path);
-    auto numbers = std::make_shared<std::vector<double>>();
-    char line[128];
-    while (std::fgets(line, sizeof line, file.get()) != nullptr) {
-      char* end = nullptr;
-      numbers->push_back(std::strtod(line, &end));
-      while (*end == ' ' || *end == '\t' || *end == '\r') ++end;
-      if (end == line || (*end != '\n' && *end != '\0') || !std::isfinite(numbers->back())) {
-        throw std::runtime_error("pergrad: schedule: line " + std::to_string(numbers->size()) + " of " + path +
-                                 " is not one number");
-      }
+  /// Units are owners; record r belongs to `owner_of_record[r]`, any number. Takes the time of sorting. Throws
+  /// std::invalid_argument for more than 2^32 - 1 records.
+  explicit privacy_units(std::span<const std::uint32_t> owner_of_record, combined how)
+      : rows_(owner_of_record.size()), is_mean_{how == combined::mean} {
+    if (owner_of_record.size() > ~std::uint32_t{0}) {
+      detail::throw_invalid_argument({"pergrad: owners: more than 2^32 - 1 records"});
     }
-    if (std::ferror(file.get()) != 0) throw std::runtime_error("pergrad: schedule: cannot read " + path);
-    return schedule{std::move(numbers), path};
+    std::iota(rows_.begin(), rows_.end(), 0U);
+    std::stable_sort(rows_.begin(), rows_.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return owner_of_record[a] < owner_of_record[b]; });
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      if (i == 0 || owner_of_record[rows_[i]] != owner_of_record[rows_[i - 1]]) starts_.push_back(i);
+    }
+    starts_.push_back(rows_.size());
+  }
+  /// Units are records, each seen `views` times. Throws std::invalid_argument for 0 views.
+  explicit privacy_units(std::uint32_t views) : views_{views} {
+    if (views == 0) detail::throw_invalid_argument({"pergrad: with_views: 0 views of a record"});
   }
 
-  /// Of step number `step`. Throws what its function throws, and std::out_of_range behind the last line of a file.
-  [[nodiscard]] double operator()(std::uint64_t step) const {
-    if (!numbers_) return of_(step);
-    if (step >= numbers_->size()) {
-      throw std::out_of_range("pergrad: schedule: " + (path_.empty() ? "it" : path_) + " has numbers of " +
-                              std::to_string(numbers_->size()) + " steps, and step " + std::to_string(step) +
-                              " has none");
+  [[nodiscard]] bool are_owners() const noexcept { return views_ == 0; }
+  /// Of a record; 0 where units are owners.
+  [[nodiscard]] std::uint32_t views() const noexcept { return views_; }
+  [[nodiscard]] bool are_averaged() const noexcept { return is_mean_; }
+  /// Units of a data set of so many records. Throws std::invalid_argument where owners of another number are known.
+  [[nodiscard]] std::size_t count(std::size_t records) const {
+    if (!are_owners()) return records;
+    if (records != rows_.size()) {
+      detail::throw_invalid_argument(
+          {"pergrad: owners of ", rows_.size(), " records are known, and the data set has ", records});
     }
-    return (*numbers_)[step];
+    return owners();
   }
-  /// The same numbers of so many steps, from a table: whatever a function answers when it is asked again.
-  [[nodiscard]] schedule tabulated(std::uint64_t steps) const {
-    auto numbers = std::make_shared<std::vector<double>>();
-    numbers->reserve(steps);
-    for (std::uint64_t step = 0; step < steps; ++step) numbers->push_back((*this)(step));
-    return schedule{std::move(numbers), path_};
+  /// How many there are.
+  [[nodiscard]] std::size_t owners() const noexcept { return starts_.empty() ? 0 : starts_.size() - 1; }
+  /// Records of an owner, ascending.
+  [[nodiscard]] std::span<const std::uint32_t> records_of(std::size_t owner) const noexcept {
+    return std::span{rows_}.subspan(starts_[owner], starts_[owner + 1] - starts_[owner]);
   }
 
  private:
-  schedule(std::shared_ptr<const std::vector<double>> numbers, std::string path)
-      : numbers_{std::move(numbers)}, path_{std::move(path)} {}
-
-  std::function<double(std::uint64_t)> of_;
-  std::shared_ptr<const std::vector<double>> numbers_;
-  std::string path_;  ///< for messages
+  std::vector<std::uint32_t> rows_;  ///< records, owner by owner
+  std::vector<std::size_t> starts_;  ///< of each owner, and the end
+  std::uint32_t views_ = 0;
+  bool is_mean_ = true;
 };
+
+/// A sampler of owners: it draws owners as `Sampling` draws records, and epsilon counts an owner.
+template <class Sampling>
+class of_owners {
+ public:
+  using sampler_type = Sampling;
+  using event_type = typename Sampling::event_type;
+  static constexpr const char* unit = "owner";
+
+  /// `owner_of_record`: an id a record, in the data set's order. Throws std::invalid_argument for more than 2^32 - 1.
+  of_owners(Sampling sampling, std::span<const std::uint32_t> owner_of_record, combined how = combined::mean)
+      : sampling_{std::move(sampling)}, units_{owner_of_record, how} {}
+
+  /// What a step costs an owner.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return sampling_.event(noise); }
+  [[nodiscard]] const Sampling& sampler() const noexcept { return sampling_; }
+  [[nodiscard]] const privacy_units& units() const noexcept { return units_; }
+
+ private:
+  Sampling sampling_;
+  privacy_units units_;
+};
+
+/// Views of a record.
+struct view_count {
+  std::uint32_t count;
+};
+
+/// A sampler of records each of which is seen in several views; views differ by the randomness inside layers.
+template <class Sampling>
+class with_views {
+ public:
+  using sampler_type = Sampling;
+  using event_type = typename Sampling::event_type;
+  static constexpr const char* unit = "record";
+
+  /// Throws std::invalid_argument for 0 views.
+  with_views(Sampling sampling, view_count views) : sampling_{std::move(sampling)}, units_{views.count} {}
+
+  /// What a step costs a record.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return sampling_.event(noise); }
+  [[nodiscard]] const Sampling& sampler() const noexcept { return sampling_; }
+  [[nodiscard]] const privacy_units& units() const noexcept { return units_; }
+
+ private:
+  Sampling sampling_;
+  privacy_units units_;
+};
+
+namespace detail {
+
+/// Samplers of units that are not a record's one gradient.
+template <class Sampling>
+concept draws_units = requires(const Sampling& sampling) {
+  typename Sampling::sampler_type;
+  { sampling.units() } -> std::same_as<const privacy_units&>;
+};
+template <class Sampling>
+struct inner_sampler {
+  using type = Sampling;
+  [[nodiscard]] static const Sampling& of(const Sampling& sampling) noexcept { return sampling; }
+  static constexpr const char* unit = "record";
+};
+template <draws_units Sampling>
+struct inner_sampler<Sampling> {
+  using type = typename Sampling::sampler_type;
+  [[nodiscard]] static const type& of(const Sampling& sampling) noexcept { return sampling.sampler(); }
+  static constexpr const char* unit = Sampling::unit;
+};
+
+}  // namespace detail
 
 }  // namespace pergrad::inline v0_1
 
@@ -16053,9 +16196,6 @@ void apply_schedules(Options& options, std::uint64_t step) {
   } else if (now.sampling) {
     refuse_training("a schedule of sampling is for Poisson sampling only");
   }
-  if constexpr (has_rounds<typename Options::sampling_type>) {
-    if (now.noise) refuse_training("a schedule of noise is not for a sampler whose event pays several steps");
-  }
 }
 /// Options of the first step of these schedules, each of which is a table then; and what adaptive clipping counts.
 /// Throws std::invalid_argument for what excludes each other, and what a schedule throws.
@@ -16073,7 +16213,7 @@ template <class Options>
     begins(all.clip, options.clip.has_value(), "clip");
     begins(all.sampling, options.sampling.has_value(), "sampling");
     begins(all.learning_rate, options.learning_rate.has_value(), "learning_rate");
-    if (has_rounds<typename Options::sampling_type> && all.noise) {
+    if (has_rounds<typename inner_sampler<typename Options::sampling_type>::type> && all.noise) {
       refuse_training("a schedule of noise is not for samplers whose events pay several steps");
     }
     if (all.clip && options.clipping == clipping_kind::per_group) {
@@ -16149,144 +16289,6 @@ void require_fit_for_training(const Records& records) {
 // A step is entered in the ledger before any of its records is drawn. Records are drawn window by window, so that no
 // memory grows with the data set; they come out in physical batches of at most `max_batch`.
 
-// pergrad/privacy/units.hpp - units of privacy that are not a record's one gradient: all records of an owner,
-// and a record seen in several views
-//
-// Of a unit, gradients of its rows are added up or averaged first, and clipped once: C bounds what the unit adds. A
-// sampler then draws units, and its event counts units.
-//
-// Owners: neighbours differ by all records of one owner. Owners are numbered by their ids in ascending order; who is
-// added or removed shifts the numbers of those behind, as a record does.
-// Views: K random changes of a record (`augment`, dropout), whose mean gradient is clipped (De et al. 2022,
-// arXiv:2204.13650). The unit is the record.
-
-namespace pergrad::inline v0_1 {
-
-/// How the gradients of a unit's rows become one.
-enum class combined { mean, sum };
-
-/// Which rows of a data set make up which unit.
-class privacy_units {
- public:
-  /// Units are owners; record r belongs to `owner_of_record[r]`, any number. Takes the time of sorting. Throws
-  /// std::invalid_argument for more than 2^32 - 1 records.
-  explicit privacy_units(std::span<const std::uint32_t> owner_of_record, combined how)
-      : rows_(owner_of_record.size()), is_mean_{how == combined::mean} {
-    if (owner_of_record.size() > ~std::uint32_t{0}) {
-      detail::throw_invalid_argument({"pergrad: owners: more than 2^32 - 1 records"});
-    }
-    std::iota(rows_.begin(), rows_.end(), 0U);
-    std::stable_sort(rows_.begin(), rows_.end(),
-                     [&](std::uint32_t a, std::uint32_t b) { return owner_of_record[a] < owner_of_record[b]; });
-    for (std::size_t i = 0; i < rows_.size(); ++i) {
-      if (i == 0 || owner_of_record[rows_[i]] != owner_of_record[rows_[i - 1]]) starts_.push_back(i);
-    }
-    starts_.push_back(rows_.size());
-  }
-  /// Units are records, each seen `views` times. Throws std::invalid_argument for 0 views.
-  explicit privacy_units(std::uint32_t views) : views_{views} {
-    if (views == 0) detail::throw_invalid_argument({"pergrad: with_views: 0 views of a record"});
-  }
-
-  [[nodiscard]] bool are_owners() const noexcept { return views_ == 0; }
-  /// Of a record; 0 where units are owners.
-  [[nodiscard]] std::uint32_t views() const noexcept { return views_; }
-  [[nodiscard]] bool are_averaged() const noexcept { return is_mean_; }
-  /// Units of a data set of so many records. Throws std::invalid_argument where owners of another number are known.
-  [[nodiscard]] std::size_t count(std::size_t records) const {
-    if (!are_owners()) return records;
-    if (records != rows_.size()) {
-      detail::throw_invalid_argument(
-          {"pergrad: owners of ", rows_.size(), " records are known, and the data set has ", records});
-    }
-    return owners();
-  }
-  /// How many there are.
-  [[nodiscard]] std::size_t owners() const noexcept { return starts_.empty() ? 0 : starts_.size() - 1; }
-  /// Records of an owner, ascending.
-  [[nodiscard]] std::span<const std::uint32_t> records_of(std::size_t owner) const noexcept {
-    return std::span{rows_}.subspan(starts_[owner], starts_[owner + 1] - starts_[owner]);
-  }
-
- private:
-  std::vector<std::uint32_t> rows_;  ///< records, owner by owner
-  std::vector<std::size_t> starts_;  ///< of each owner, and the end
-  std::uint32_t views_ = 0;
-  bool is_mean_ = true;
-};
-
-/// A sampler of owners: it draws owners as `Sampling` draws records, and epsilon counts an owner.
-template <class Sampling>
-class of_owners {
- public:
-  using sampler_type = Sampling;
-  using event_type = typename Sampling::event_type;
-  static constexpr const char* unit = "owner";
-
-  /// `owner_of_record`: an id a record, in the data set's order. Throws std::invalid_argument for more than 2^32 - 1.
-  of_owners(Sampling sampling, std::span<const std::uint32_t> owner_of_record, combined how = combined::mean)
-      : sampling_{std::move(sampling)}, units_{owner_of_record, how} {}
-
-  /// What a step costs an owner.
-  [[nodiscard]] event_type event(noise_multiplier noise) const { return sampling_.event(noise); }
-  [[nodiscard]] const Sampling& sampler() const noexcept { return sampling_; }
-  [[nodiscard]] const privacy_units& units() const noexcept { return units_; }
-
- private:
-  Sampling sampling_;
-  privacy_units units_;
-};
-
-/// Views of a record.
-struct view_count {
-  std::uint32_t count;
-};
-
-/// A sampler of records each of which is seen in several views; views differ by the randomness inside layers.
-template <class Sampling>
-class with_views {
- public:
-  using sampler_type = Sampling;
-  using event_type = typename Sampling::event_type;
-  static constexpr const char* unit = "record";
-
-  /// Throws std::invalid_argument for 0 views.
-  with_views(Sampling sampling, view_count views) : sampling_{std::move(sampling)}, units_{views.count} {}
-
-  /// What a step costs a record.
-  [[nodiscard]] event_type event(noise_multiplier noise) const { return sampling_.event(noise); }
-  [[nodiscard]] const Sampling& sampler() const noexcept { return sampling_; }
-  [[nodiscard]] const privacy_units& units() const noexcept { return units_; }
-
- private:
-  Sampling sampling_;
-  privacy_units units_;
-};
-
-namespace detail {
-
-/// Samplers of units that are not a record's one gradient.
-template <class Sampling>
-concept draws_units = requires(const Sampling& sampling) {
-  typename Sampling::sampler_type;
-  { sampling.units() } -> std::same_as<const privacy_units&>;
-};
-template <class Sampling>
-struct inner_sampler {
-  using type = Sampling;
-  [[nodiscard]] static const Sampling& of(const Sampling& sampling) noexcept { return sampling; }
-  static constexpr const char* unit = "record";
-};
-template <draws_units Sampling>
-struct inner_sampler<Sampling> {
-  using type = typename Sampling::sampler_type;
-  [[nodiscard]] static const type& of(const Sampling& sampling) noexcept { return sampling.sampler(); }
-  static constexpr const char* unit = Sampling::unit;
-};
-
-}  // namespace detail
-
-}  // namespace pergrad::inline v0_1
 // pergrad/train/run_noise.hpp - what a run's noise asks of its sampler, and what it costs: independent noise, or a
 // strategy whose steps are correlated
 //
