@@ -7386,8 +7386,10 @@ class noise_filter {
   /// What one record can do to all that the run's noise hides, given D of one sum: what fresh noise is scaled by.
   [[nodiscard]] virtual double sensitivity(double of_one_sum, std::size_t elements) const = 0;
   /// Throws std::invalid_argument for a deviation that its arithmetic cannot carry, std::logic_error for a step beyond
-  /// the last one.
-  virtual void require_room(double sigma) const = 0;
+  /// the last one, and for another grid or deviation than the steps before had.
+  virtual void require_room(const release_grid& grid, double sigma) = 0;
+  /// Throws std::logic_error for a release by more threads than there is memory for.
+  virtual void require_threads(std::size_t threads) const = 0;
   /// Begins the next step, whose fresh noise is that of the generator's step `drawn`. Returns the generator's steps of
   /// those earlier ones whose noise has to go through the filter again first, in their order.
   virtual std::span<const std::uint64_t> begin(std::uint64_t drawn) noexcept = 0;
@@ -7470,16 +7472,16 @@ class release_gate {
         scale_{std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps) / divisor,
                static_cast<double>(std::numeric_limits<Scalar>::max())},
         filter_{filter},
-        stream_{stream_of_next_step(noise, generator)} {
+        stream_{stream_of_next_step(grid, noise, generator)} {
     if (filter_ != nullptr) before_ = filter_->begin(stream_.step_);
   }
   /// Once nothing else can be wrong.
   template <random_generator Generator>
-  [[nodiscard]] secret_stream<randomness::noise> stream_of_next_step(noise_multiplier noise,
+  [[nodiscard]] secret_stream<randomness::noise> stream_of_next_step(const release_grid& grid, noise_multiplier noise,
                                                                      Generator& generator) const {
     require_sigma(noise.value(), sigma_, !Generator::is_private && sigma_ == 0);
     require_gaussians(0, elements_);
-    if (filter_ != nullptr) filter_->require_room(sigma_);
+    if (filter_ != nullptr) filter_->require_room(grid, sigma_);
     return generator.template stream<randomness::noise>(generator.next_step());
   }
 
@@ -9575,6 +9577,7 @@ struct total_release {
     if (total_access::floating(total).size() != Network::parameter_count) {
       throw_invalid_argument({"pergrad: a bounded_total that was moved from has no sum to release"});
     }
+    if (noise.filter != nullptr) noise.filter->require_threads(pool.thread_count());
     const gate_type gate{typename gate_type::of_any_generator{},
                          state.grid(),
                          state.sensitivity(),
@@ -12696,6 +12699,63 @@ class loss_source {
   [[nodiscard]] virtual bool is_tight() const = 0;
 };
 
+/// Whether tables reach a pair's Gaussians, and sets how far: to a mass of about `tail` beyond.
+[[nodiscard]] inline bool set_reach(continuous_step& step, double tail, bool is_symmetric) noexcept {
+  step.deviations = std::sqrt(-2 * std::log(tail));
+  return (is_symmetric ? 2 : 1) * step.m + step.deviations <= 37;
+}
+/// Upper bound of a pair's total variation, but for 1e-9 of it.
+[[nodiscard]] inline double total_variation_of(const continuous_step& step, bool is_symmetric) noexcept {
+  return step.q * std::erf(step.m * (is_symmetric ? 2 : 1) * 0.35355339059327376);
+}
+/// Adds up what a pair says of itself, `weight` of it; `both_ways`: of both directions.
+template <class Pair>
+void estimate_pair(const Pair& pair, double weight, bool both_ways, loss_points& into) {
+  const double from = pair.lowest();
+  const double to = pair.highest();
+  const auto points = static_cast<std::size_t>(std::ceil((to - from) * 12)) + 2;
+  const double width = (to - from) / static_cast<double>(points - 1);
+  constexpr double log_sqrt_two_pi = 0.91893853320467274178;
+  const double base = std::log(width * weight) - log_sqrt_two_pi;
+  double at_zero = weight;
+  for (std::size_t i = 0; i < points; ++i) {
+    const double at = from + static_cast<double>(i) * width;
+    const double loss = pair.loss(at);
+    const double log_mass = base + pair.log_density(at);
+    if (!both_ways) {
+      into.add(loss, log_mass);
+    } else if (loss > 0) {
+      into.add(loss, log_mass);
+      into.add(-loss, log_mass + loss);
+      at_zero -= std::exp(log_mass + loss) + std::exp(log_mass);
+    }
+  }
+  if (both_ways) into.add(0, std::log(std::max(at_zero, 1e-300)));
+}
+
+/// One pair, exactly.
+template <class Pair>
+class pair_source final : public loss_source {
+ public:
+  explicit pair_source(const continuous_step& step) : step_{step} {}
+
+  [[nodiscard]] bool reach(double tail) override { return set_reach(step_, tail, Pair::is_symmetric); }
+  [[nodiscard]] double lowest_loss() const override { return on().lowest_loss(); }
+  [[nodiscard]] double highest_loss() const override { return on().highest_loss(); }
+  [[nodiscard]] discrete_step on_grid(double h, double cap) const override { return on().on_grid(h, cap); }
+  void estimate(loss_points& into) const override { estimate_pair(on().pair(), 1, false, into); }
+  [[nodiscard]] double total_variation() const override {
+    return total_variation_of(step_, Pair::is_symmetric) * (1 + 1e-9);
+  }
+  [[nodiscard]] bool is_symmetric() const override { return Pair::is_symmetric; }
+  [[nodiscard]] bool is_tight() const override { return true; }
+
+ private:
+  [[nodiscard]] step_discretiser<Pair> on() const { return step_discretiser<Pair>{step_}; }
+
+  continuous_step step_;
+};
+
 /// Pairs of which steps are made.
 enum class pair_kind { sampled, replaced, both_ways };
 
@@ -12706,24 +12766,16 @@ struct step_part {
   continuous_step step;
 };
 
-/// A template, so that programs which do not account do not compile it.
+/// A template, so that programs which do not account for such steps do not compile it.
 template <class = void>
 class mixture_source final : public loss_source {
  public:
   /// The upper side is the mean of `parts`; the lower one is that of `below`, which is `sampled` or `replaced`.
   mixture_source(std::vector<step_part> parts, step_part below) : parts_{std::move(parts)}, below_{below} {}
-  /// One pair, exactly.
-  explicit mixture_source(step_part only) : parts_{only}, below_{only}, is_exact_{true} {}
 
   [[nodiscard]] bool reach(double tail) override {
-    const double deviations = std::sqrt(-2 * std::log(tail));
-    bool can = true;
-    const auto set = [&](step_part& part) {
-      part.step.deviations = deviations;
-      can = can && (part.kind == pair_kind::replaced ? 2 : 1) * part.step.m + deviations <= 37;
-    };
-    for (step_part& part : parts_) set(part);
-    set(below_);
+    bool can = set_reach(below_.step, tail, below_.kind == pair_kind::replaced);
+    for (step_part& part : parts_) can = set_reach(part.step, tail, part.kind == pair_kind::replaced) && can;
     return can;
   }
   [[nodiscard]] double lowest_loss() const override {
@@ -12743,7 +12795,6 @@ class mixture_source final : public loss_source {
     return highest;
   }
   [[nodiscard]] discrete_step on_grid(double h, double cap) const override {
-    if (is_exact_) return with(below_, [&](const auto& one) { return one.on_grid(h, cap); });
     discrete_step made;
     made.remove.spacing = made.add.spacing = h;
     for (const step_part& part : parts_) {
@@ -12759,13 +12810,15 @@ class mixture_source final : public loss_source {
     return made;
   }
   void estimate(loss_points& into) const override {
-    for (const step_part& part : parts_) with(part, [&](const auto& one) { estimate(part, one.pair(), into); });
+    for (const step_part& part : parts_) {
+      with(part,
+           [&](const auto& one) { estimate_pair(one.pair(), part.weight, part.kind == pair_kind::both_ways, into); });
+    }
   }
   [[nodiscard]] double total_variation() const override {
     double sum = 0;
     for (const step_part& part : parts_) {
-      const double apart = part.step.m * (part.kind == pair_kind::replaced ? 2 : 1);
-      sum += part.weight * part.step.q * std::erf(apart * 0.35355339059327376);
+      sum += part.weight * total_variation_of(part.step, part.kind == pair_kind::replaced);
     }
     return sum * (1 + 1e-9);
   }
@@ -12773,7 +12826,7 @@ class mixture_source final : public loss_source {
     return std::all_of(parts_.begin(), parts_.end(),
                        [](const step_part& part) { return part.kind != pair_kind::sampled; });
   }
-  [[nodiscard]] bool is_tight() const override { return is_exact_; }
+  [[nodiscard]] bool is_tight() const override { return false; }
 
  private:
   static constexpr double u = unit_roundoff;
@@ -12782,30 +12835,6 @@ class mixture_source final : public loss_source {
   static auto with(const step_part& part, const Function& function) {
     return part.kind == pair_kind::replaced ? function(step_discretiser<replaced_pair<>>{part.step})
                                             : function(step_discretiser<>{part.step});
-  }
-
-  template <class Pair>
-  static void estimate(const step_part& part, const Pair& pair, loss_points& into) {
-    const double from = pair.lowest();
-    const double to = pair.highest();
-    const auto points = static_cast<std::size_t>(std::ceil((to - from) * 12)) + 2;
-    const double width = (to - from) / static_cast<double>(points - 1);
-    constexpr double log_sqrt_two_pi = 0.91893853320467274178;
-    const double base = std::log(width * part.weight) - log_sqrt_two_pi;
-    double at_zero = part.weight;
-    for (std::size_t i = 0; i < points; ++i) {
-      const double at = from + static_cast<double>(i) * width;
-      const double loss = pair.loss(at);
-      const double log_mass = base + pair.log_density(at);
-      if (part.kind != pair_kind::both_ways) {
-        into.add(loss, log_mass);
-      } else if (loss > 0) {
-        into.add(loss, log_mass);
-        into.add(-loss, log_mass + loss);
-        at_zero -= std::exp(log_mass + loss) + std::exp(log_mass);
-      }
-    }
-    if (part.kind == pair_kind::both_ways) into.add(0, std::log(std::max(at_zero, 1e-300)));
   }
 
   /// sum += weight part. Both have points at multiples of the spacing.
@@ -12850,7 +12879,6 @@ class mixture_source final : public loss_source {
 
   std::vector<step_part> parts_;
   step_part below_;
-  bool is_exact_ = false;
 };
 
 }  // namespace pergrad::inline v0_1::detail
@@ -13344,40 +13372,40 @@ inline void require_noise(double noise, double least) {
        "sampling); rdp_accountant has one"});
 }
 
-/// A pair of sensitivity `reach` (of clip bounds) at most.
-template <class = void>
-[[nodiscard]] step_losses pair_losses(pair_kind kind, double q, double noise, double reach) {
-  step_losses made;
-  if (q == 0) return made;
+/// One pair of sensitivity `reach` (of clip bounds) at most, of which `made` makes the source.
+template <class Made>
+[[nodiscard]] step_losses pair_losses(double q, double noise, double reach, double gaussians_apart, const Made& made) {
+  step_losses losses;
+  if (q == 0) return losses;
   require_noise(noise / reach, q < 1 ? 1.0 / 32 : 1e-9);
   const double m = reach / noise;
   if (q == 1) {
-    made.gaussian = kind == pair_kind::replaced ? 2 * m : m;
+    losses.gaussian = gaussians_apart * m;
   } else {
-    const step_part one{1, kind, {q, m, 2, 0}};
-    auto source = kind == pair_kind::both_ways
-                      ? std::make_unique<mixture_source<>>(std::vector<step_part>{one},
-                                                           step_part{1, pair_kind::sampled, one.step})
-                      : std::make_unique<mixture_source<>>(one);
-    made.parts.push_back({std::move(source), 1});
+    losses.parts.push_back({made(continuous_step{q, m, 2, 0}), 1});
   }
-  return made;
+  return losses;
 }
 
 /// Poisson sampling, neighbours by adding or removing one record.
 template <class = void>
 [[nodiscard]] step_losses poisson_losses(double q, double noise) {
-  return pair_losses(pair_kind::sampled, q, noise, 1);
+  return pair_losses(q, noise, 1, 1,
+                     [](const continuous_step& step) { return std::make_unique<pair_source<sampled_pair<>>>(step); });
 }
 /// Poisson sampling, neighbours by replacing one record.
 template <class = void>
 [[nodiscard]] step_losses poisson_replace_losses(double q, double noise) {
-  return pair_losses(pair_kind::replaced, q, noise, 1);
+  return pair_losses(q, noise, 1, 2,
+                     [](const continuous_step& step) { return std::make_unique<pair_source<replaced_pair<>>>(step); });
 }
 /// Batches of fixed size, q of all records, without replacement; neighbours by replacing one record.
 template <class = void>
 [[nodiscard]] step_losses fixed_size_losses(double q, double noise) {
-  return pair_losses(pair_kind::both_ways, q, noise, 2);
+  return pair_losses(q, noise, 2, 1, [](const continuous_step& step) {
+    return std::make_unique<mixture_source<>>(std::vector<step_part>{{1, pair_kind::both_ways, step}},
+                                              step_part{1, pair_kind::sampled, step});
+  });
 }
 
 struct truncated_poisson {
@@ -13396,7 +13424,7 @@ template <class = void>
   if (of.q == 0 || of.capacity == 0 || of.most_records == 0) return made;
   const bool replaces = of.relation == neighbouring::replace_one;
   if (of.most_records <= of.capacity) {
-    return pair_losses(replaces ? pair_kind::replaced : pair_kind::sampled, of.q, of.noise, 1);
+    return replaces ? poisson_replace_losses(of.q, of.noise) : poisson_losses(of.q, of.noise);
   }
   require_noise(of.noise / 2, 1.0 / 32);
   const auto capacity = static_cast<double>(of.capacity);
@@ -14160,8 +14188,8 @@ class pld_engine {
     if (whole > 0) {
       gaussian_ = std::sqrt(static_cast<double>(squares));
       gaussian_error_ = static_cast<double>(whole + 8);
-      const step_part one{1, pair_kind::sampled, {1, gaussian_, gaussian_error_, 0}};
-      kinds_.push_back({std::make_unique<mixture_source<>>(one), 1});
+      const continuous_step one{1, gaussian_, gaussian_error_, 0};
+      kinds_.push_back({std::make_unique<pair_source<sampled_pair<>>>(one), 1});
     }
     if (kinds_.size() > most_kinds) {
       refuse_accounting({"pergrad: pld_accountant: the ledger has ", kinds_.size(), " kinds of steps, more than ",
@@ -15542,7 +15570,7 @@ class schedule {
   template <class Function>
   requires(std::is_invocable_r_v<double, const Function&, std::uint64_t> &&
            !std::is_same_v<std::remove_cvref_t<Function>, schedule>) explicit schedule(Function of)
-      : of_{std::move(of)} {}
+      : kept_{std::make_shared<const kept>(kept{std::move(of), {}, {}})} {}
 
   /// first * factor^(step / every), whole quotients: PyTorch's StepLR, and its ExponentialLR where `every` is 1. Of
   /// noise and sampling prefer longer stretches: each number is a kind of step in the ledger, which takes some
@@ -15557,46 +15585,49 @@ class schedule {
   [[nodiscard]] static schedule from_file(const std::string& path) {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "r"), std::fclose};
     if (!file) throw std::runtime_error("pergrad: schedule: cannot open " + path);
-    auto numbers = std::make_shared<std::vector<double>>();
+    kept table;
     char line[128];
     while (std::fgets(line, sizeof line, file.get()) != nullptr) {
       char* end = nullptr;
-      numbers->push_back(std::strtod(line, &end));
+      table.numbers.push_back(std::strtod(line, &end));
       while (*end == ' ' || *end == '\t' || *end == '\r') ++end;
-      if (end == line || (*end != '\n' && *end != '\0') || !std::isfinite(numbers->back())) {
-        throw std::runtime_error("pergrad: schedule: line " + std::to_string(numbers->size()) + " of " + path +
+      if (end == line || (*end != '\n' && *end != '\0') || !std::isfinite(table.numbers.back())) {
+        throw std::runtime_error("pergrad: schedule: line " + std::to_string(table.numbers.size()) + " of " + path +
                                  " is not one number");
       }
     }
     if (std::ferror(file.get()) != 0) throw std::runtime_error("pergrad: schedule: cannot read " + path);
-    return schedule{std::move(numbers), path};
+    table.path = path;
+    return schedule{std::make_shared<const kept>(std::move(table))};
   }
 
   /// Of step number `step`. Throws what its function throws, and std::out_of_range behind the last line of a file.
   [[nodiscard]] double operator()(std::uint64_t step) const {
-    if (!numbers_) return of_(step);
-    if (step >= numbers_->size()) {
-      throw std::out_of_range("pergrad: schedule: " + (path_.empty() ? "it" : path_) + " has numbers of " +
-                              std::to_string(numbers_->size()) + " steps, and step " + std::to_string(step) +
+    if (kept_->of) return kept_->of(step);
+    if (step >= kept_->numbers.size()) {
+      throw std::out_of_range("pergrad: schedule: " + (kept_->path.empty() ? "it" : kept_->path) + " has numbers of " +
+                              std::to_string(kept_->numbers.size()) + " steps, and step " + std::to_string(step) +
                               " has none");
     }
-    return (*numbers_)[step];
+    return kept_->numbers[step];
   }
   /// The same numbers of so many steps, from a table: whatever a function answers when it is asked again.
   [[nodiscard]] schedule tabulated(std::uint64_t steps) const {
-    auto numbers = std::make_shared<std::vector<double>>();
-    numbers->reserve(steps);
-    for (std::uint64_t step = 0; step < steps; ++step) numbers->push_back((*this)(step));
-    return schedule{std::move(numbers), path_};
+    kept table{{}, {}, kept_->path};
+    table.numbers.reserve(steps);
+    for (std::uint64_t step = 0; step < steps; ++step) table.numbers.push_back((*this)(step));
+    return schedule{std::make_shared<const kept>(std::move(table))};
   }
 
  private:
-  schedule(std::shared_ptr<const std::vector<double>> numbers, std::string path)
-      : numbers_{std::move(numbers)}, path_{std::move(path)} {}
+  struct kept {
+    std::function<double(std::uint64_t)> of;  ///< or, without it, a table
+    std::vector<double> numbers;
+    std::string path;  ///< for messages
+  };
+  explicit schedule(std::shared_ptr<const kept> of) : kept_{std::move(of)} {}
 
-  std::function<double(std::uint64_t)> of_;
-  std::shared_ptr<const std::vector<double>> numbers_;
-  std::string path_;  ///< for messages
+  std::shared_ptr<const kept> kept_;  ///< copies share it
 };
 
 }  // namespace pergrad::inline v0_1
@@ -15930,13 +15961,9 @@ struct inner_sampler<Sampling> {
 }  // namespace detail
 
 }  // namespace pergrad::inline v0_1
+// pergrad/train/option.hpp - an option that may be missing, and that says what it takes
 
 namespace pergrad::inline v0_1 {
-
-/// How the noised gradient becomes an update.
-enum class optimizer_kind { sgd, adam };
-/// What bounds a sample's share.
-enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
 
 namespace detail {
 /// What is said of a value that is not the option's: of a sampler, which options are its.
@@ -15977,6 +16004,15 @@ struct option : std::optional<Value> {
     return *this;
   }
 };
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// How the noised gradient becomes an update.
+enum class optimizer_kind { sgd, adam };
+/// What bounds a sample's share.
+enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
 
 /// One value of each record of a step.
 enum class step_value { norm, loss };
@@ -16065,15 +16101,33 @@ struct noise_choice<independent_noise> {
   using noise_type = independent_noise;
 };
 
+namespace detail {
+/// A sampler that promises how often, and how far apart, a record takes part; its event is that of a Gaussian where
+/// every record takes part.
+template <class Sampling>
+concept promises_participation = requires(const Sampling& sampling) {
+  sampling.min_separation();
+  sampling.max_participations(std::uint64_t{});
+  requires std::is_same_v<typename Sampling::event_type, sampled_gaussian_event>;
+};
+/// A class that says what is wrong with this noise under this sampler; else `char`.
+template <class Noise, class Sampling>
+using noise_explanation = std::conditional_t<std::is_same_v<Noise, independent_noise> ||
+                                                 promises_participation<typename inner_sampler<Sampling>::type>,
+                                             char, error::correlated_noise_needs_a_promise<Noise, Sampling>>;
+}  // namespace detail
+
 /// Options of a `private_loop` with this sampler and this noise.
 template <class Sampling, class Noise = independent_noise>
 struct loop_options : private_choices, noise_choice<Noise> {
+  static_assert(sizeof(detail::noise_explanation<Noise, Sampling>) != 0);
   using sampling_type = Sampling;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
 };
 /// Options of a `dp_sgd` with this sampler and this noise.
 template <class Sampling = poisson_sampling, class Noise = independent_noise>
 struct dp_options : training_choices, noise_choice<Noise> {
+  static_assert(sizeof(detail::noise_explanation<Noise, Sampling>) != 0);
   using sampling_type = Sampling;
   using of_a_loop = loop_options<Sampling>;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
@@ -16299,14 +16353,6 @@ void require_fit_for_training(const Records& records) {
 
 namespace pergrad::inline v0_1::detail {
 
-/// A sampler that promises how often, and how far apart, a record takes part; its event is that of a Gaussian where
-/// every record takes part.
-template <class Sampling>
-concept promises_participation = requires(const Sampling& sampling) {
-  sampling.min_separation();
-  sampling.max_participations(std::uint64_t{});
-  requires std::is_same_v<typename Sampling::event_type, sampled_gaussian_event>;
-};
 template <class Sampling>
 concept takes_turns = requires {
   requires Sampling::takes_turns;
@@ -16349,9 +16395,7 @@ requires(!std::is_same_v<Noise, independent_noise>) class run_noise<Sampling, No
   /// Throws std::invalid_argument for a strategy that is missing, has more bands than the sampler has groups, or does
   /// not go with another option.
   run_noise(const noise_choice<Noise>& chosen, const private_choices& options, const Sampling& sampling) {
-    if constexpr (!is_promised) {
-      static_cast<void>(error::correlated_noise_needs_a_promise<Noise, Sampling>{});
-    } else {
+    if constexpr (is_promised) {  // else the options' type has said so
       require_option(chosen.correlation.has_value(), "correlation");
       if (options.statistic) refuse_training("the option statistic does not go with correlated noise");
       noise_ = std::make_unique<Noise>(*chosen.correlation);
@@ -17596,6 +17640,8 @@ class dp_sgd_base
   /// What the executor keeps of a run and does in a step.
   using executor_trainer =
       typename trainer_for<Executor, Network, Loss, draws_units<typename Options::sampling_type>>::type;
+  static_assert(sizeof(std::conditional_t < run::is_correlated && executor_trainer::trains_on_a_copy,
+                       error::correlated_noise_on_a_device<Executor>, char >) != 0);
   /// Whose data a unit of privacy is: by which neighbours differ.
   static constexpr const char* unit_of_privacy = inner::unit;
 
@@ -17680,7 +17726,6 @@ class dp_sgd_base
       require_weight_decay(options.weight_decay);
     }
     if constexpr (executor_trainer::trains_on_a_copy) {
-      if constexpr (run::is_correlated) static_cast<void>(error::correlated_noise_on_a_device<Executor>{});
       if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
       if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
       if (options.adaptive_clip || options.schedules.noise || options.schedules.clip) {
@@ -20379,9 +20424,8 @@ struct checkpoint_access {
   /// What throws unless a file's place and noise can be this run's.
   template <class Run>
   [[nodiscard]] static auto place_requirement(const Run& run, const std::string& path) {
-    return [&run, &path](const auto& numbers) {
-      static_cast<void>(run), static_cast<void>(path), static_cast<void>(numbers);
-      if constexpr (Run::is_correlated) {
+    if constexpr (Run::is_correlated) {
+      return [&run, &path](const auto& numbers) {
         const std::uint64_t taken = numbers.place->taken;
         const auto& noise = *numbers.noise;
         if (taken > run.noise_.steps() || noise.empty() || noise.front() > taken ||
@@ -20390,8 +20434,12 @@ struct checkpoint_access {
                                    " steps, and its noise or this run's strategy is for " +
                                    std::to_string(run.noise_.steps()));
         }
-      }
-    };
+      };
+    } else {
+      static_cast<void>(run);
+      static_cast<void>(path);
+      return [](const auto&) {};
+    }
   }
   template <class Run>
   [[nodiscard]] static std::optional<run_place> place_of(const Run& run) {

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
@@ -97,6 +98,13 @@ BOOST_AUTO_TEST_CASE(noise_is_what_the_recursion_says) {
       BOOST_REQUIRE(n[t][i] == z[t][i] - std::nearbyint(feedback));
     }
   }
+}
+
+BOOST_AUTO_TEST_CASE(one_band_is_independent_noise) {
+  const pergrad::banded_noise one{12, std::span<const double>{}};
+  const auto filter = filter_of(one);
+  BOOST_TEST((run_of(*filter, 0, 12, {}) == fresh_of(filter->sensitivity(of_one_sum, elements), 12)));
+  BOOST_TEST((run_of(*filter_of(one.regenerated()), 0, 12, {}) == run_of(*filter_of(one), 0, 12, {})));
 }
 
 BOOST_AUTO_TEST_CASE(buffers_are_a_toeplitz_matrix) {
@@ -189,9 +197,25 @@ BOOST_AUTO_TEST_CASE(there_is_no_step_beyond_the_last_one) {
   BOOST_CHECK_THROW(static_cast<void>(run_of(*filter, 12, 13, {})), std::logic_error);
   // Sums of products must be exact.
   const auto of_growth = pergrad::banded_noise{100, {2.0}}.make_filter({1, 1}, elements, 1);
-  BOOST_CHECK_THROW(of_growth->require_room(16), std::invalid_argument);
-  BOOST_CHECK_THROW(filter->require_room(0x1p40), std::invalid_argument);
-  BOOST_CHECK_THROW(filter_of(buffered)->require_room(0x1p40), std::invalid_argument);
+  BOOST_CHECK_THROW(of_growth->require_room(grid, 16), std::invalid_argument);
+  BOOST_CHECK_THROW(filter->require_room(grid, 0x1p40), std::invalid_argument);
+  BOOST_CHECK_THROW(filter_of(buffered)->require_room(grid, 0x1p40), std::invalid_argument);
+}
+
+// Noise of other steps would be of other sums.
+BOOST_AUTO_TEST_CASE(all_steps_have_one_grid_and_one_deviation) {
+  const auto filter = filter_of(banded);
+  static_cast<void>(run_of(*filter, 0, 3, {}));
+  pergrad::seeded_generator generator{3};
+  const auto step = [&](const release_grid& of, double bound, double multiplier) {
+    const detail::release_gate<double> gate{of, bound, noise_multiplier{multiplier}, 1, generator, filter.get()};
+  };
+  BOOST_CHECK_THROW(step(grid, of_one_sum, 1.6), std::logic_error);
+  BOOST_CHECK_THROW(step(grid, of_one_sum / 2, 1.5), std::logic_error);
+  BOOST_CHECK_THROW(step(release_grid::of(1.4, elements), of_one_sum, 1.5), std::logic_error);
+  BOOST_TEST(filter->begun() == 3U);
+  step(grid, of_one_sum, 1.5);
+  BOOST_TEST(filter->begun() == 4U);
 }
 
 BOOST_AUTO_TEST_CASE(sensitivity_counts_every_rounding) {

@@ -113,6 +113,64 @@ BOOST_AUTO_TEST_CASE(noise_of_a_run_is_that_of_its_strategy) {
   check(buffered, turns, buffered.coefficients(), buffered.sensitivity({.separation = 4}).of_sums);
 }
 
+// Without noise and with parameters that stay what they are: in which steps a record moves sums, and what that does to
+// all of C G.
+BOOST_AUTO_TEST_CASE(a_record_takes_part_as_its_sampler_promises) {
+  const clouds data{60};
+  const pg::host exec{pg::threads{1}};
+  const auto check = [&](const auto& noise, const auto& sampling, std::span<const double> c) {
+    const auto sums_of = [&](std::size_t count) {
+      classifier net{exec, pg::xavier_uniform{1}};
+      auto options = usual(noise, sampling);
+      options.noise = pg::noise_multiplier{0};
+      const pg::loop_options<std::remove_cvref_t<decltype(sampling)>, std::remove_cvref_t<decltype(noise)>> of_loop =
+          options;
+      pg::private_loop loop{exec, net, pg::cross_entropy{}, of_loop, pg::seeded_generator{3}};
+      const pg::dataset<float, std::int32_t> records{std::span{data.inputs}.first(6 * count),
+                                                     std::span{data.classes}.first(count), pg::shape{6}};
+      std::vector<std::vector<float>> sums;
+      pg::unprotected::rehearsed_gradient<classifier> update{exec};
+      while (loop.within_budget()) {
+        auto step = loop.begin(records);
+        while (step.next()) {
+          pg::evaluate_into(exec, accumulate(step, pg::sum(pg::clip(step.gradients(), *options.clip))));
+        }
+        pg::evaluate_into(exec, update, std::move(step));
+        sums.emplace_back(update.values().begin(), update.values().end());
+      }
+      return sums;
+    };
+    const auto with = sums_of(data.size());
+    const auto without = sums_of(data.size() - 1);
+    std::optional<std::size_t> last;
+    std::size_t times = 0;
+    double square = 0;
+    for (std::size_t t = 0; t < steps; ++t) {
+      std::vector<double> row(with[t].size());
+      for (std::size_t k = 0; k < c.size() && k <= t; ++k) {
+        for (std::size_t i = 0; i < row.size(); ++i) {
+          row[i] += c[k] * (static_cast<double>(with[t - k][i]) - static_cast<double>(without[t - k][i]));
+        }
+      }
+      for (const double each : row) square += each * each;
+      if (with[t] == without[t]) continue;
+      if (last) BOOST_TEST(t - *last >= sampling.min_separation());
+      last = t;
+      ++times;
+    }
+    BOOST_TEST(times >= 2U);
+    BOOST_TEST(times <= sampling.max_participations(steps));
+    const double bound = noise.sensitivity_under(sampling).of_sums * 0.5;
+    BOOST_TEST(std::sqrt(square) <= bound * 1.001);  // the grid's own rounding
+    BOOST_TEST(std::sqrt(square) >= bound * 0.5);
+  };
+  const std::vector<double> c{banded.coefficients().begin(), banded.coefficients().end()};
+  check(banded, pg::cyclic_poisson_sampling{pg::sampling_probability{1}, pg::round_steps{4}}, c);
+  check(banded, pg::min_separation_sampling{pg::sampling_probability{0.6}, pg::round_steps{3}}, c);
+  check(buffered, pg::min_separation_sampling{pg::sampling_probability{0.6}, pg::round_steps{3}},
+        buffered.coefficients());
+}
+
 BOOST_AUTO_TEST_CASE(the_same_bits_however_a_run_is_made) {
   const clouds data{400};
   const auto check = [&](const auto& noise, const auto& sampling) {
@@ -165,6 +223,40 @@ BOOST_AUTO_TEST_CASE(a_step_that_was_given_up_keeps_its_place) {
   }
   BOOST_TEST(loop.steps() == steps);
   BOOST_TEST(!loop.within_budget());
+}
+
+// What is drawn may be owners, or records in several views: their sampler promises it of them.
+BOOST_AUTO_TEST_CASE(owners_and_views) {
+  const clouds data{120};
+  std::vector<std::uint32_t> owners(data.size());
+  for (std::size_t i = 0; i < owners.size(); ++i) owners[i] = static_cast<std::uint32_t>(i % 40);
+  const auto check = [&](const auto& sampling) {
+    const auto wanted = run_of(usual(banded, sampling), data);
+    BOOST_TEST((run_of(usual(banded, sampling), data, 3) == wanted));
+    BOOST_TEST((run_of(usual(banded.regenerated(), sampling), data) == wanted));
+  };
+  check(pg::of_owners{turns, owners});
+  check(pg::with_views{apart, pg::view_count{2}});
+}
+
+// Another executor may release a step, but for regenerated noise not on more threads than the run has memory for.
+BOOST_AUTO_TEST_CASE(a_release_by_another_executor) {
+  const clouds data{100};
+  const pg::host exec{pg::threads{1}};
+  const pg::host more{pg::threads{3}};
+  const auto release = [&](const pg::banded_noise& noise) {
+    classifier net{exec, pg::xavier_uniform{1}};
+    const pg::loop_options<pg::cyclic_poisson_sampling, pg::banded_noise> options = usual(noise, turns);
+    pg::private_loop loop{exec, net, pg::cross_entropy{}, options};
+    pg::private_gradient<classifier> update{exec};
+    auto step = loop.begin(data.records());
+    while (step.next()) {
+      pg::evaluate_into(exec, accumulate(step, pg::sum(pg::clip(step.gradients(), *options.clip))));
+    }
+    pg::evaluate_into(more, update, std::move(step));
+  };
+  release(banded);
+  BOOST_CHECK_THROW(release(banded.regenerated()), std::logic_error);
 }
 
 BOOST_AUTO_TEST_CASE(every_kind_of_clipping) {

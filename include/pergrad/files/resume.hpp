@@ -222,9 +222,8 @@ struct checkpoint_access {
   /// What throws unless a file's place and noise can be this run's.
   template <class Run>
   [[nodiscard]] static auto place_requirement(const Run& run, const std::string& path) {
-    return [&run, &path](const auto& numbers) {
-      static_cast<void>(run), static_cast<void>(path), static_cast<void>(numbers);
-      if constexpr (Run::is_correlated) {
+    if constexpr (Run::is_correlated) {
+      return [&run, &path](const auto& numbers) {
         const std::uint64_t taken = numbers.place->taken;
         const auto& noise = *numbers.noise;
         if (taken > run.noise_.steps() || noise.empty() || noise.front() > taken ||
@@ -233,8 +232,12 @@ struct checkpoint_access {
                                    " steps, and its noise or this run's strategy is for " +
                                    std::to_string(run.noise_.steps()));
         }
-      }
-    };
+      };
+    } else {
+      static_cast<void>(run);
+      static_cast<void>(path);
+      return [](const auto&) {};
+    }
   }
   template <class Run>
   [[nodiscard]] static std::optional<run_place> place_of(const Run& run) {

@@ -69,8 +69,10 @@ class noise_filter {
   /// What one record can do to all that the run's noise hides, given D of one sum: what fresh noise is scaled by.
   [[nodiscard]] virtual double sensitivity(double of_one_sum, std::size_t elements) const = 0;
   /// Throws std::invalid_argument for a deviation that its arithmetic cannot carry, std::logic_error for a step beyond
-  /// the last one.
-  virtual void require_room(double sigma) const = 0;
+  /// the last one, and for another grid or deviation than the steps before had.
+  virtual void require_room(const release_grid& grid, double sigma) = 0;
+  /// Throws std::logic_error for a release by more threads than there is memory for.
+  virtual void require_threads(std::size_t threads) const = 0;
   /// Begins the next step, whose fresh noise is that of the generator's step `drawn`. Returns the generator's steps of
   /// those earlier ones whose noise has to go through the filter again first, in their order.
   virtual std::span<const std::uint64_t> begin(std::uint64_t drawn) noexcept = 0;
@@ -153,16 +155,16 @@ class release_gate {
         scale_{std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps) / divisor,
                static_cast<double>(std::numeric_limits<Scalar>::max())},
         filter_{filter},
-        stream_{stream_of_next_step(noise, generator)} {
+        stream_{stream_of_next_step(grid, noise, generator)} {
     if (filter_ != nullptr) before_ = filter_->begin(stream_.step_);
   }
   /// Once nothing else can be wrong.
   template <random_generator Generator>
-  [[nodiscard]] secret_stream<randomness::noise> stream_of_next_step(noise_multiplier noise,
+  [[nodiscard]] secret_stream<randomness::noise> stream_of_next_step(const release_grid& grid, noise_multiplier noise,
                                                                      Generator& generator) const {
     require_sigma(noise.value(), sigma_, !Generator::is_private && sigma_ == 0);
     require_gaussians(0, elements_);
-    if (filter_ != nullptr) filter_->require_room(sigma_);
+    if (filter_ != nullptr) filter_->require_room(grid, sigma_);
     return generator.template stream<randomness::noise>(generator.next_step());
   }
 

@@ -33,7 +33,7 @@ class schedule {
   template <class Function>
   requires(std::is_invocable_r_v<double, const Function&, std::uint64_t> &&
            !std::is_same_v<std::remove_cvref_t<Function>, schedule>) explicit schedule(Function of)
-      : of_{std::move(of)} {}
+      : kept_{std::make_shared<const kept>(kept{std::move(of), {}, {}})} {}
 
   /// first * factor^(step / every), whole quotients: PyTorch's StepLR, and its ExponentialLR where `every` is 1. Of
   /// noise and sampling prefer longer stretches: each number is a kind of step in the ledger, which takes some
@@ -48,46 +48,49 @@ class schedule {
   [[nodiscard]] static schedule from_file(const std::string& path) {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "r"), std::fclose};
     if (!file) throw std::runtime_error("pergrad: schedule: cannot open " + path);
-    auto numbers = std::make_shared<std::vector<double>>();
+    kept table;
     char line[128];
     while (std::fgets(line, sizeof line, file.get()) != nullptr) {
       char* end = nullptr;
-      numbers->push_back(std::strtod(line, &end));
+      table.numbers.push_back(std::strtod(line, &end));
       while (*end == ' ' || *end == '\t' || *end == '\r') ++end;
-      if (end == line || (*end != '\n' && *end != '\0') || !std::isfinite(numbers->back())) {
-        throw std::runtime_error("pergrad: schedule: line " + std::to_string(numbers->size()) + " of " + path +
+      if (end == line || (*end != '\n' && *end != '\0') || !std::isfinite(table.numbers.back())) {
+        throw std::runtime_error("pergrad: schedule: line " + std::to_string(table.numbers.size()) + " of " + path +
                                  " is not one number");
       }
     }
     if (std::ferror(file.get()) != 0) throw std::runtime_error("pergrad: schedule: cannot read " + path);
-    return schedule{std::move(numbers), path};
+    table.path = path;
+    return schedule{std::make_shared<const kept>(std::move(table))};
   }
 
   /// Of step number `step`. Throws what its function throws, and std::out_of_range behind the last line of a file.
   [[nodiscard]] double operator()(std::uint64_t step) const {
-    if (!numbers_) return of_(step);
-    if (step >= numbers_->size()) {
-      throw std::out_of_range("pergrad: schedule: " + (path_.empty() ? "it" : path_) + " has numbers of " +
-                              std::to_string(numbers_->size()) + " steps, and step " + std::to_string(step) +
+    if (kept_->of) return kept_->of(step);
+    if (step >= kept_->numbers.size()) {
+      throw std::out_of_range("pergrad: schedule: " + (kept_->path.empty() ? "it" : kept_->path) + " has numbers of " +
+                              std::to_string(kept_->numbers.size()) + " steps, and step " + std::to_string(step) +
                               " has none");
     }
-    return (*numbers_)[step];
+    return kept_->numbers[step];
   }
   /// The same numbers of so many steps, from a table: whatever a function answers when it is asked again.
   [[nodiscard]] schedule tabulated(std::uint64_t steps) const {
-    auto numbers = std::make_shared<std::vector<double>>();
-    numbers->reserve(steps);
-    for (std::uint64_t step = 0; step < steps; ++step) numbers->push_back((*this)(step));
-    return schedule{std::move(numbers), path_};
+    kept table{{}, {}, kept_->path};
+    table.numbers.reserve(steps);
+    for (std::uint64_t step = 0; step < steps; ++step) table.numbers.push_back((*this)(step));
+    return schedule{std::make_shared<const kept>(std::move(table))};
   }
 
  private:
-  schedule(std::shared_ptr<const std::vector<double>> numbers, std::string path)
-      : numbers_{std::move(numbers)}, path_{std::move(path)} {}
+  struct kept {
+    std::function<double(std::uint64_t)> of;  ///< or, without it, a table
+    std::vector<double> numbers;
+    std::string path;  ///< for messages
+  };
+  explicit schedule(std::shared_ptr<const kept> of) : kept_{std::move(of)} {}
 
-  std::function<double(std::uint64_t)> of_;
-  std::shared_ptr<const std::vector<double>> numbers_;
-  std::string path_;  ///< for messages
+  std::shared_ptr<const kept> kept_;  ///< copies share it
 };
 
 }  // namespace pergrad::inline v0_1

@@ -59,6 +59,8 @@ class dp_sgd_base
   /// What the executor keeps of a run and does in a step.
   using executor_trainer =
       typename trainer_for<Executor, Network, Loss, draws_units<typename Options::sampling_type>>::type;
+  static_assert(sizeof(std::conditional_t < run::is_correlated && executor_trainer::trains_on_a_copy,
+                       error::correlated_noise_on_a_device<Executor>, char >) != 0);
   /// Whose data a unit of privacy is: by which neighbours differ.
   static constexpr const char* unit_of_privacy = inner::unit;
 
@@ -143,7 +145,6 @@ class dp_sgd_base
       require_weight_decay(options.weight_decay);
     }
     if constexpr (executor_trainer::trains_on_a_copy) {
-      if constexpr (run::is_correlated) static_cast<void>(error::correlated_noise_on_a_device<Executor>{});
       if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
       if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
       if (options.adaptive_clip || options.schedules.noise || options.schedules.clip) {

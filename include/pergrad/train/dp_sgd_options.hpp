@@ -27,6 +27,7 @@
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/privacy/units.hpp>
 #include <pergrad/tape.hpp>
+#include <pergrad/train/option.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -34,46 +35,6 @@ namespace pergrad::inline v0_1 {
 enum class optimizer_kind { sgd, adam };
 /// What bounds a sample's share.
 enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
-
-namespace detail {
-/// What is said of a value that is not the option's: of a sampler, which options are its.
-template <class Needed, class Given>
-struct explained_option {
-  using type = error::option_of_another_type<Needed, Given>;
-};
-template <class Needed, class Given>
-requires requires {
-  typename Needed::event_type;
-  typename Given::event_type;
-}
-struct explained_option<Needed, Given> {
-  using type = error::option_of_another_sampler<Needed, Given>;
-};
-template <class Needed, class Given>
-using wrong_option = typename explained_option<Needed, Given>::type;
-}  // namespace detail
-
-/// An option that may be missing, and is set to a value of its type: what else is given is an error that says so.
-template <class Value>
-struct option : std::optional<Value> {
-  using std::optional<Value>::optional;
-  option() = default;
-  template <class Given>
-  requires(!std::is_convertible_v<Given, std::optional<Value>>)
-      // NOLINTNEXTLINE(google-explicit-constructor): explains
-      option(const Given& /*given*/) {
-    static_cast<void>(detail::wrong_option<Value, Given>{});
-  }
-  template <class Given = Value>
-  option& operator=(Given&& given) {
-    if constexpr (std::is_convertible_v<Given, std::optional<Value>>) {
-      std::optional<Value>::operator=(std::forward<Given>(given));
-    } else {
-      static_cast<void>(detail::wrong_option<Value, std::remove_cvref_t<Given>>{});
-    }
-    return *this;
-  }
-};
 
 /// One value of each record of a step.
 enum class step_value { norm, loss };
@@ -162,15 +123,33 @@ struct noise_choice<independent_noise> {
   using noise_type = independent_noise;
 };
 
+namespace detail {
+/// A sampler that promises how often, and how far apart, a record takes part; its event is that of a Gaussian where
+/// every record takes part.
+template <class Sampling>
+concept promises_participation = requires(const Sampling& sampling) {
+  sampling.min_separation();
+  sampling.max_participations(std::uint64_t{});
+  requires std::is_same_v<typename Sampling::event_type, sampled_gaussian_event>;
+};
+/// A class that says what is wrong with this noise under this sampler; else `char`.
+template <class Noise, class Sampling>
+using noise_explanation = std::conditional_t<std::is_same_v<Noise, independent_noise> ||
+                                                 promises_participation<typename inner_sampler<Sampling>::type>,
+                                             char, error::correlated_noise_needs_a_promise<Noise, Sampling>>;
+}  // namespace detail
+
 /// Options of a `private_loop` with this sampler and this noise.
 template <class Sampling, class Noise = independent_noise>
 struct loop_options : private_choices, noise_choice<Noise> {
+  static_assert(sizeof(detail::noise_explanation<Noise, Sampling>) != 0);
   using sampling_type = Sampling;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
 };
 /// Options of a `dp_sgd` with this sampler and this noise.
 template <class Sampling = poisson_sampling, class Noise = independent_noise>
 struct dp_options : training_choices, noise_choice<Noise> {
+  static_assert(sizeof(detail::noise_explanation<Noise, Sampling>) != 0);
   using sampling_type = Sampling;
   using of_a_loop = loop_options<Sampling>;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs

@@ -24,14 +24,6 @@
 
 namespace pergrad::inline v0_1::detail {
 
-/// A sampler that promises how often, and how far apart, a record takes part; its event is that of a Gaussian where
-/// every record takes part.
-template <class Sampling>
-concept promises_participation = requires(const Sampling& sampling) {
-  sampling.min_separation();
-  sampling.max_participations(std::uint64_t{});
-  requires std::is_same_v<typename Sampling::event_type, sampled_gaussian_event>;
-};
 template <class Sampling>
 concept takes_turns = requires {
   requires Sampling::takes_turns;
@@ -74,9 +66,7 @@ requires(!std::is_same_v<Noise, independent_noise>) class run_noise<Sampling, No
   /// Throws std::invalid_argument for a strategy that is missing, has more bands than the sampler has groups, or does
   /// not go with another option.
   run_noise(const noise_choice<Noise>& chosen, const private_choices& options, const Sampling& sampling) {
-    if constexpr (!is_promised) {
-      static_cast<void>(error::correlated_noise_needs_a_promise<Noise, Sampling>{});
-    } else {
+    if constexpr (is_promised) {  // else the options' type has said so
       require_option(chosen.correlation.has_value(), "correlation");
       if (options.statistic) refuse_training("the option statistic does not go with correlated noise");
       noise_ = std::make_unique<Noise>(*chosen.correlation);

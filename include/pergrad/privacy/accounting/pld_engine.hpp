@@ -82,8 +82,8 @@ class pld_engine {
     if (whole > 0) {
       gaussian_ = std::sqrt(static_cast<double>(squares));
       gaussian_error_ = static_cast<double>(whole + 8);
-      const step_part one{1, pair_kind::sampled, {1, gaussian_, gaussian_error_, 0}};
-      kinds_.push_back({std::make_unique<mixture_source<>>(one), 1});
+      const continuous_step one{1, gaussian_, gaussian_error_, 0};
+      kinds_.push_back({std::make_unique<pair_source<sampled_pair<>>>(one), 1});
     }
     if (kinds_.size() > most_kinds) {
       refuse_accounting({"pergrad: pld_accountant: the ledger has ", kinds_.size(), " kinds of steps, more than ",

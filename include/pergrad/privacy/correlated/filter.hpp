@@ -45,6 +45,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -78,7 +79,7 @@ class correlated_filter final : public noise_filter {
  public:
   correlated_filter(const Recursion& recursion, const run_sensitivity& sensitivity, std::uint64_t steps,
                     std::size_t elements, std::size_t threads, noise_memory memory)
-      : recursion_{recursion}, sensitivity_{sensitivity}, steps_{steps}, memory_{memory} {
+      : recursion_{recursion}, sensitivity_{sensitivity}, steps_{steps}, threads_{threads}, memory_{memory} {
     const std::size_t blocks =
         memory == noise_memory::stored ? (elements + gaussian_block - 1) / gaussian_block : threads;
     rows_ = {blocks * block_size(), "correlated noise"};
@@ -86,18 +87,32 @@ class correlated_filter final : public noise_filter {
   }
   correlated_filter(const correlated_filter&) = delete;
   correlated_filter& operator=(const correlated_filter&) = delete;
-  ~correlated_filter() { wipe(rows_.data(), rows_.size() * sizeof(cell)); }
+  ~correlated_filter() {
+    if (rows_.size() != 0) wipe(rows_.data(), rows_.size() * sizeof(cell));
+  }
 
   [[nodiscard]] double sensitivity(double of_one_sum, std::size_t elements) const override {
     const float_environment proven;
     const double rounded = static_cast<double>(elements) * static_cast<double>(sensitivity_.rounded_steps);
     return (of_one_sum * sensitivity_.of_sums + recursion_.rounding() * std::sqrt(rounded)) * (1 + 0x1p-40);
   }
-  void require_room(double sigma) const override {
+  void require_room(const release_grid& grid, double sigma) override {
     recursion_.require_room(sigma);
+    if (grid_ && !(*grid_ == grid && sigma == sigma_)) {
+      throw_logic_error(
+          {"pergrad: correlated noise: all steps have one grid and one deviation, and those of this step differ: ",
+           sigma, " steps, not ", sigma_});
+    }
+    grid_ = grid;
+    sigma_ = sigma;
     if (begun() >= steps_) {
       throw_logic_error({"pergrad: correlated noise: a strategy for ", steps_, " steps has no step beyond them"});
     }
+  }
+  void require_threads(std::size_t threads) const override {
+    if (memory_ == noise_memory::stored || threads <= threads_) return;
+    throw_logic_error({"pergrad: correlated noise: a release by ", threads, " threads of a run whose executor has ",
+                       threads_, ", and regenerated noise has memory for these"});
   }
   std::span<const std::uint64_t> begin(std::uint64_t drawn) noexcept override {
     const std::size_t known = memory_ == noise_memory::stored ? known_ : 0;
@@ -129,6 +144,7 @@ class correlated_filter final : public noise_filter {
     before_ = before;
     drawn_.assign(drawn.begin(), drawn.end());
     known_ = 0;
+    grid_.reset();
     std::fill_n(rows_.data(), rows_.size(), cell{0});
   }
 
@@ -138,9 +154,12 @@ class correlated_filter final : public noise_filter {
   Recursion recursion_;
   run_sensitivity sensitivity_;
   std::uint64_t steps_;
+  std::size_t threads_;
   noise_memory memory_;
   aligned_buffer<cell> rows_;         ///< block by block, or thread by thread
   std::vector<std::uint64_t> drawn_;  ///< the generator's steps, of all since the filter began
+  std::optional<release_grid> grid_;  ///< of all steps
+  double sigma_ = 0;                  ///< of fresh noise, in steps of the grid
   std::uint64_t before_ = 0;          ///< steps before that
   std::size_t known_ = 0;             ///< how many of `drawn_` the rows have seen
   std::size_t first_ = 0;             ///< of `drawn_`, the first that goes through the filter now

@@ -109,6 +109,7 @@ class banded_recursion {
       k[i] -= (sum[i] + to_integer) - to_integer;
       own[i] = k[i];
     }
+    wipe(sum, sizeof sum);
   }
 
  private:
