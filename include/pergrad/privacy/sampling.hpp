@@ -53,6 +53,14 @@ struct draw_place {
   stream run;                  ///< of all steps that are drawn with one key
   std::uint64_t position = 0;  ///< of the step in its round
   std::uint64_t taken = 0;     ///< steps of the run before this one
+
+  draw_place() = default;
+  draw_place(const stream& of_step, const stream& of_round, const stream& of_run, std::uint64_t at,
+             std::uint64_t before) noexcept
+      : step{of_step}, round{of_round}, run{of_run}, position{at}, taken{before} {}
+  /// For samplers to which nothing else matters.
+  // NOLINTNEXTLINE(google-explicit-constructor): a stream says where
+  draw_place(const stream& of_step) noexcept : step{of_step}, round{of_step}, run{of_step} {}
 };
 
 /// Each record enters each batch with the same probability, independently of all others.
@@ -77,20 +85,16 @@ class poisson_sampling {
   /// Sets bit i of `bits` if record first + i is sampled and clears it if not, whether there is such a record or not:
   /// threads can share out a data set, and `visit_marked` collects what they found. Throws std::invalid_argument unless
   /// `first` and the number of bits are multiples of `marked_together`, std::out_of_range beyond 2^35 records.
-  void mark(const detail::secret_stream<detail::randomness::sampling>& stream, std::uint64_t first,
-            std::span<std::uint64_t> bits) const {
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
     if (first % block != 0 || bits.size() % words_per_block != 0) {
       detail::throw_invalid_argument({"pergrad: poisson_sampling: records are marked in whole blocks of ", block});
     }
     detail::require_blocks("poisson_sampling", 16 * (first / block), 16 * (bits.size() / words_per_block));
-    const chacha_nonce nonce = stream.nonce();
+    const chacha_nonce nonce = place.step.nonce();
     for (std::size_t word = 0; word < bits.size(); word += words_per_block) {
-      mark_block(stream.key(), nonce, first / block + word / words_per_block,
+      mark_block(place.step.key(), nonce, first / block + word / words_per_block,
                  bits.subspan(word).first<words_per_block>());
     }
-  }
-  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
-    mark(place.step, first, bits);
   }
   /// Whether a record with this word is drawn.
   [[nodiscard]] bool is_below(std::uint64_t word) const noexcept { return everybody_ || word < threshold_; }
