@@ -5480,7 +5480,7 @@ struct sample_gate {
 /// w = min(1, C / ‖g‖), and 0 of samples that a gate does not let through
 struct flat_clip {
   static constexpr bool per_layer = false;
-  double bound;
+  double bound = 0;
   const sample_gate* gate = nullptr;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
@@ -5498,8 +5498,8 @@ struct flat_clip {
 /// trainer compiles one sum for both
 struct flat_normalise {
   static constexpr bool per_layer = false;
-  double bound;
-  double stability;
+  double bound = 0;
+  double stability = 0;
   bool adaptive = false;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
@@ -11042,8 +11042,8 @@ class parameter_average {
  private:
   friend struct detail::run_state_access;
   Network average_;
-  double decay_;
-  std::uint64_t updates_;
+  double decay_ = 0;
+  std::uint64_t updates_ = 0;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -11418,7 +11418,7 @@ class adam : public optimizer_steps<adam<Network>, Network> {
     };
   }
 
-  double rate_;
+  double rate_ = 0;
   adam_options options_;
   double deviation_ = 0;  ///< of the noise in each element of the gradient, before it is divided
   double noise_ = 0;      ///< u of the head of this file
@@ -15578,7 +15578,10 @@ class schedule {
   /// `every` of 0.
   [[nodiscard]] static schedule exponential(double first, double factor, std::uint64_t every = 1) {
     if (every == 0) throw std::invalid_argument("pergrad: schedule: every must be at least 1");
-    return schedule{[=](std::uint64_t step) { return first * std::pow(factor, static_cast<double>(step / every)); }};
+    return schedule{[=](std::uint64_t step) {
+      const std::uint64_t times = step / every;
+      return first * std::pow(factor, static_cast<double>(times));
+    }};
   }
   /// Numbers of steps 0, 1, ..., one a line of a text file. Throws std::runtime_error that names the file and the line
   /// that is no number.
