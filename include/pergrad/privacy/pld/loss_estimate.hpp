@@ -46,6 +46,10 @@ class loss_estimate {
     return {largest + std::log(sum), remove ? first : -first, std::max(squares / sum - first * first, 1e-300)};
   }
 
+  [[nodiscard]] double highest() const {
+    return points_.losses.empty() ? 0 : *std::max_element(points_.losses.begin(), points_.losses.end());
+  }
+
   /// Of losses above `most`: the P-mass, and the hockey stick.
   struct tail {
     double mass = 0;
