@@ -94,7 +94,7 @@ template <class = void>
 }
 
 /// Most steps of `event` that are proven to keep to the budget, behind those of the ledger; 2^62 stands for any number.
-/// One more (or a millionth more) was tried and found to be too much. The same question has the same answer.
+/// The next number of steps that is tried (search.hpp) was found to be too much. The same question has the same answer.
 template <class = void>
 [[nodiscard]] std::uint64_t steps_within(const rdp_accountant& ledger, const sampled_gaussian_event& event,
                                          const privacy_budget& budget) {
@@ -109,8 +109,9 @@ template <class = void>
     if (safe == most) return most;
     unsafe *= 2;
   }
-  while (unsafe - safe > inset_of(safe)) {
-    const std::uint64_t middle = safe + (unsafe - safe) / 2;
+  while (tried_steps(safe + 1) < unsafe) {
+    std::uint64_t middle = tried_steps(safe + (unsafe - safe) / 2);
+    if (middle == unsafe) middle = tried_steps(safe + 1);
     (prepared.would_exceed(budget, event, middle) ? unsafe : safe) = middle;
   }
   // The other family allows some more.

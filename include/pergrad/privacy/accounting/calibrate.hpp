@@ -59,19 +59,23 @@ inline void require_target(const privacy_budget& /*target*/) noexcept {}
 template <class = void>
 [[nodiscard]] rdp_accountant ledger_of(double q, double noise, std::uint64_t steps) {
   rdp_accountant made;
-  made.record({q, noise}, steps);
+  made.record({q, noise}, tried_steps(steps));
   return made;
 }
 
+/// Of noise and of sampling: what steps are tried to, or better.
+[[nodiscard]] constexpr double tolerance_for(std::uint64_t steps) noexcept {
+  return steps < (std::uint64_t{1} << 20U) ? 1e-6 : 1e-4;
+}
 inline constexpr double most_noise = 1 << 30;
 inline constexpr double least_noise = 1.0 / (1 << 10);
 
 }  // namespace detail
 
-/// Smallest noise multiplier (to 1e-6, rounded to the safe side) with which `steps` Poisson-sampled steps stay within
-/// (target, at), by the bounds of privacy_accountant, and a budget of that allows all of them; 0 when nothing is ever
-/// released (no steps or no sampling) or target is infinite. Takes up to 3 s. Throws std::invalid_argument when no
-/// noise multiplier up to 2^30 is enough.
+/// Smallest noise multiplier (to 1e-6, beyond a million steps to 1e-4, rounded to the safe side) with which `steps`
+/// Poisson-sampled steps stay within (target, at), by the bounds of privacy_accountant, and a budget of that allows all
+/// of them; 0 when nothing is ever released (no steps or no sampling) or target is infinite. Takes up to 3 s. Throws
+/// std::invalid_argument when no noise multiplier up to 2^30 is enough.
 template <class = void>
 [[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, sampling_probability q, std::uint64_t steps) {
   if (q.value() == 0 || steps == 0 || target.value() == detail::infinity) return noise_multiplier{0};
@@ -83,10 +87,10 @@ template <class = void>
   // One family is quick, and its noise is not far above that of both.
   const double start = detail::smallest_safe(by_renyi, 1, detail::least_noise, detail::most_noise, 1e-3);
   double noise = detail::smallest_safe(by_both, std::min(start, detail::most_noise), detail::least_noise,
-                                       detail::most_noise, 1e-6);
+                                       detail::most_noise, detail::tolerance_for(steps));
   // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
   while (noise <= detail::most_noise && detail::steps_within(rdp_accountant{}, {q.value(), noise}, budget) < steps)
-    noise *= 1 + 2e-6;
+    noise *= 1 + 2 * detail::tolerance_for(steps);
   if (!(noise <= detail::most_noise)) {
     detail::throw_invalid_argument({"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ",
                                     target.value(), " in ", steps, " steps"});
@@ -103,16 +107,17 @@ requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_s
   if (q.value() == 0 || steps == 0) return noise_multiplier{0};
   const double noise = detail::smallest_safe(
       [&](double s) { return detail::excess_over(target, detail::ledger_of(q.value(), s, steps)); }, 1,
-      detail::least_noise, detail::most_noise, 1e-6);
+      detail::least_noise, detail::most_noise, detail::tolerance_for(steps));
   if (!(noise <= detail::most_noise)) {
     throw std::invalid_argument("pergrad: calibrate_noise: no noise multiplier up to 2^30 keeps attacks to the target");
   }
   return noise_multiplier{noise};
 }
 
-/// Largest sampling probability (to 1e-6, rounded to the safe side) with which `steps` steps are proven to keep to
-/// `target`: a privacy_budget, an attack_advantage or an attack_success. 1 if all records may always take part. Throws
-/// std::invalid_argument for a target that is none, or that no probability above 1e-12 keeps to.
+/// Largest sampling probability (to 1e-6, beyond a million steps to 1e-4, rounded to the safe side) with which `steps`
+/// steps are proven to keep to `target`: a privacy_budget, an attack_advantage or an attack_success. 1 if all records
+/// may always take part. Throws std::invalid_argument for a target that is none, or that no probability above 1e-12
+/// keeps to.
 template <class Target>
 [[nodiscard]] sampling_probability calibrate_sampling(const Target& target, noise_multiplier noise,
                                                       std::uint64_t steps) {
@@ -121,14 +126,14 @@ template <class Target>
   constexpr double most = 1e12;
   const double inverse = detail::smallest_safe(
       [&](double one_in) { return detail::excess_over(target, detail::ledger_of(1 / one_in, noise.value(), steps)); },
-      32, 1, most, 1e-6);
+      32, 1, most, detail::tolerance_for(steps));
   if (!(inverse <= most)) {
     throw std::invalid_argument("pergrad: calibrate_sampling: no probability above 1e-12 keeps to the target");
   }
   return sampling_probability{1 / inverse};
 }
 
-/// Largest number of steps that is proven to stay within (target, at); 0 when one step is too much. To one in a million
+/// Largest number of steps that is proven to stay within (target, at); 0 when one step is too much. To one in 8192
 /// beyond a million. Throws std::invalid_argument when no number of steps exhausts the target (no sampling, infinite
 /// target).
 template <class = void>

@@ -56,6 +56,8 @@ class pld_engine {
   static constexpr std::size_t longest = 2 * most_points;                      ///< of a composition
   static constexpr std::size_t longest_block = longest / 2;                    ///< of a block of steps
   static constexpr double most_steps = 0x1p40;
+  static constexpr std::size_t trial = std::size_t{1}
+                                       << 15;  ///< the first one where single steps decide, and a coarse grid may do
   static constexpr double few_blocks = 1 << 13;
   static constexpr double relative_width = 1e-3;
   static constexpr double absolute_width = 1e-4;
@@ -240,12 +242,13 @@ class pld_engine {
     double wish = std::sqrt(spread * width / tilt);  // of h times the root of the number of steps
     double outside = 14;
     // One step alone may have this loss; then the answer is no less.
-    const double alone = plan_.least_cap([&](double cap) { return plan_.above(cap).stick <= delta; });
+    const double alone = 1.02 * plan_.least_cap([&](double cap) { return plan_.above(cap).stick <= delta; });
     double cap = plan_.cap_for(std::max(alone, plan_.total(tilt, true).first), delta);
     for (int round = 0; round < 3; ++round) {
       tilt = std::min(8 * tilt, plan_.saddle_tilt(delta, cap));
       cap = plan_.cap_for(std::max(alone, plan_.total(tilt, true, cap).first), delta);
     }
+    const bool one_decides = alone > 0.7 * plan_.total(tilt, true, cap).first;
     const bool is_tight =
         std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_tight(); });
     double roughness_before = 0;
@@ -256,7 +259,7 @@ class pld_engine {
       if (!(range > 0 && range < infinity)) {
         refuse_accounting({"pergrad: pld_accountant: no estimate of the loss to start from"});
       }
-      const layout chosen = layout_for(wish, range, delta, tilt, cap);
+      const layout chosen = layout_for(round == 0 && one_decides ? trial : longest, wish, range, delta, tilt, cap);
       const double h = chosen.spacing;
       attempt made;
       try_spacing(chosen, delta, tilt, cap, remove, plan_.window_of(tilt, false, outside, 2 / h), made);
@@ -271,7 +274,7 @@ class pld_engine {
       height_before = seen.height;
       if (seen.missing <= 1) return;
       // A better tilt for where the answer is, and a window that leaves out little of what makes it up.
-      const bool last = roughness > 1.01 * wish;
+      const bool last = round > 0 && roughness > 1.01 * wish;
       double better = outside;
       if (seen.epsilon < infinity && seen.delta > 0) {
         const double new_cap = plan_.cap_for(seen.epsilon, seen.delta);
@@ -288,16 +291,17 @@ class pld_engine {
         cap = 1.3 * cap;
         tilt = std::min(tilt, plan_.saddle_tilt(delta, cap));
       }
-      if (last && better < outside + 1) return;
-      const bool cut_short = better > outside + 1;
+      const bool cut_short = better > outside + 5;  // what wraps around is e^-7 of delta, or more
+      if (last && !cut_short) return;
       outside = better;
       const double finer = seen.missing < 1e6 ? std::sqrt(seen.missing * 1.4) : 1e3;
-      wish = roughness / std::clamp(finer, 1.0, cut_short ? 2.5 : 8.0);
+      wish = roughness / std::clamp(finer, 1.0, cut_short ? 4.0 : one_decides ? 64.0 : 8.0);
     }
   }
 
   /// The smallest blocks with which the spacing can be as is wished, or those that come nearest to that.
-  [[nodiscard]] layout layout_for(double wish, double range, double delta, double tilt, double cap) const {
+  [[nodiscard]] layout layout_for(std::size_t room, double wish, double range, double delta, double tilt,
+                                  double cap) const {
     layout best;
     double least = infinity;
     for (std::uint64_t block = 1; block == 1 || steps_ / static_cast<double>(block) >= few_blocks; block *= 4) {
@@ -306,7 +310,7 @@ class pld_engine {
       for (const portion& each : here.portions) {  // a block has been on a finer grid, which is as much again
         here.steps += static_cast<double>(each.count) * (each.steps > 1 ? 2 : 1);
       }
-      const std::size_t most = block > 1 ? longest / 4 : longest;  // blocks want room, too
+      const std::size_t most = std::min(room, block > 1 ? longest / 4 : longest);  // blocks want room, too
       const double finest =
           std::max(range / static_cast<double>(most - 8), least_spacing(here.portions, delta, tilt, cap));
       const double wanted = wish / std::sqrt(here.steps);
@@ -318,7 +322,7 @@ class pld_engine {
         least = roughness;
         best = std::move(here);
       }
-      if (least <= wish) break;
+      if (least <= wish || room < longest) break;  // a trial needs no blocks
     }
     return best;
   }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -13,9 +14,11 @@
 
 namespace pergrad::inline v0_1::detail {
 
-/// Of a number of steps, the least that a search looks away from one that it knows.
-[[nodiscard]] constexpr std::uint64_t inset_of(std::uint64_t steps) noexcept {
-  return std::max<std::uint64_t>(1, steps >> 20U);
+/// Numbers of steps that a search tries: all up to a million, and 2^13 for each doubling beyond. Fewer steps are part
+/// of more, so what is said of a number is proven at the next one of these.
+[[nodiscard]] constexpr std::uint64_t tried_steps(std::uint64_t steps) noexcept {
+  const std::uint64_t unit = steps < (std::uint64_t{1} << 20U) ? 1 : std::bit_floor(steps) >> 13U;
+  return (steps + unit - 1) / unit * unit;
 }
 
 /// The smallest x, up to `tolerance` relatively and never below the true one, with excess(x) <= 0; excess falls, is
@@ -79,8 +82,8 @@ template <class Excess>
   return target > 0 ? std::max(1e-16, std::log(spent / target)) : infinity;
 }
 
-/// The largest n with excess(n) <= 0, or up to a millionth less: one more (or a millionth more) was tried and found to
-/// be too much. `safe` is known to be; excess rises. 2^61 stands for any number.
+/// The largest n of tried_steps with excess(n) <= 0, as far as the search tells: the next one was found to be too much.
+/// `safe` is known to be; excess rises. 2^61 stands for any number.
 template <class Excess>
 [[nodiscard]] std::uint64_t largest_safe(const Excess& excess, std::uint64_t safe) {
   constexpr std::uint64_t most = std::uint64_t{1} << 61U;
@@ -95,7 +98,7 @@ template <class Excess>
   tried high;
   if (safe > 0) low = at(safe);
   std::uint64_t unsafe = 0;  // none is known
-  for (int round = 0; safe < most && (unsafe == 0 || unsafe - safe > inset_of(safe)); ++round) {
+  for (int round = 0; safe < most && (unsafe == 0 || tried_steps(safe + 1) < unsafe); ++round) {
     double next = 8 * static_cast<double>(safe) + 1;
     if (low.is_known()) {
       double power = 0.7;
@@ -106,9 +109,10 @@ template <class Excess>
       next = std::sqrt((static_cast<double>(safe) + 0.5) * static_cast<double>(unsafe));
     }
     next = std::min(next, 64 * static_cast<double>(safe) + 64);
-    const std::uint64_t away = inset_of(safe);
-    auto steps = std::max(static_cast<std::uint64_t>(std::min(next, 0x1p61)), safe + away);
-    if (unsafe != 0) steps = std::max(safe + 1, std::min(steps, unsafe - away));
+    std::uint64_t steps = std::max(static_cast<std::uint64_t>(std::min(next, 0x1p61)), safe + 1);
+    if (unsafe != 0) steps = std::min(steps, unsafe - 1);
+    steps = tried_steps(steps);
+    if (steps == unsafe) steps = tried_steps(safe + 1);
     const tried here = at(steps);
     if (here.excess <= 0) {
       safe = steps;
